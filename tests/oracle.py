@@ -1,0 +1,368 @@
+"""The paper in plain NumPy, one small function per equation: the oracle of every test.
+
+Written from the paper, not from ``tgpfast``, and slow on purpose. Equations and algorithms are
+cited by their labels in the paper: Eq. phiprime, Algorithm 2, Table 1.
+
+Shapes: x (n, d) data; Z (S, d) frequencies z_s; c (S,) phases; gamma the bandwidth; sigma a noise
+level; mu (d,), Sigma (d, d) the Gaussian base; weights (n,) or None for ones; origin (d,) or None
+for zero, about which the x-weighted sums are taken. Features are always evaluated at x itself.
+Angles and sums are taken in ``np.longdouble``, results are rounded to float64 once.
+"""
+
+import math
+
+import numpy as np
+import scipy.linalg
+
+_LONG = np.longdouble
+
+
+def _long(values):
+    return np.asarray(values, dtype=_LONG)
+
+
+def _rounded(values):
+    return np.asarray(values, dtype=np.float64)
+
+
+def _weights(x, weights):
+    return np.ones(len(x), dtype=_LONG) if weights is None else _long(weights)
+
+
+def _centred(x, origin):
+    return _long(x) if origin is None else _long(x) - _long(origin)
+
+
+# -- features -------------------------------------------------------------------------------------
+
+
+def _angles(x, Z, c, gamma):
+    """z_s^T x_i / gamma + c_s, (n, S): the argument of Definition 2 and Eq. phiprime."""
+    return _long(x) @ (_long(Z).T / _LONG(gamma)) + _long(c)
+
+
+def _phi(x, Z, c, gamma):
+    return np.sqrt(_LONG(2) / len(Z)) * np.cos(_angles(x, Z, c, gamma))
+
+
+def _dphi(x, Z, c, gamma):
+    return -np.sqrt(_LONG(2) / len(Z)) * np.sin(_angles(x, Z, c, gamma))
+
+
+def phi(x, Z, c, gamma):
+    """phi_s(x_i) = sqrt(2/S) cos(z_s^T x_i / gamma + c_s), (n, S). Definition 2."""
+    return _rounded(_phi(x, Z, c, gamma))
+
+
+def dphi(x, Z, c, gamma):
+    """phi'_s(x_i) = -sqrt(2/S) sin(z_s^T x_i / gamma + c_s), (n, S). Eq. phiprime."""
+    return _rounded(_dphi(x, Z, c, gamma))
+
+
+def ddphi(x, Z, c, gamma):
+    """phi''_s(x_i) = -sqrt(2/S) cos(z_s^T x_i / gamma + c_s), (n, S). Eq. phiprime."""
+    return _rounded(-_phi(x, Z, c, gamma))
+
+
+def _gamma_sigma(gamma, sigma):
+    return np.sqrt(_LONG(gamma) ** 2 + _LONG(sigma) ** 2)
+
+
+def gamma_sigma(gamma, sigma):
+    """gamma_sigma = sqrt(gamma^2 + sigma^2), below Eq. phisig."""
+    return float(_gamma_sigma(gamma, sigma))
+
+
+def phi_sigma(x, Z, c, gamma, sigma):
+    """phi_sigma(x_i) = sqrt(2/S) cos(Z x_i / gamma_sigma + c), (n, S). Eq. phisig."""
+    return _rounded(_phi(x, Z, c, _gamma_sigma(gamma, sigma)))
+
+
+def dphi_sigma(x, Z, c, gamma, sigma):
+    """phi'_sigma(x_i) = -sqrt(2/S) sin(Z x_i / gamma_sigma + c), (n, S). Eq. phisigprime."""
+    return _rounded(_dphi(x, Z, c, _gamma_sigma(gamma, sigma)))
+
+
+# -- sufficient statistics (design, 1.1) ----------------------------------------------------------
+
+
+def total_weight(x, weights=None):
+    """n = sum_i w_i: N of every algorithm."""
+    return float(_weights(x, weights).sum())
+
+
+def sum_w2(x, weights=None):
+    """sum_i w_i^2."""
+    return float((_weights(x, weights) ** 2).sum())
+
+
+def sum_x(x, weights=None, origin=None):
+    """sum_i w_i (x_i - origin), (d,)."""
+    return _rounded(_weights(x, weights) @ _centred(x, origin))
+
+
+def sum_xx(x, weights=None, origin=None):
+    """sum_i w_i (x_i - origin)(x_i - origin)^T, (d, d)."""
+    centred = _centred(x, origin)
+    return _rounded((centred.T * _weights(x, weights)) @ centred)
+
+
+def sum_phi(x, Z, c, gamma, weights=None):
+    """psi = sum_i w_i phi(x_i), (S,). Algorithm 2; psi_1 of Algorithm 1."""
+    return _rounded(_weights(x, weights) @ _phi(x, Z, c, gamma))
+
+
+def sum_dphi(x, Z, c, gamma, weights=None):
+    """sum_i w_i phi'(x_i), (S,). Eq. mu_update."""
+    return _rounded(_weights(x, weights) @ _dphi(x, Z, c, gamma))
+
+
+def sum_dphi_x(x, Z, c, gamma, weights=None, origin=None):
+    """sum_i w_i phi'(x_i) (x_i - origin)^T, (S, d): the part of psi' that needs the data."""
+    return _rounded((_dphi(x, Z, c, gamma).T * _weights(x, weights)) @ _centred(x, origin))
+
+
+def _gram_dphi(x, Z, c, gamma, weights):
+    features = _dphi(x, Z, c, gamma)
+    return (features.T * _weights(x, weights)) @ features
+
+
+def _gram_phi(x, Z, c, gamma, weights):
+    features = _phi(x, Z, c, gamma)
+    return (features.T * _weights(x, weights)) @ features
+
+
+def gram(x, Z, c, gamma, weights=None):
+    """Phi' = sum_i w_i phi'(x_i) phi'(x_i)^T, (S, S). Algorithm 2."""
+    return _rounded(_gram_dphi(x, Z, c, gamma, weights))
+
+
+def gram_phi(x, Z, c, gamma, weights=None):
+    """Phi = sum_i w_i phi(x_i) phi(x_i)^T, (S, S). Algorithm 3 at sigma = 0."""
+    return _rounded(_gram_phi(x, Z, c, gamma, weights))
+
+
+def statistics(x, Z, c, gamma, weights=None, origin=None):
+    """All the statistics of design 1.1, under the names that ``Statistics`` gives them."""
+    return {
+        "n": total_weight(x, weights),
+        "n_rows": len(x),
+        "sum_w2": sum_w2(x, weights),
+        "sum_x": sum_x(x, weights, origin),
+        "sum_xx": sum_xx(x, weights, origin),
+        "sum_phi": sum_phi(x, Z, c, gamma, weights),
+        "sum_dphi": sum_dphi(x, Z, c, gamma, weights),
+        "sum_dphi_x": sum_dphi_x(x, Z, c, gamma, weights, origin),
+        "gram": gram(x, Z, c, gamma, weights),
+        "gram_phi": gram_phi(x, Z, c, gamma, weights),
+    }
+
+
+# -- noise conditional statistics (design, 1.2 and 3) ---------------------------------------------
+
+
+def _delta(Z, gamma, sigma):
+    ratio = _LONG(sigma) / _gamma_sigma(gamma, sigma)
+    return np.exp(-0.5 * ratio**2 * (_long(Z) ** 2).sum(axis=1))
+
+
+def _delta_pairs(Z, gamma, sigma, sign):
+    ratio, Z = _LONG(sigma) / _gamma_sigma(gamma, sigma), _long(Z)
+    square = np.zeros((len(Z), len(Z)), dtype=_LONG)
+    for k in range(Z.shape[1]):
+        square += (Z[:, k, None] + sign * Z[None, :, k]) ** 2
+    return np.exp(-0.5 * ratio**2 * square)
+
+
+def delta(Z, gamma, sigma):
+    """delta_sigma(s) = exp(-(sigma/gamma_sigma)^2 |z_s|^2 / 2), (S,). Eq. del1."""
+    return _rounded(_delta(Z, gamma, sigma))
+
+
+def delta_plus(Z, gamma, sigma):
+    """Delta^+(s, t) = exp(-(sigma/gamma_sigma)^2 |z_s + z_t|^2 / 2), (S, S). Eq. del2."""
+    return _rounded(_delta_pairs(Z, gamma, sigma, 1))
+
+
+def delta_minus(Z, gamma, sigma):
+    """Delta^-(s, t) = exp(-(sigma/gamma_sigma)^2 |z_s - z_t|^2 / 2), (S, S). Eq. del3."""
+    return _rounded(_delta_pairs(Z, gamma, sigma, -1))
+
+
+def noise_gram(x, Z, c, gamma, noise_levels, weights=None):
+    """A of Algorithm 3, (S, S): summed over the levels, without ZZ^T::
+
+    sum_sigma [(Delta^- + Delta^+) * Phi'_sigma + (Delta^- - Delta^+) * Phi_sigma]
+              / (2 gamma_sigma^2)
+    """
+    total = np.zeros((len(Z), len(Z)), dtype=_LONG)
+    for sigma in noise_levels:
+        width = _gamma_sigma(gamma, sigma)
+        minus, plus = _delta_pairs(Z, gamma, sigma, -1), _delta_pairs(Z, gamma, sigma, 1)
+        sines = _gram_dphi(x, Z, c, width, weights)
+        cosines = _gram_phi(x, Z, c, width, weights)
+        total += ((minus + plus) * sines + (minus - plus) * cosines) / (2 * width**2)
+    return _rounded(total)
+
+
+def noise_sum_phi(x, Z, c, gamma, noise_levels, weights=None):
+    """psi_sigma = sum_i w_i phi_sigma(x_i), (H, S). Algorithm 3."""
+    return np.array(
+        [sum_phi(x, Z, c, _gamma_sigma(gamma, sigma), weights) for sigma in noise_levels]
+    )
+
+
+def noise_sum_dphi(x, Z, c, gamma, noise_levels, weights=None):
+    """sum_i w_i phi'_sigma(x_i), (H, S), without delta. Part of psi'_sigma of Algorithm 3."""
+    return np.array(
+        [sum_dphi(x, Z, c, _gamma_sigma(gamma, sigma), weights) for sigma in noise_levels]
+    )
+
+
+def noise_sum_dphi_x(x, Z, c, gamma, noise_levels, weights=None, origin=None):
+    """sum_i w_i phi'_sigma(x_i) (x_i - origin)^T, (H, S, d), without delta. Algorithm 3."""
+    return np.array(
+        [
+            sum_dphi_x(x, Z, c, _gamma_sigma(gamma, sigma), weights, origin)
+            for sigma in noise_levels
+        ]
+    )
+
+
+# -- Table 1: expectations over y = x + xi, xi ~ N(0, sigma^2 I), at one point x (d,) --------------
+
+
+def expected_phi(x, Z, c, gamma, sigma):
+    """E[phi_sigma(y)] = delta * phi_sigma(x), (S,). Table 1, row 1."""
+    return delta(Z, gamma, sigma) * phi_sigma(x[None], Z, c, gamma, sigma)[0]
+
+
+def expected_dphi(x, Z, c, gamma, sigma):
+    """E[phi'_sigma(y)] = delta * phi'_sigma(x), (S,). Table 1, row 2."""
+    return delta(Z, gamma, sigma) * dphi_sigma(x[None], Z, c, gamma, sigma)[0]
+
+
+def expected_dphi_outer(x, Z, c, gamma, sigma):
+    """E[phi'_sigma(y) phi'_sigma(y)^T], (S, S). Table 1, row 3."""
+    cosine = phi_sigma(x[None], Z, c, gamma, sigma)[0]
+    sine = dphi_sigma(x[None], Z, c, gamma, sigma)[0]
+    minus, plus = delta_minus(Z, gamma, sigma), delta_plus(Z, gamma, sigma)
+    return 0.5 * (minus - plus) * np.outer(cosine, cosine) + 0.5 * (minus + plus) * np.outer(
+        sine, sine
+    )
+
+
+def expected_cross(x, Z, c, gamma, sigma, Sigma):
+    """E[(Z Sigma_sigma^-1 xi) * phi'_sigma(y)], (S,). Table 1, row 4.
+
+    -(sigma^2 / gamma_sigma) delta * |Z Sigma_sigma^(-1/2)|^2 * phi_sigma(x)
+    """
+    inverse = scipy.linalg.inv(np.asarray(Sigma) + sigma**2 * np.eye(Z.shape[1]))
+    norms = np.einsum("sk,kl,sl->s", Z, inverse, Z)
+    return -(sigma**2) / gamma_sigma(gamma, sigma) * norms * expected_phi(x, Z, c, gamma, sigma)
+
+
+# -- moments of the features under the base (Eqs. muphi, sigphi) ----------------------------------
+
+
+def _base_delta_pairs(Z, gamma, Sigma, sign):
+    """Delta^+ (sign 1), Delta^- (sign -1): exp(-(z_s +- z_t)^T Sigma (z_s +- z_t) / 2 gamma^2)."""
+    Z, Sigma = _long(Z), _long(Sigma)
+    result = np.empty((len(Z), len(Z)), dtype=_LONG)
+    for s in range(len(Z)):
+        pair = Z[s] + sign * Z
+        result[s] = np.exp(-0.5 * ((pair @ Sigma) * pair).sum(axis=1) / _LONG(gamma) ** 2)
+    return result
+
+
+def _mu_phi(Z, c, gamma, mu, Sigma):
+    form = ((_long(Z) @ _long(Sigma)) * _long(Z)).sum(axis=1)
+    return np.exp(-0.5 * form / _LONG(gamma) ** 2) * _phi(np.asarray(mu)[None], Z, c, gamma)[0]
+
+
+def mu_phi(Z, c, gamma, mu, Sigma):
+    """mu_phi(s) = exp(-z_s^T Sigma z_s / (2 gamma^2)) phi_s(mu), (S,). Eq. muphi."""
+    return _rounded(_mu_phi(Z, c, gamma, mu, Sigma))
+
+
+def sigma_phi(Z, c, gamma, mu, Sigma):
+    """Sigma_phi, (S, S). Eq. sigphi::
+
+    (Delta^- + Delta^+)/2 * phi(mu) phi(mu)^T + (Delta^- - Delta^+)/2 * phi'(mu) phi'(mu)^T
+        - mu_phi mu_phi^T
+    """
+    minus, plus = _base_delta_pairs(Z, gamma, Sigma, -1), _base_delta_pairs(Z, gamma, Sigma, 1)
+    cosine = _phi(np.asarray(mu)[None], Z, c, gamma)[0]
+    sine = _dphi(np.asarray(mu)[None], Z, c, gamma)[0]
+    mean = _mu_phi(Z, c, gamma, mu, Sigma)
+    return _rounded(
+        0.5 * (minus + plus) * np.outer(cosine, cosine)
+        + 0.5 * (minus - plus) * np.outer(sine, sine)
+        - np.outer(mean, mean)
+    )
+
+
+# -- the tilted density and its Fisher divergence (Eqs. density, nabx, nabxx, objective) -----------
+
+
+def log_q(x, theta, Z, c, gamma, mu, Sigma):
+    """theta^T phi(x_i) + ln N(x_i | mu, Sigma), (n,): Eq. density without its normaliser."""
+    centred = np.asarray(x) - mu
+    quadratic = (centred * scipy.linalg.solve(Sigma, centred.T, assume_a="pos").T).sum(axis=1)
+    log_det = np.linalg.slogdet(Sigma)[1]
+    constant = -0.5 * (Z.shape[1] * math.log(2 * math.pi) + log_det)
+    return phi(x, Z, c, gamma) @ theta - 0.5 * quadratic + constant
+
+
+def grad_log_q(x, theta, Z, c, gamma, mu, Sigma):
+    """sum_s theta_s phi'_s(x_i) z_s / gamma - Sigma^-1 (x_i - mu), (n, d). Eq. nabx."""
+    pull = scipy.linalg.solve(Sigma, (np.asarray(x) - mu).T, assume_a="pos").T
+    return (dphi(x, Z, c, gamma) * theta) @ Z / gamma - pull
+
+
+def laplacian_log_q(x, theta, Z, c, gamma, mu, Sigma):
+    """sum_s theta_s phi''_s(x_i) |z_s|^2 / gamma^2 - tr Sigma^-1, (n,). Trace of Eq. nabxx."""
+    norms = (Z**2).sum(axis=1)
+    trace = np.trace(scipy.linalg.inv(Sigma))
+    return ddphi(x, Z, c, gamma) @ (theta * norms) / gamma**2 - trace
+
+
+def fisher_objective(x, theta, Z, c, gamma, mu, Sigma, weights=None):
+    """sum_i w_i [|grad ln q(x_i)|^2 / 2 + laplacian ln q(x_i)]. Eq. objective."""
+    gradient = grad_log_q(x, theta, Z, c, gamma, mu, Sigma)
+    laplacian = laplacian_log_q(x, theta, Z, c, gamma, mu, Sigma)
+    terms = 0.5 * (gradient**2).sum(axis=1) + laplacian
+    return float(_weights(x, weights) @ terms)
+
+
+def psi_prime(x, Z, c, gamma, mu, Sigma, weights=None):
+    """psi' = sum_i w_i phi'(x_i) * Z Sigma^-1 (x_i - mu), (S,). Algorithm 2."""
+    pull = scipy.linalg.solve(Sigma, (np.asarray(x) - mu).T, assume_a="pos").T
+    return _rounded(_weights(x, weights) @ (_dphi(x, Z, c, gamma) * _long(pull @ Z.T)))
+
+
+def theta_fd(x, Z, c, gamma, lam, mu, Sigma, weights=None):
+    """The Fisher divergence solution, (S,). Algorithm 2::
+
+    (lam gamma^2 I + ZZ^T * Phi')^-1 (gamma psi' + |Z|^2 * psi)
+    """
+    matrix = lam * gamma**2 * np.eye(len(Z)) + (Z @ Z.T) * gram(x, Z, c, gamma, weights)
+    right = gamma * psi_prime(x, Z, c, gamma, mu, Sigma, weights)
+    right = right + (Z**2).sum(axis=1) * sum_phi(x, Z, c, gamma, weights)
+    return scipy.linalg.solve(matrix, right, assume_a="pos")
+
+
+# -- marginal CDFs (Section 4, the P_N of KS and WD) ----------------------------------------------
+
+
+def marginal_weight(x, direction, grid, weights=None):
+    """sum of w_i over the rows with x_i . direction <= grid_j, (G,), by sorting."""
+    projection = np.asarray(x) @ direction
+    order = np.argsort(projection, kind="stable")
+    running = np.concatenate([np.zeros(1, _LONG), np.cumsum(_weights(x, weights)[order])])
+    return _rounded(running[np.searchsorted(projection[order], grid, side="right")])
+
+
+def marginal_cdf(x, direction, grid, weights=None):
+    """P(x . direction <= grid_j) of the weighted data, (G,)."""
+    return marginal_weight(x, direction, grid, weights) / total_weight(x, weights)

@@ -1,0 +1,302 @@
+"""The oracle against numerical derivatives, seeded Monte Carlo and plain loops."""
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+
+S, D, GAMMA = 6, 3, 0.8
+
+
+def draw(seed, n=40):
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(S, D))
+    c = rng.uniform(0.0, 2.0 * np.pi, S)
+    x = rng.normal(size=(n, D)) + 0.5
+    weights = rng.uniform(0.2, 3.0, n)
+    return rng, x, Z, c, weights
+
+
+def draw_base(rng):
+    half = rng.normal(size=(D, D))
+    return rng.normal(size=D), half @ half.T + np.eye(D)
+
+
+def assert_monte_carlo(samples, expected, n_errors=5.0):
+    """The mean of samples (m, ...) is within n_errors standard errors of expected.
+
+    5 standard errors: one entry in 2 million would be outside by chance, and the seeds are fixed.
+    """
+    mean = samples.mean(axis=0)
+    standard_error = samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
+    worst = np.max(np.abs(mean - expected) / standard_error)
+    assert worst <= n_errors, f"{worst:.1f} standard errors"
+
+
+# -- features -------------------------------------------------------------------------------------
+
+
+def test_phi_and_its_derivatives_against_finite_differences():
+    # phi' and phi'' are derivatives in the angle, so move c. Central differences of step h err by
+    # h^2/6 |f'''| + 1.1e-16 |f|/h and h^2/12 |f''''| + 4 * 1.1e-16 |f|/h^2; |f| <= sqrt(2/S) < 1.
+    _, x, Z, c, _ = draw(1)
+    h = 1e-4
+    up, here, down = (oracle.phi(x, Z, c + e, GAMMA) for e in (h, 0.0, -h))
+    first, second = (up - down) / (2 * h), (up - 2 * here + down) / h**2
+    np.testing.assert_allclose(oracle.dphi(x, Z, c, GAMMA), first, rtol=0, atol=h**2 / 6 + 3e-12)
+    np.testing.assert_allclose(
+        oracle.ddphi(x, Z, c, GAMMA), second, rtol=0, atol=h**2 / 12 + 6e-8
+    )
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.7])
+def test_features_against_math(sigma):
+    _, x, Z, c, _ = draw(2)
+    width = math.sqrt(GAMMA**2 + sigma**2)
+    for i in (0, 7, 39):
+        for s in range(S):
+            angle = math.fsum(Z[s] * x[i] / width) + c[s]
+            cosine, sine = math.sqrt(2 / S) * math.cos(angle), -math.sqrt(2 / S) * math.sin(angle)
+            # |angle| < 20, wrong by a few units of 2^-52 times that
+            assert oracle.phi_sigma(x, Z, c, GAMMA, sigma)[i, s] == pytest.approx(cosine, abs=2e-14)
+            assert oracle.dphi_sigma(x, Z, c, GAMMA, sigma)[i, s] == pytest.approx(sine, abs=2e-14)
+    assert oracle.gamma_sigma(GAMMA, sigma) == pytest.approx(width, rel=1e-15)
+
+
+def test_features_approximate_the_gaussian_kernel():
+    # Definition 2: phi(x)^T phi(y) -> exp(-|x - y|^2 / 2 gamma^2); S terms of at most 2/S each
+    rng = np.random.default_rng(3)
+    n_features = 200_000
+    Z, c = rng.normal(size=(n_features, 2)), rng.uniform(0, 2 * np.pi, n_features)
+    x = np.array([[0.1, -0.4], [0.5, 0.3]])
+    a, b = oracle.phi(x, Z, c, GAMMA)
+    expected = math.exp(-((x[0] - x[1]) ** 2).sum() / (2 * GAMMA**2))
+    assert_monte_carlo(n_features * a * b, expected)
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_statistics_against_loops(weighted):
+    _, x, Z, c, weights = draw(4, n=9)
+    weights = weights if weighted else None
+    origin = np.array([0.3, -2.0, 1.0])
+    loops = {
+        "n": 0.0, "n_rows": 0, "sum_w2": 0.0, "sum_x": np.zeros(D), "sum_xx": np.zeros((D, D)),
+        "sum_phi": np.zeros(S), "sum_dphi": np.zeros(S), "sum_dphi_x": np.zeros((S, D)),
+        "gram": np.zeros((S, S)), "gram_phi": np.zeros((S, S)),
+    }  # fmt: skip
+    for i, row in enumerate(x):
+        w = weights[i] if weighted else 1.0
+        away = row - origin
+        angle = [float(Z[s] @ row) / GAMMA + c[s] for s in range(S)]
+        cosine = np.array([math.sqrt(2 / S) * math.cos(a) for a in angle])
+        sine = np.array([-math.sqrt(2 / S) * math.sin(a) for a in angle])
+        terms = {
+            "n": w, "n_rows": 1, "sum_w2": w * w, "sum_x": w * away,
+            "sum_xx": w * np.outer(away, away), "sum_phi": w * cosine, "sum_dphi": w * sine,
+            "sum_dphi_x": w * np.outer(sine, away), "gram": w * np.outer(sine, sine),
+            "gram_phi": w * np.outer(cosine, cosine),
+        }  # fmt: skip
+        loops = {name: value + terms[name] for name, value in loops.items()}
+    found = oracle.statistics(x, Z, c, GAMMA, weights, origin)
+    assert found.keys() == loops.keys()
+    for name, value in loops.items():
+        # 9 terms below 50, each wrong by some 30 units of 1.1e-16: 2e-12 is ten times that
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-12, err_msg=name)
+
+
+def test_weights_mean_repetition():
+    _, x, Z, c, _ = draw(5, n=12)
+    repeats = np.arange(12) % 4
+    once = oracle.statistics(x, Z, c, GAMMA, weights=repeats.astype(float))
+    many = oracle.statistics(np.repeat(x, repeats, axis=0), Z, c, GAMMA)
+    for name in many.keys() - {"n_rows", "sum_w2"}:
+        np.testing.assert_allclose(once[name], many[name], rtol=0, atol=1e-13, err_msg=name)
+
+
+def test_origin_shifts_only_the_sums_with_x():
+    _, x, Z, c, weights = draw(6)
+    origin = np.array([5.0, -1.0, 0.25])
+    raw = oracle.statistics(x, Z, c, GAMMA, weights)
+    shifted = oracle.statistics(x, Z, c, GAMMA, weights, origin)
+    n, sum_x = raw["n"], raw["sum_x"]
+    expected = dict(raw)
+    expected["sum_x"] = sum_x - n * origin
+    expected["sum_dphi_x"] = raw["sum_dphi_x"] - np.outer(raw["sum_dphi"], origin)
+    expected["sum_xx"] = (
+        raw["sum_xx"] - np.outer(sum_x, origin) - np.outer(origin, sum_x)
+        + n * np.outer(origin, origin)
+    )  # fmt: skip
+    for name, value in expected.items():
+        np.testing.assert_allclose(shifted[name], value, rtol=0, atol=1e-11, err_msg=name)
+
+
+def test_noise_sums_without_noise_are_the_plain_sums():
+    _, x, Z, c, weights = draw(7)
+    origin = np.array([1.0, 2.0, -0.5])
+    plain = oracle.statistics(x, Z, c, GAMMA, weights, origin)
+    levels = (0.0,)
+    for name, found in (
+        ("sum_phi", oracle.noise_sum_phi(x, Z, c, GAMMA, levels, weights)),
+        ("sum_dphi", oracle.noise_sum_dphi(x, Z, c, GAMMA, levels, weights)),
+        ("sum_dphi_x", oracle.noise_sum_dphi_x(x, Z, c, GAMMA, levels, weights, origin)),
+    ):
+        np.testing.assert_allclose(found, plain[name][None], rtol=0, atol=1e-13, err_msg=name)
+    # Delta^+- = 1: A = Phi' / gamma^2, and Phi drops out
+    found = oracle.noise_gram(x, Z, c, GAMMA, levels, weights)
+    np.testing.assert_allclose(found, plain["gram"] / GAMMA**2, rtol=0, atol=1e-13)
+
+
+def test_noise_sums_per_level_use_that_level_alone():
+    _, x, Z, c, weights = draw(8)
+    levels = (0.0, 0.4, 1.1)
+    sums = oracle.noise_sum_phi(x, Z, c, GAMMA, levels, weights)
+    assert sums.shape == (3, S)
+    for h, sigma in enumerate(levels):
+        expected = weights @ oracle.phi_sigma(x, Z, c, GAMMA, sigma)
+        np.testing.assert_allclose(sums[h], expected, rtol=0, atol=1e-13)
+    total = sum(oracle.noise_gram(x, Z, c, GAMMA, (sigma,), weights) for sigma in levels)
+    found = oracle.noise_gram(x, Z, c, GAMMA, levels, weights)
+    np.testing.assert_allclose(found, total, rtol=0, atol=1e-12)
+
+
+# -- expectations by Monte Carlo ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.2])
+def test_table_of_expectations(sigma):
+    rng, x, Z, c, _ = draw(9)
+    _, Sigma = draw_base(rng)
+    x = x[0]
+    xi = sigma * rng.normal(size=(100_000, D))
+    cosine = oracle.phi_sigma(x + xi, Z, c, GAMMA, sigma)
+    sine = oracle.dphi_sigma(x + xi, Z, c, GAMMA, sigma)
+    assert_monte_carlo(cosine, oracle.expected_phi(x, Z, c, GAMMA, sigma))
+    assert_monte_carlo(sine, oracle.expected_dphi(x, Z, c, GAMMA, sigma))
+    outer = sine[:, :, None] * sine[:, None, :]
+    assert_monte_carlo(outer, oracle.expected_dphi_outer(x, Z, c, GAMMA, sigma))
+    pull = np.linalg.solve(Sigma + sigma**2 * np.eye(D), xi.T).T @ Z.T
+    assert_monte_carlo(pull * sine, oracle.expected_cross(x, Z, c, GAMMA, sigma, Sigma))
+
+
+def test_noise_gram_is_the_expected_gram_of_noisy_data():
+    # sum over levels of sum_i w_i E[phi'_sigma(x_i + xi) phi'_sigma(x_i + xi)^T] / gamma_sigma^2
+    rng, x, Z, c, weights = draw(10, n=4)
+    levels = (0.5, 0.9)
+    samples = np.zeros((50_000, S, S))
+    for sigma in levels:
+        for row, weight in zip(x, weights, strict=True):
+            noisy = row + sigma * rng.normal(size=(len(samples), D))
+            sine = oracle.dphi_sigma(noisy, Z, c, GAMMA, sigma)
+            scale = weight / oracle.gamma_sigma(GAMMA, sigma) ** 2
+            samples += scale * sine[:, :, None] * sine[:, None, :]
+    assert_monte_carlo(samples, oracle.noise_gram(x, Z, c, GAMMA, levels, weights))
+
+
+def test_mu_phi_and_sigma_phi():
+    rng, _, Z, c, _ = draw(11)
+    mu, Sigma = draw_base(rng)
+    y = rng.multivariate_normal(mu, Sigma, size=100_000)
+    cosine = oracle.phi(y, Z, c, GAMMA)
+    mean = oracle.mu_phi(Z, c, GAMMA, mu, Sigma)
+    assert_monte_carlo(cosine, mean)
+    deviation = cosine - mean
+    outer = deviation[:, :, None] * deviation[:, None, :]
+    assert_monte_carlo(outer, oracle.sigma_phi(Z, c, GAMMA, mu, Sigma))
+
+
+def test_monte_carlo_notices_a_wrong_formula():
+    rng, x, Z, c, _ = draw(12)
+    x, sigma = x[0], 0.6
+    xi = sigma * rng.normal(size=(100_000, D))
+    cosine = oracle.phi_sigma(x + xi, Z, c, GAMMA, sigma)
+    with pytest.raises(AssertionError, match="standard errors"):  # delta forgotten
+        assert_monte_carlo(cosine, oracle.phi_sigma(x[None], Z, c, GAMMA, sigma)[0])
+    sine = oracle.dphi_sigma(x + xi, Z, c, GAMMA, sigma)
+    at_x = oracle.phi_sigma(x[None], Z, c, GAMMA, sigma)[0]
+    swapped = oracle.expected_dphi_outer(x, Z, c, GAMMA, sigma) + 2.0 / S * np.outer(at_x, at_x)
+    with pytest.raises(AssertionError, match="standard errors"):
+        assert_monte_carlo(sine[:, :, None] * sine[:, None, :], swapped)
+
+
+# -- the Fisher divergence solution ---------------------------------------------------------------
+
+
+def test_gradient_and_laplacian_against_finite_differences_of_log_q():
+    # step h: errors h^2/6 f''' and h^2/12 f'''' of values near 1 with frequencies |z|/gamma < 4,
+    # so < 2e-7 and < 5e-7 per axis; rounding 1e-15 * 30 / h and / h^2: 3e-10 and 3e-6
+    rng, x, Z, c, _ = draw(13, n=8)
+    mu, Sigma = draw_base(rng)
+    theta = rng.normal(size=S)
+    h = 1e-4
+
+    def log_q(points):
+        return oracle.log_q(points, theta, Z, c, GAMMA, mu, Sigma)
+
+    gradient = np.empty((8, D))
+    laplacian = np.zeros(8)
+    for k in range(D):
+        step = h * np.eye(D)[k]
+        up, here, down = log_q(x + step), log_q(x), log_q(x - step)
+        gradient[:, k] = (up - down) / (2 * h)
+        laplacian += (up - 2 * here + down) / h**2
+    found = oracle.grad_log_q(x, theta, Z, c, GAMMA, mu, Sigma)
+    np.testing.assert_allclose(found, gradient, rtol=0, atol=5e-7)
+    found = oracle.laplacian_log_q(x, theta, Z, c, GAMMA, mu, Sigma)
+    np.testing.assert_allclose(found, laplacian, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("lam", [0.1, 10.0])
+def test_theta_fd_is_stationary(lam, weighted):
+    rng, x, Z, c, weights = draw(14, n=200)
+    weights = weights if weighted else None
+    mu, Sigma = draw_base(rng)
+    theta = oracle.theta_fd(x, Z, c, GAMMA, lam, mu, Sigma, weights)
+
+    def objective(at):
+        penalty = 0.5 * lam * at @ at
+        return oracle.fisher_objective(x, at, Z, c, GAMMA, mu, Sigma, weights) + penalty
+
+    # quadratic in theta: central differences have no truncation error at any step; their rounding
+    # is 1.1e-16 * (sum of |terms|, some 200 of size < 50) * a few / h
+    h = 0.1
+    steps = h * np.eye(S)
+    gradient = np.array([(objective(theta + e) - objective(theta - e)) / (2 * h) for e in steps])
+    np.testing.assert_allclose(gradient, 0.0, rtol=0, atol=1e-9)
+    # and not because the objective is flat: away from theta it rises
+    away = np.array([(objective(theta + e) - objective(theta)) for e in steps])
+    assert np.all(away > 1e-3)
+
+
+def test_psi_prime_from_the_base_free_statistics():
+    # design 1.1: psi'_s = z_s^T Sigma^-1 (sum phi'_s x - mu sum phi'_s)
+    rng, x, Z, c, weights = draw(15)
+    mu, Sigma = draw_base(rng)
+    origin = np.array([2.0, 0.0, -1.0])
+    sums = oracle.statistics(x, Z, c, GAMMA, weights, origin)
+    away = sums["sum_dphi_x"] - np.outer(sums["sum_dphi"], mu - origin)
+    expected = (Z * np.linalg.solve(Sigma, away.T).T).sum(axis=1)
+    found = oracle.psi_prime(x, Z, c, GAMMA, mu, Sigma, weights)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
+
+
+# -- marginal CDFs --------------------------------------------------------------------------------
+
+
+def test_marginal_cdf_by_counting():
+    x = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [2.0, -1.0], [-3.0, 4.0]])
+    weights = np.array([0.5, 1.0, 2.0, 0.25, 0.25])
+    direction = np.array([1.0, 0.5])  # projections 0.5, 1, 1, 1.5, -1
+    grid = np.array([-2.0, -1.0, 0.0, 1.0, 1.25, 1.5, 9.0])
+    counted = [sum(w for p, w in zip(x @ direction, weights, strict=True) if p <= g) for g in grid]
+    np.testing.assert_array_equal(oracle.marginal_weight(x, direction, grid, weights), counted)
+    np.testing.assert_array_equal(
+        oracle.marginal_cdf(x, direction, grid, weights), np.array(counted) / 4.0
+    )
+    np.testing.assert_array_equal(
+        oracle.marginal_cdf(x, direction, grid), [0.0, 0.2, 0.4, 0.8, 0.8, 1.0, 1.0]
+    )

@@ -1,0 +1,219 @@
+"""The only judge of user input: array, memmap, data frame or iterator of blocks -> clean blocks.
+
+A block is a C-contiguous float64 array of whole rows, checked for shape, dtype and finite values,
+with its weights beside it. Float64 C-ordered input is passed on as views; nothing is copied whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .features import Array
+
+BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
+
+
+class Blocks:
+    """Checked blocks of rows of X, each time it is iterated: pairs (x, w), w None without weights.
+
+    X may be a two-dimensional array (one-dimensional is taken as one column), a memmap, anything
+    with ``__array__``, a pandas or polars frame, or an iterable of such blocks; each of its items may
+    be a tuple (block, weights). A callable is called for a fresh iterable at every pass.
+    ``dimension`` is the expected number of columns; ``n_rows`` is None until an iterator is spent.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        *,
+        sample_weight: Any = None,
+        dimension: int | None = None,
+        block_rows: int = BLOCK_ROWS,
+    ) -> None:
+        self.dimension = dimension
+        self.block_rows = block_rows
+        self.n_rows: int | None = None
+        self._source: Any = X
+        self._streams = _is_stream(X)
+        self._weights: Any = None
+        if not self._streams:
+            self._source = _as_table(X, "X")
+            self.dimension = _columns(self._source, "X", dimension)
+            self.n_rows = len(self._source)
+            if self.n_rows == 0:
+                raise ValueError("X has no rows; at least one is needed")
+        if sample_weight is not None:
+            self._weights = _as_weights(sample_weight, self.n_rows)
+            if not self._weights.any():
+                raise ValueError("sample_weight must not be all zero")
+
+    def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
+        total, weight_total = 0, 0.0
+        for table, own_weights, label in self._tables():
+            self.dimension = _columns(table, label, self.dimension)
+            for start in range(0, len(table), self.block_rows):
+                stop = min(start + self.block_rows, len(table))
+                x = _as_rows(table, start, stop)
+                _check_finite(x, total, table)
+                w = None
+                if own_weights is not None:
+                    w = _weight_rows(own_weights, start, stop)
+                elif self._weights is not None:
+                    if total + len(x) > len(self._weights):
+                        raise ValueError(
+                            f"sample_weight has {len(self._weights)} entries, but X has more rows"
+                        )
+                    w = _weight_rows(self._weights, total, total + len(x))
+                total += len(x)
+                weight_total += len(x) if w is None else float(w.sum())
+                yield x, w
+        if total == 0:
+            raise ValueError("X has no rows: the iterator of blocks was empty or already used up")
+        if self._weights is not None and total != len(self._weights):
+            raise ValueError(f"sample_weight has {len(self._weights)} entries, but X has {total} rows")
+        if not weight_total > 0.0:
+            raise ValueError("sample_weight must not be all zero")
+        self.n_rows = total
+
+    def _tables(self) -> Iterator[tuple[Any, Any, str]]:
+        if not self._streams:
+            yield self._source, None, "X"
+            return
+        items = self._source() if callable(self._source) else self._source
+        for index, item in enumerate(items):
+            label = f"block {index} of X"
+            weights = None
+            if isinstance(item, tuple):
+                if len(item) != 2:
+                    raise ValueError(f"{label} is a tuple of {len(item)}; expected (rows, weights)")
+                item, weights = item
+                if self._weights is not None:
+                    raise ValueError(f"{label} brings weights, but sample_weight was given as well")
+            table = _as_table(item, label)
+            if weights is not None:
+                weights = _as_weights(weights, len(table))
+            yield table, weights, label
+
+    def whole(self) -> Array:
+        """All rows as one array; for evaluation at points that the caller holds anyway."""
+        parts = [x for x, _ in self]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def pilot(self, n: int) -> tuple[Array, Array | None] | None:
+        """About n rows spread evenly over an array with their weights; None for a stream."""
+        if self._streams:
+            return None
+        rows = len(self._source)
+        step = max(1, rows // n)
+        if hasattr(self._source, "iloc"):
+            table = self._source.iloc[: step * n : step]
+        else:
+            table = self._source[: step * n : step]
+        x = _as_rows(table, 0, len(table))
+        _check_finite(x, 0, table, step)
+        if self._weights is None:
+            return x, None
+        return x, _weight_rows(self._weights[: step * n : step], 0, len(x))
+
+
+def _is_stream(X: Any) -> bool:
+    if isinstance(X, (str, bytes, dict, set)) or hasattr(X, "__array__") or hasattr(X, "columns"):
+        return False
+    if isinstance(X, (list, tuple)):  # of blocks, or of rows
+        first = X[0] if len(X) else None
+        first = first[0] if isinstance(first, tuple) and len(first) == 2 else first
+        return isinstance(first, np.ndarray) and first.ndim == 2
+    return callable(X) or hasattr(X, "__iter__")
+
+
+def _as_table(X: Any, name: str) -> Any:
+    """X itself where rows can be sliced off it (array, frame), else X as an array."""
+    if hasattr(X, "columns") and hasattr(X, "__len__"):  # pandas or polars
+        return X
+    if isinstance(X, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array, and masked values have no density; "
+            "fill them or drop their rows, then pass .data"
+        )
+    if isinstance(X, (str, bytes, dict, set)) or X is None:
+        raise TypeError(f"{name} must be an array of rows or an iterator of blocks, got {type(X).__name__}")
+    try:
+        array = np.asanyarray(X) if isinstance(X, np.ndarray) else np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a table of numbers: {error}") from None
+    if array.dtype.kind not in "fiub":
+        remedy = {
+            "c": "fit real and imaginary parts as two columns",
+            "O": "convert it with .astype(float)",
+            "M": "convert times to numbers first",
+        }.get(array.dtype.kind, "give columns of real numbers")
+        raise TypeError(f"{name} has dtype {array.dtype}; real numbers are expected: {remedy}")
+    if array.ndim == 1:
+        array = array.reshape(-1, 1)
+    if array.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions (rows, columns), got shape {array.shape}")
+    return array
+
+
+def _columns(table: Any, name: str, expected: int | None) -> int:
+    found = table.shape[1]
+    if found == 0:
+        raise ValueError(f"{name} has no columns")
+    if expected is not None and found != expected:
+        hint = ""
+        if table.shape == (expected, 1):
+            hint = f"; for a single row pass it as shape (1, {expected})"
+        raise ValueError(f"{name} has {found} columns, expected {expected}{hint}")
+    return int(found)
+
+
+def _as_rows(table: Any, start: int, stop: int) -> Array:
+    if hasattr(table, "iloc"):
+        part = table.iloc[start:stop].to_numpy()
+    elif hasattr(table, "columns"):
+        part = table[start:stop].to_numpy()
+    else:
+        part = table[start:stop]
+    if part.dtype.kind not in "fiub":
+        raise TypeError(f"X has columns of dtype {part.dtype}; real numbers are expected")
+    rows = np.ascontiguousarray(np.asarray(part), dtype=np.float64).view()
+    rows.flags.writeable = False  # always: Numba compiles a kernel again for a read-only argument
+    return rows
+
+
+def _check_finite(x: Array, first_row: int, table: Any, step: int = 1) -> None:
+    # one pass at memory speed: a sum is finite unless a value is not, or it overflows
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(x.sum()) or np.isfinite(x).all():
+            return
+    row, column = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
+    name = f" ({table.columns[column]!r})" if hasattr(table, "columns") else ""
+    raise ValueError(
+        f"X holds {x[row, column]} at row {first_row + row * step}, column {column}{name}; "
+        "drop or fill such rows first"
+    )
+
+
+def _as_weights(weights: Any, n_rows: int | None) -> Any:
+    array = np.asarray(weights)
+    if isinstance(weights, np.ma.MaskedArray) or array.dtype.kind not in "fiub":
+        raise TypeError(f"sample_weight must be real numbers, got dtype {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"sample_weight must have one dimension, got shape {array.shape}")
+    if n_rows is not None and len(array) != n_rows:
+        raise ValueError(f"sample_weight has {len(array)} entries, but X has {n_rows} rows")
+    # judged whole and at once: an error after half a pass would waste it
+    bad = np.flatnonzero(~((array >= 0) & (array < np.inf)))
+    if len(bad):
+        raise ValueError(
+            f"sample_weight must be finite and not negative, got {array[bad[0]]} at row {bad[0]}"
+        )
+    return array
+
+
+def _weight_rows(weights: Any, start: int, stop: int) -> Array:
+    return np.ascontiguousarray(weights[start:stop], dtype=np.float64)
+

@@ -1,0 +1,467 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The kernels in Cython with OpenMP. What each computes is stated in ``_numpy.py``; the inner loops
+that vectorise are in ``_simd.h``.
+
+Parallel loops run over tasks; the number of the thread that took one (its slot) only says which
+scratch buffers it uses, so results are bit-identical for any thread count. Nothing is allocated in
+the loops.
+"""
+
+from cython.parallel cimport prange, threadid
+from libc.stdint cimport int64_t
+from scipy.linalg.cython_blas cimport dgemm, dsyrk, sgemm, ssyrk
+
+import os
+
+import numpy as np
+
+cdef extern from "_simd.h" nogil:
+    const int TGP_ROW_TILE
+    int tgp_level
+    int tgp_simd_level()
+    void tgp_transpose(const double *, const double *, int64_t, int64_t, double *)
+    void tgp_feature_tile_double(
+        const double *, int64_t, int64_t, const double *, const double *, const double *, double,
+        int64_t, int64_t, int64_t, int64_t, double *, double *, double *, double *, double *)
+    void tgp_feature_tile_float(
+        const double *, int64_t, int64_t, const double *, const double *, const double *, double,
+        int64_t, int64_t, int64_t, int64_t, float *, float *, double *, double *, double *)
+    void tgp_moment_tile(const double *, int64_t, int64_t, const double *, double *, double *)
+    void tgp_delta_row(
+        const double *, const double *, const double *, int64_t, int64_t, int64_t, int64_t, int64_t,
+        double *, double *)
+    void tgp_fold_double(
+        const double *, const double *, const double *, const double *, int64_t, double, double *)
+    void tgp_fold_float(
+        const double *, const double *, const float *, const float *, int64_t, double, double *)
+    void tgp_sigma_row(
+        const double *, const double *, double, const double *, double, const double *, double,
+        const double *, int64_t, double *)
+    void tgp_add_row(const float *, int64_t, double *)
+    void tgp_project(const double *, int64_t, int64_t, const double *, double *)
+    void tgp_add_mass(const double *, const double *, int64_t, double, double, int64_t, double *)
+
+cdef extern from *:
+    """
+    #ifdef _OPENMP
+    #define TGP_HAS_OPENMP 1
+    #else
+    #define TGP_HAS_OPENMP 0
+    #endif
+    """
+    const int TGP_HAS_OPENMP
+
+tgp_level = tgp_simd_level()
+
+NAME = "cython"
+OPENMP = bool(TGP_HAS_OPENMP)
+SIMD = ("baseline", "avx2", "avx512")[tgp_level]
+
+cdef int64_t FEATURE_GROUP = 64  # features of one task of feature_block
+
+ctypedef fused real:
+    double
+    float
+
+
+def max_threads():
+    """Threads this backend can use: the cores this process may run on, or 1 without OpenMP."""
+    if not OPENMP:
+        return 1
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+cdef inline void product(
+    real *a, int64_t n_a, real *b, int64_t n_b, int64_t k, int64_t ld, double beta, real *c, int64_t ldc
+) noexcept nogil:
+    """c (n_a, n_b), row-major with leading dimension ldc, = beta c + a b^T; where a is b, only the
+    upper triangle. Row-major c is column-major c^T = b a^T: m counts b, n counts a."""
+    cdef int m = <int>n_b, n = <int>n_a, kk = <int>k, lda = <int>ld, ldcc = <int>ldc
+    cdef double dalpha = 1.0, dbeta = beta
+    cdef float salpha = 1.0, sbeta = <float>beta
+    if real is double:
+        if a == b:
+            dsyrk(b"L", b"T", &n, &kk, &dalpha, a, &lda, &dbeta, c, &ldcc)
+        else:
+            dgemm(b"T", b"N", &m, &n, &kk, &dalpha, b, &lda, a, &lda, &dbeta, c, &ldcc)
+    else:
+        if a == b:
+            ssyrk(b"L", b"T", &n, &kk, &salpha, a, &lda, &sbeta, c, &ldcc)
+        else:
+            sgemm(b"T", b"N", &m, &n, &kk, &salpha, b, &lda, a, &lda, &sbeta, c, &ldcc)
+
+
+cdef inline void feature_tile(
+    const double *xt, int64_t d, int64_t m, const double *root, const double *frequencies,
+    const double *phases, double amplitude, int64_t first, int64_t stop, int64_t start, int64_t ld,
+    real *dphi, real *phi, double *sum_phi, double *sum_dphi, double *sum_dphi_x
+) noexcept nogil:
+    if real is double:
+        tgp_feature_tile_double(
+            xt, d, m, root, frequencies, phases, amplitude, first, stop, start, ld, dphi, phi,
+            sum_phi, sum_dphi, sum_dphi_x)
+    else:
+        tgp_feature_tile_float(
+            xt, d, m, root, frequencies, phases, amplitude, first, stop, start, ld, dphi, phi,
+            sum_phi, sum_dphi, sum_dphi_x)
+
+
+cdef void feature_task(
+    const double[:, ::1] x, const double *root_weights, const double[::1] origin,
+    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t group,
+    real[:, ::1] dphi, real *phi, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
+    double *xt
+) noexcept nogil:
+    cdef int64_t n = x.shape[0], d = x.shape[1], start, m
+    cdef int64_t first = group * FEATURE_GROUP
+    cdef int64_t stop = min(first + FEATURE_GROUP, frequencies.shape[0])
+    start = 0
+    while start < n:
+        m = min(<int64_t>TGP_ROW_TILE, n - start)
+        tgp_transpose(&x[start, 0], &origin[0], d, m, xt)
+        feature_tile(
+            xt, d, m, root_weights + start if root_weights != NULL else NULL, &frequencies[0, 0],
+            &phases[0], amplitude, first, stop, start, dphi.shape[1], &dphi[0, 0], phi,
+            &sum_phi[0], &sum_dphi[0], &sum_dphi_x[0, 0])
+        start += TGP_ROW_TILE
+
+
+def feature_block(
+    const double[:, ::1] x, const double[::1] root_weights, const double[::1] origin,
+    const double[:, ::1] frequencies, const double[::1] phases, double amplitude,
+    real[:, ::1] dphi, real[:, ::1] phi, double[::1] sum_phi, double[::1] sum_dphi,
+    double[:, ::1] sum_dphi_x, int64_t n_threads,
+):
+    cdef int64_t groups = (frequencies.shape[0] + FEATURE_GROUP - 1) // FEATURE_GROUP, slot, group
+    cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
+    cdef const double *root = &root_weights[0] if root_weights.shape[0] else NULL
+    cdef real *cosines = &phi[0, 0] if phi.shape[0] else NULL
+    if x.shape[0] == 0:
+        return
+    for group in prange(groups, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        feature_task(
+            x, root, origin, frequencies, phases, amplitude, group, dphi, cosines, sum_phi,
+            sum_dphi, sum_dphi_x, &xt[slot, 0])
+
+
+cdef void moments_task(
+    const double[:, ::1] x, const double *root_weights, const double[::1] origin, int64_t first,
+    int64_t stop, double[::1] sum_x, double[:, ::1] sum_xx, double *xt
+) noexcept nogil:
+    cdef int64_t start = first, m
+    while start < stop:
+        m = min(<int64_t>TGP_ROW_TILE, stop - start)
+        tgp_transpose(&x[start, 0], &origin[0], x.shape[1], m, xt)
+        tgp_moment_tile(
+            xt, x.shape[1], m, root_weights + start if root_weights != NULL else NULL, &sum_x[0],
+            &sum_xx[0, 0])
+        start += TGP_ROW_TILE
+
+
+def moments(
+    const double[:, ::1] x, const double[::1] root_weights, const double[::1] origin, int64_t rows,
+    double[:, ::1] sum_x, double[:, :, ::1] sum_xx, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], lanes = (n + rows - 1) // rows, slot, lane
+    cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
+    cdef const double *root = &root_weights[0] if root_weights.shape[0] else NULL
+    for lane in prange(lanes, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        moments_task(
+            x, root, origin, lane * rows, min((lane + 1) * rows, n), sum_x[lane], sum_xx[lane],
+            &xt[slot, 0])
+
+
+# -- rank-k updates ---------------------------------------------------------------------------------
+
+
+cdef int64_t n_tiles(int64_t n_features, int64_t strip) noexcept nogil:
+    cdef int64_t strips = (n_features + strip - 1) // strip
+    return strips * (strips + 1) // 2
+
+
+cdef void locate_tile(int64_t index, int64_t n_features, int64_t strip, int64_t *to) noexcept nogil:
+    """i0, i1, j0, j1 of a tile of the upper triangle; the full tiles come before the diagonal's
+    halves, so that dealing them out in turn balances the slots."""
+    cdef int64_t strips = (n_features + strip - 1) // strip
+    cdef int64_t i = index - strips * (strips - 1) // 2, j
+    if i >= 0:
+        j = i
+    else:
+        i = 0
+        j = index
+        while j >= strips - 1 - i:
+            j -= strips - 1 - i
+            i += 1
+        j += i + 1
+    to[0] = i * n_features // strips
+    to[1] = (i + 1) * n_features // strips
+    to[2] = j * n_features // strips
+    to[3] = (j + 1) * n_features // strips
+
+
+cdef void rank_k_task(
+    real[:, ::1] block, int64_t n, double[:, ::1] gram, int64_t tile, int64_t strip, real *scratch
+) noexcept nogil:
+    cdef int64_t to[4]
+    cdef int64_t p, first
+    locate_tile(tile, block.shape[0], strip, to)
+    if real is double:
+        product(
+            &block[to[0], 0], to[1] - to[0], &block[to[2], 0], to[3] - to[2], n, block.shape[1], 1.0,
+            &gram[to[0], to[2]], gram.shape[1])
+    else:
+        product(
+            &block[to[0], 0], to[1] - to[0], &block[to[2], 0], to[3] - to[2], n, block.shape[1], 0.0,
+            scratch, strip)
+        for p in range(to[1] - to[0]):
+            first = p if to[0] == to[2] else 0
+            tgp_add_row(
+                scratch + p * strip + first, to[3] - to[2] - first, &gram[to[0] + p, to[2] + first])
+
+
+def rank_k(
+    real[:, ::1] block, int64_t n, double[:, ::1] gram, real[:, :, :, ::1] scratch, int64_t n_threads
+):
+    cdef int64_t strip = scratch.shape[2], tiles = n_tiles(block.shape[0], strip), slot, tile
+    for tile in prange(tiles, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        rank_k_task(block, n, gram, tile, strip, &scratch[slot, 0, 0, 0])
+
+
+cdef void add_upper(real *scratch, double[:, ::1] gram) noexcept nogil:
+    cdef int64_t s, n = gram.shape[0]
+    if real is float:
+        for s in range(n):
+            tgp_add_row(scratch + s * n + s, n - s, &gram[s, s])
+
+
+cdef void lane_task(
+    const double[:, ::1] x, const double *root_weights, const double[::1] origin,
+    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t first,
+    int64_t stop, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
+    real *dphi, real *phi, int64_t row_tile, bint direct, real *sines, real *cosines, double *xt
+) noexcept nogil:
+    """Features and products of rows first..stop. ``direct``: add the products to what is in sines
+    (and cosines, unless NULL); otherwise write over it."""
+    cdef int64_t n = frequencies.shape[0], d = x.shape[1], start, m
+    cdef double beta
+    start = first
+    while start < stop:
+        m = min(row_tile, stop - start)
+        tgp_transpose(&x[start, 0], &origin[0], d, m, xt)
+        feature_tile(
+            xt, d, m, root_weights + start if root_weights != NULL else NULL, &frequencies[0, 0],
+            &phases[0], amplitude, 0, n, 0, row_tile, dphi, phi,
+            &sum_phi[0], &sum_dphi[0], &sum_dphi_x[0, 0])
+        beta = 1.0 if direct or start > first else 0.0
+        product(dphi, n, dphi, n, m, row_tile, beta, sines, n)
+        if cosines != NULL:
+            product(phi, n, phi, n, m, row_tile, beta, cosines, n)
+        start += row_tile
+
+
+cdef void lane_rank_k_task(
+    const double[:, ::1] x, const double *root_weights, const double[::1] origin,
+    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t first,
+    int64_t stop, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
+    double[:, ::1] gram, double[:, ::1] gram_phi, bint wants_phi,
+    real[:, :, ::1] blocks, real[:, :, ::1] scratch, double *xt
+) noexcept nogil:
+    cdef real *phi = &blocks[1, 0, 0] if wants_phi else NULL
+    cdef real *cosines = NULL
+    if real is double:
+        if wants_phi:
+            cosines = &gram_phi[0, 0]
+        lane_task(
+            x, root_weights, origin, frequencies, phases, amplitude, first, stop, sum_phi, sum_dphi,
+            sum_dphi_x, &blocks[0, 0, 0], phi, blocks.shape[2], True, &gram[0, 0], cosines, xt)
+    else:
+        if wants_phi:
+            cosines = &scratch[1, 0, 0]
+        lane_task(
+            x, root_weights, origin, frequencies, phases, amplitude, first, stop, sum_phi, sum_dphi,
+            sum_dphi_x, &blocks[0, 0, 0], phi, blocks.shape[2], False, &scratch[0, 0, 0], cosines, xt)
+        add_upper(&scratch[0, 0, 0], gram)
+        if wants_phi:
+            add_upper(&scratch[1, 0, 0], gram_phi)
+
+
+def lane_rank_k(
+    const double[:, ::1] x, const double[::1] root_weights, const double[::1] origin,
+    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t rows,
+    double[:, ::1] sum_phi, double[:, ::1] sum_dphi, double[:, :, ::1] sum_dphi_x,
+    double[:, :, ::1] gram, double[:, :, ::1] gram_phi, real[:, :, :, ::1] blocks,
+    real[:, :, :, ::1] scratch, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], lanes = (n + rows - 1) // rows, slot, lane
+    cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
+    cdef const double *root = &root_weights[0] if root_weights.shape[0] else NULL
+    cdef bint wants_phi = gram_phi.shape[0] > 0
+    if blocks.shape[3] > TGP_ROW_TILE:
+        raise ValueError(f"blocks of at most {TGP_ROW_TILE} rows expected, got {blocks.shape[3]}")
+    for lane in prange(lanes, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        lane_rank_k_task(
+            x, root, origin, frequencies, phases, amplitude, lane * rows,
+            min((lane + 1) * rows, n), sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane],
+            gram[lane], gram_phi[lane if wants_phi else 0], wants_phi,
+            blocks[slot], scratch[slot], &xt[slot, 0])
+
+
+# -- Delta weighting --------------------------------------------------------------------------------
+
+
+cdef void fold(
+    const double[:, ::1] u, const double[:, ::1] ut, const double[::1] half, int64_t s, int64_t first,
+    int64_t n, double factor, real *sines, real *cosines, double *deltas, double *out
+) noexcept nogil:
+    """out[i] += factor ((Delta^- + Delta^+) sines[i] + (Delta^- - Delta^+) cosines[i])."""
+    cdef double *plus = deltas + u.shape[0]
+    tgp_delta_row(
+        &u[0, 0], &ut[0, 0], &half[0], u.shape[0], u.shape[1], s, first, n, deltas, plus)
+    if real is double:
+        tgp_fold_double(deltas, plus, sines, cosines, n, factor, out)
+    else:
+        tgp_fold_float(deltas, plus, sines, cosines, n, factor, out)
+
+
+cdef void noise_task(
+    real[:, ::1] dphi, real[:, ::1] phi, int64_t n, const double[:, ::1] u, const double[:, ::1] ut,
+    const double[::1] half, double factor, double[:, ::1] noise_gram, int64_t tile,
+    real[:, :, ::1] scratch, double *deltas
+) noexcept nogil:
+    cdef int64_t strip = scratch.shape[1], s, first
+    cdef int64_t to[4]
+    locate_tile(tile, dphi.shape[0], strip, to)
+    product(
+        &dphi[to[0], 0], to[1] - to[0], &dphi[to[2], 0], to[3] - to[2], n, dphi.shape[1], 0.0,
+        &scratch[0, 0, 0], strip)
+    product(
+        &phi[to[0], 0], to[1] - to[0], &phi[to[2], 0], to[3] - to[2], n, phi.shape[1], 0.0,
+        &scratch[1, 0, 0], strip)
+    for s in range(to[0], to[1]):
+        first = s if to[0] == to[2] else to[2]
+        fold(
+            u, ut, half, s, first, to[3] - first, factor, &scratch[0, s - to[0], first - to[2]],
+            &scratch[1, s - to[0], first - to[2]], deltas, &noise_gram[s, first])
+
+
+def noise_rank_k(
+    real[:, ::1] dphi, real[:, ::1] phi, int64_t n, const double[:, ::1] u, double factor,
+    double[:, ::1] noise_gram, real[:, :, :, ::1] scratch, int64_t n_threads,
+):
+    cdef int64_t tiles = n_tiles(dphi.shape[0], scratch.shape[2]), slot, tile
+    cdef const double[:, ::1] ut = np.ascontiguousarray(np.asarray(u).T)
+    cdef const double[::1] half = 0.5 * np.einsum("sk,sk->s", u, u)
+    cdef double[:, ::1] deltas = np.empty((n_threads, 2 * u.shape[0]))
+    for tile in prange(tiles, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        noise_task(
+            dphi, phi, n, u, ut, half, factor, noise_gram, tile, scratch[slot], &deltas[slot, 0])
+
+
+cdef void lane_noise_task(
+    const double[:, ::1] x, const double *root_weights, const double[::1] origin,
+    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t first,
+    int64_t stop, const double[:, ::1] u, const double[:, ::1] ut, const double[::1] half,
+    double factor, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
+    double[:, ::1] noise_gram, real[:, :, ::1] blocks, real[:, :, ::1] scratch, double *deltas,
+    double *xt
+) noexcept nogil:
+    cdef int64_t s, n = u.shape[0]
+    lane_task(
+        x, root_weights, origin, frequencies, phases, amplitude, first, stop, sum_phi, sum_dphi,
+        sum_dphi_x, &blocks[0, 0, 0], &blocks[1, 0, 0], blocks.shape[2], False, &scratch[0, 0, 0],
+        &scratch[1, 0, 0], xt)
+    for s in range(n):
+        fold(
+            u, ut, half, s, s, n - s, factor, &scratch[0, s, s], &scratch[1, s, s], deltas,
+            &noise_gram[s, s])
+
+
+def lane_noise_rank_k(
+    const double[:, ::1] x, const double[::1] root_weights, const double[::1] origin,
+    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t rows,
+    const double[:, ::1] u, double factor, double[:, ::1] sum_phi, double[:, ::1] sum_dphi,
+    double[:, :, ::1] sum_dphi_x, double[:, :, ::1] noise_gram, real[:, :, :, ::1] blocks,
+    real[:, :, :, ::1] scratch, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], lanes = (n + rows - 1) // rows, slot, lane
+    cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
+    cdef const double[:, ::1] ut = np.ascontiguousarray(np.asarray(u).T)
+    cdef const double[::1] half = 0.5 * np.einsum("sk,sk->s", u, u)
+    cdef double[:, ::1] deltas = np.empty((n_threads, 2 * u.shape[0]))
+    cdef const double *root = &root_weights[0] if root_weights.shape[0] else NULL
+    if blocks.shape[3] > TGP_ROW_TILE:
+        raise ValueError(f"blocks of at most {TGP_ROW_TILE} rows expected, got {blocks.shape[3]}")
+    for lane in prange(lanes, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        lane_noise_task(
+            x, root, origin, frequencies, phases, amplitude, lane * rows,
+            min((lane + 1) * rows, n), u, ut, half, factor, sum_phi[lane], sum_dphi[lane],
+            sum_dphi_x[lane], noise_gram[lane], blocks[slot], scratch[slot], &deltas[slot, 0],
+            &xt[slot, 0])
+
+
+cdef void sigma_task(
+    const double[:, ::1] u, const double[:, ::1] ut, const double[::1] half, const double[::1] phi,
+    const double[::1] dphi, const double[::1] mu_phi, int64_t s, double *deltas, double[:, ::1] out
+) noexcept nogil:
+    cdef int64_t n = u.shape[0]
+    tgp_delta_row(&u[0, 0], &ut[0, 0], &half[0], n, u.shape[1], s, 0, n, deltas, deltas + n)
+    tgp_sigma_row(
+        deltas, deltas + n, 0.5 * phi[s], &phi[0], 0.5 * dphi[s], &dphi[0], mu_phi[s], &mu_phi[0], n,
+        &out[s, 0])
+
+
+def sigma_phi(
+    const double[:, ::1] u, const double[::1] phi, const double[::1] dphi, const double[::1] mu_phi,
+    double[:, ::1] out, int64_t n_threads,
+):
+    cdef int64_t slot, s
+    cdef const double[:, ::1] ut = np.ascontiguousarray(np.asarray(u).T)
+    cdef const double[::1] half = 0.5 * np.einsum("sk,sk->s", u, u)
+    cdef double[:, ::1] deltas = np.empty((n_threads, 2 * u.shape[0]))
+    for s in prange(u.shape[0], nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        sigma_task(u, ut, half, phi, dphi, mu_phi, s, &deltas[slot, 0], out)
+
+
+# -- weighted marginal CDFs -------------------------------------------------------------------------
+
+
+cdef void mass_task(
+    double[:, ::1] xt, int64_t n, const double *weights, const double[:, ::1] directions, int64_t v,
+    double low, double step, double[:, ::1] mass, double *projection
+) noexcept nogil:
+    cdef int64_t tile, m, d = directions.shape[1]
+    for tile in range(xt.shape[0]):
+        m = min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE)
+        tgp_project(&xt[tile, 0], d, m, &directions[v, 0], projection)
+        tgp_add_mass(
+            projection, weights + tile * TGP_ROW_TILE if weights != NULL else NULL, m, low, step,
+            mass.shape[1] - 1, &mass[v, 0])
+
+
+def marginal_mass(
+    const double[:, ::1] x, const double[::1] weights, const double[:, ::1] directions,
+    const double[::1] low, const double[::1] step, double[:, ::1] mass, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
+    cdef int64_t slot, tile, v
+    cdef double[:, ::1] xt = np.empty((tiles, d * TGP_ROW_TILE))
+    cdef double[:, ::1] projection = np.empty((n_threads, TGP_ROW_TILE))
+    cdef double[::1] origin = np.zeros(d)
+    cdef const double *w = &weights[0] if weights.shape[0] else NULL
+    for tile in prange(tiles, nogil=True, schedule="static", num_threads=n_threads):
+        tgp_transpose(
+            &x[tile * TGP_ROW_TILE, 0], &origin[0], d,
+            min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE), &xt[tile, 0])
+    for v in prange(directions.shape[0], nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        mass_task(xt, n, w, directions, v, low[v], step[v], mass, &projection[slot, 0])

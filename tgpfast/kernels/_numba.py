@@ -1,0 +1,790 @@
+"""The kernels in Numba: parallel, cached on disk. What each computes is stated in ``_numpy.py``.
+
+Everything compiled stands in this one file: Numba's cache does not notice when a callee or a
+constant of another module changes.
+
+Parallel loops run over ``n_threads`` slots and each slot walks its tasks in a fixed order. A task's
+result does not depend on the slot that took it, so results are bit-identical for any thread count.
+"""
+
+import math
+import warnings
+
+import llvmlite.binding
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.extending import get_cython_function_address, intrinsic, overload
+
+NAME = "numba"
+
+ROW_TILE = 256  # rows whose angle, sine and cosine stay in the first-level cache
+FEATURE_GROUP = 64  # features of one task of feature_block
+
+
+# Cody-Waite: pi/2 = P1 + P2 + P3; P1 and P2 have 26 bits, so q P1 and q P2 are exact for q < 2^27.
+TWO_OVER_PI = 2.0 / math.pi
+PIO2_1 = float.fromhex("0x1.921fb5p+0")
+PIO2_2 = float.fromhex("0x1.110b46p-26")
+PIO2_3 = float.fromhex("0x1.1a62633145c07p-54")
+ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, which then stands in the low bits
+ANGLE_LIMIT = 2.0**27  # beyond it the C library's sine and cosine take over
+LOG2_E = 1.0 / math.log(2.0)
+LN2_1 = float.fromhex("0x1.62e42fee00000p-1")  # 33 bits: n LN2_1 is exact for every exponent n
+LN2_2 = float.fromhex("0x1.a39ef35793c76p-33")
+EXP_LOWEST = -708.0  # below, exp is taken as 0 (it is under 4e-308)
+
+
+def max_threads():
+    """Threads this backend can use: NUMBA_NUM_THREADS, by default the cores of the machine."""
+    return numba.config.NUMBA_NUM_THREADS
+
+
+class _GuardedCache:
+    """Numba's cache of one kernel, except that a damaged or unwritable one is not an error.
+
+    Numba lets the unpickling error of a truncated index and the OSError of a full disk through to
+    the caller; either only means that this process compiles the kernel again.
+    """
+
+    def __init__(self, cache):
+        self._cache = cache
+
+    def __getattr__(self, name):
+        return getattr(self._cache, name)
+
+    def _ignore(self, what, error):
+        warnings.warn(
+            f"Numba's cache in {self._cache.cache_path!r} could not be {what} "
+            f"({type(error).__name__}: {error}); compiling again. Delete that folder to be rid of this.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def load_overload(self, sig, target_context):
+        try:
+            return self._cache.load_overload(sig, target_context)
+        except Exception as error:  # whatever pickle makes of damaged bytes
+            self._ignore("read", error)
+            try:
+                self._cache.flush()
+            except OSError:
+                self._cache.disable()
+            return None
+
+    def save_overload(self, sig, data):
+        try:
+            self._cache.save_overload(sig, data)
+        except (OSError, EOFError, ValueError) as error:
+            self._ignore("written", error)
+            self._cache.disable()
+
+
+def _inner(function=None, *, reassociate=False):
+    """A helper compiled into its callers. contract: fused multiply-add where the machine has it;
+    nsz: the sign of zero is no matter here; reassoc only where a sum must vectorise."""
+    flags = {"contract", "nsz", "reassoc"} if reassociate else {"contract", "nsz"}
+    decorate = numba.njit(nogil=True, error_model="numpy", fastmath=flags)
+    return decorate(function) if function else decorate
+
+
+def _kernel(function):
+    """An entry point: parallel, without the GIL, cached on disk where a place for it can be made."""
+    options = {"nogil": True, "error_model": "numpy", "parallel": True, "fastmath": {"contract", "nsz"}}
+    try:
+        dispatcher = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder to cache in can be found or written: compile in each process
+        return numba.njit(**options)(function)
+    dispatcher._cache = _GuardedCache(dispatcher._cache)
+    return dispatcher
+
+
+# -- BLAS, from scipy's Cython interface, at a fixed symbol so that compiled code can be cached ------
+
+
+def _blas(name, real, n_matrices):
+    symbol = f"tgpfast_{name}"
+    address = get_cython_function_address("scipy.linalg.cython_blas", name)
+    llvmlite.binding.add_symbol(symbol, address)
+    char, size, number = (types.CPointer(t) for t in (types.uint8, types.int32, real))
+    if n_matrices == 2:  # gemm: transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
+        args = (char, char, size, size, size, number, number, size, number, size, number, number, size)
+    else:  # syrk: uplo, trans, n, k, alpha, a, lda, beta, c, ldc
+        args = (char, char, size, size, number, number, size, number, number, size)
+    return types.ExternalFunction(symbol, types.void(*args))
+
+
+_dgemm = _blas("dgemm", types.float64, 2)
+_sgemm = _blas("sgemm", types.float32, 2)
+_dsyrk = _blas("dsyrk", types.float64, 1)
+_ssyrk = _blas("ssyrk", types.float32, 1)
+
+
+def _product(a, b, k, beta, c, ldc):
+    """c (rows of a, rows of b), row-major with leading dimension ldc, = beta c + a b^T.
+
+    a and b are 2-D with k valid columns. Where a and b start at the same place the product is
+    symmetric and only its upper triangle is written.
+    """
+    raise NotImplementedError
+
+
+@overload(_product)
+def _product_overload(a, b, k, beta, c, ldc):
+    gemm, syrk = (_dgemm, _dsyrk) if a.dtype == types.float64 else (_sgemm, _ssyrk)
+
+    def product(a, b, k, beta, c, ldc):
+        letter = np.empty(3, np.uint8)
+        letter[0], letter[1], letter[2] = ord("T"), ord("N"), ord("L")
+        # row-major c is column-major c^T = b a^T: m counts b, n counts a
+        size = np.empty(5, np.int32)
+        size[0], size[1], size[2] = b.shape[0], a.shape[0], k
+        size[3], size[4] = a.strides[0] // a.itemsize, ldc
+        scale = np.empty(2, a.dtype)
+        scale[0], scale[1] = 1.0, beta
+        if a.ctypes.data == b.ctypes.data:
+            syrk(
+                letter[2:].ctypes, letter.ctypes, size.ctypes, size[2:].ctypes, scale.ctypes,
+                a.ctypes, size[3:].ctypes, scale[1:].ctypes, c.ctypes, size[4:].ctypes,
+            )
+        else:
+            gemm(
+                letter.ctypes, letter[1:].ctypes, size.ctypes, size[1:].ctypes, size[2:].ctypes,
+                scale.ctypes, b.ctypes, size[3:].ctypes, a.ctypes, size[3:].ctypes,
+                scale[1:].ctypes, c.ctypes, size[4:].ctypes,
+            )
+
+    return product
+
+
+# -- elementary functions that vectorise ------------------------------------------------------------
+
+
+@intrinsic
+def _as_bits(typingctx, value):
+    """The bits of a float as an integer of the same width."""
+    bits = types.int64 if value == types.float64 else types.int32
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.IntType(bits.bitwidth))
+
+    return bits(value), codegen
+
+
+@intrinsic
+def _as_float(typingctx, bits):
+    """The float with these bits."""
+    real = types.float64 if bits == types.int64 else types.float32
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(real))
+
+    return real(bits), codegen
+
+
+@_inner
+def _out_of_range(angle, n):
+    """How many of the first n angles the polynomial cannot take (NaN included)."""
+    count = 0
+    for i in range(n):
+        count += not (abs(angle[i]) <= ANGLE_LIMIT)
+    return count
+
+
+@_inner
+def _sincos_far(angle, n, sine, cosine):
+    for i in range(n):
+        sine[i] = math.sin(angle[i])
+        cosine[i] = math.cos(angle[i])
+
+
+def _sincos(angle, n, sine, cosine):
+    """Sine and cosine of n float64 angles; float64 within 2.3e-16, float32 within 1.2e-7."""
+    raise NotImplementedError
+
+
+@overload(_sincos)
+def _sincos_overload(angle, n, sine, cosine):
+    return _sincos64 if sine.dtype == types.float64 else _sincos32
+
+
+@_inner
+def _sincos_one(angle):
+    # q = rint(2 angle / pi) also stands in the low bits of ``magic``
+    magic = angle * TWO_OVER_PI + ROUND
+    bits = _as_bits(magic)
+    q = magic - ROUND
+    r = ((angle - q * PIO2_1) - q * PIO2_2) - q * PIO2_3
+    t = r * r
+    u = t * t
+    s = r + (r * t) * (
+        (-1.66666666666666324348e-01 + t * 8.33333333332248946124e-03)
+        + u * ((-1.98412698298579493134e-04 + t * 2.75573137070700676789e-06)
+        + u * (-2.50507602534068634195e-08 + t * 1.58969099521155010221e-10))
+    )
+    c = (1.0 - 0.5 * t) + u * (
+        (4.16666666666666019037e-02 + t * -1.38888888888741095749e-03)
+        + u * ((2.48015872894767294178e-05 + t * -2.75573143513906633035e-07)
+        + u * (2.08757232129817482790e-09 + t * -1.13596475577881948265e-11))
+    )
+    swap = (bits << 63) < 0  # odd quadrants: sine and cosine change places
+    a = c if swap else s
+    b = s if swap else c
+    # bit 1 of q is the sign of the sine, bit 1 of q + 1 that of the cosine
+    sine = _as_float(_as_bits(a) ^ ((bits >> 1) << 63))
+    return sine, _as_float(_as_bits(b) ^ (((bits + 1) >> 1) << 63))
+
+
+def _sincos64(angle, n, sine, cosine):
+    if _out_of_range(angle, n):
+        _sincos_far(angle, n, sine, cosine)
+        return
+    half = n // 2  # two halves side by side: two chains of dependent operations fill the pipes
+    angle_2, sine_2, cosine_2 = angle[half:], sine[half:], cosine[half:]
+    for i in range(half):
+        s, c = _sincos_one(angle[i])
+        s_2, c_2 = _sincos_one(angle_2[i])
+        sine[i], cosine[i] = s, c
+        sine_2[i], cosine_2[i] = s_2, c_2
+    if n % 2:
+        sine[n - 1], cosine[n - 1] = _sincos_one(angle[n - 1])
+
+
+_F = np.float32  # float32 constants must be bound as such, or they promote the arithmetic
+_S32 = (_F(-1.6666654611e-1), _F(8.3321608736e-3), _F(-1.9515295891e-4))
+_C32 = (_F(4.166664568298827e-2), _F(-1.388731625493765e-3), _F(2.443315711809948e-5))
+_ONE32, _HALF32 = _F(1.0), _F(0.5)
+_I0, _I1, _I31 = np.int32(0), np.int32(1), np.int32(31)
+
+
+def _sincos32(angle, n, sine, cosine):
+    if _out_of_range(angle, n):
+        _sincos_far(angle, n, sine, cosine)
+        return
+    # reduced in float64; two loops, so that the second has lanes of 32 bits only and twice as many
+    for i in range(n):
+        magic = angle[i] * TWO_OVER_PI + ROUND
+        q = magic - ROUND
+        # q PIO2_3 < 2e-9 is beyond float32
+        sine[i] = np.float32((angle[i] - q * PIO2_1) - q * PIO2_2)
+        cosine[i] = _as_float(np.int32(_as_bits(magic)))
+    for i in range(n):
+        bits, r = _as_bits(cosine[i]), sine[i]
+        t = r * r
+        s = r + r * t * (_S32[0] + t * (_S32[1] + t * _S32[2]))
+        c = _ONE32 - (_HALF32 * t - t * t * (_C32[0] + t * (_C32[1] + t * _C32[2])))
+        swap = np.int32(bits << _I31) < _I0
+        a = c if swap else s
+        b = s if swap else c
+        sine[i] = _as_float(np.int32(_as_bits(a) ^ np.int32((bits >> _I1) << _I31)))
+        cosine[i] = _as_float(np.int32(_as_bits(b) ^ np.int32(((bits + _I1) >> _I1) << _I31)))
+
+
+@_inner
+def _exp(x):
+    """exp(x) for x <= 0, within 2 units in the last place; 0 below EXP_LOWEST."""
+    clipped = max(x, EXP_LOWEST)
+    n = np.rint(clipped * LOG2_E)
+    r = (clipped - n * LN2_1) - n * LN2_2
+    p = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6 + r * (1.0 / 24 + r * (1.0 / 120
+        + r * (1.0 / 720 + r * (1.0 / 5040 + r * (1.0 / 40320 + r * (1.0 / 362880
+        + r * (1.0 / 3628800 + r * (1.0 / 39916800 + r * (1.0 / 479001600))))))))))))
+    # n in the low bits of n + 1.5 2^52, moved up, is the exponent of 2^n: float lanes throughout
+    shifted = _as_bits(n + ROUND) << 52
+    scaled = _as_float(_as_bits(p) + shifted)
+    return scaled if x >= EXP_LOWEST else 0.0
+
+
+# -- feature blocks ---------------------------------------------------------------------------------
+
+
+@_inner
+def _linear_rows(xt, first, n, coefficients, constant, out):
+    """out[i] = constant + sum_k coefficients[k] xt[k, first + i] for i < n.
+
+    Rows are sliced first: Numba cannot see that first + i is not negative, and would not vectorise.
+    """
+    d = coefficients.shape[0]
+    row, a = xt[0, first:], coefficients[0]
+    for i in range(n):
+        out[i] = constant + a * row[i]
+    k = 1
+    while k + 3 <= d:  # three at a time: out is loaded and stored a third as often
+        a, b, c = coefficients[k], coefficients[k + 1], coefficients[k + 2]
+        row_a, row_b, row_c = xt[k, first:], xt[k + 1, first:], xt[k + 2, first:]
+        for i in range(n):
+            out[i] += a * row_a[i] + b * row_b[i] + c * row_c[i]
+        k += 3
+    while k < d:
+        row, a = xt[k, first:], coefficients[k]
+        for i in range(n):
+            out[i] += a * row[i]
+        k += 1
+
+
+@_inner
+def _linear_pair(xt, n, f, g, constant_f, constant_g, out):
+    """The rows of two features at once, out[:n] and out[n : 2 n]: x is loaded half as often."""
+    d, second = f.shape[0], out[n:]
+    row = xt[0]
+    a, b = f[0], g[0]
+    for i in range(n):
+        out[i] = constant_f + a * row[i]
+        second[i] = constant_g + b * row[i]
+    k = 1
+    while k + 3 <= d:  # three coordinates at a time: out is loaded and stored a third as often
+        row_a, row_b, row_c = xt[k], xt[k + 1], xt[k + 2]
+        fa, fb, fc, ga, gb, gc = f[k], f[k + 1], f[k + 2], g[k], g[k + 1], g[k + 2]
+        for i in range(n):
+            x, y, z = row_a[i], row_b[i], row_c[i]
+            out[i] += fa * x + fb * y + fc * z
+            second[i] += ga * x + gb * y + gc * z
+        k += 3
+    while k < d:
+        row = xt[k]
+        a, b = f[k], g[k]
+        for i in range(n):
+            out[i] += a * row[i]
+            second[i] += b * row[i]
+        k += 1
+
+
+@_inner(reassociate=True)
+def _store(sine, cosine, n, amplitude, root, dphi, phi, weighted):
+    """Write the features of a tile; return the sums of its weighted phi and phi'.
+
+    ``weighted`` receives the float64 values whose products with x are to be summed. root, dphi and
+    phi start at the tile's first row; empty root means ones, empty phi that it is not wanted.
+    """
+    total, dtotal = 0.0, 0.0
+    if root.size:
+        for i in range(n):
+            value = -amplitude * sine[i] * sine.dtype.type(root[i])
+            dphi[i] = value
+            weighted[i] = value * root[i]
+            dtotal += value * root[i]
+        for i in range(n):
+            total += (amplitude * cosine[i]) * (root[i] * root[i])
+        if phi.size:
+            for i in range(n):
+                phi[i] = amplitude * cosine[i] * sine.dtype.type(root[i])
+    else:
+        for i in range(n):
+            value = -amplitude * sine[i]
+            dphi[i] = value
+            weighted[i] = value
+            dtotal += value
+            total += np.float64(amplitude * cosine[i])
+        if phi.size:
+            for i in range(n):
+                phi[i] = amplitude * cosine[i]
+    return total, dtotal
+
+
+@_inner(reassociate=True)
+def _add_products_pair(weighted, n, xt, out_f, out_g):
+    """out_f[k] += sum_i weighted[i] xt[k, i], out_g[k] += sum_i weighted[n + i] xt[k, i]."""
+    d, second = xt.shape[0], weighted[n:]
+    k = 0
+    while k + 2 <= d:  # two features by two coordinates: four products for four loads
+        row_a, row_b = xt[k], xt[k + 1]
+        fa, fb, ga, gb = 0.0, 0.0, 0.0, 0.0
+        for i in range(n):
+            v, w, x, y = weighted[i], second[i], row_a[i], row_b[i]
+            fa += v * x
+            fb += v * y
+            ga += w * x
+            gb += w * y
+        out_f[k] += fa
+        out_f[k + 1] += fb
+        out_g[k] += ga
+        out_g[k + 1] += gb
+        k += 2
+    if k < d:
+        row = xt[k]
+        fa, ga = 0.0, 0.0
+        for i in range(n):
+            fa += weighted[i] * row[i]
+            ga += second[i] * row[i]
+        out_f[k] += fa
+        out_g[k] += ga
+
+
+@_inner
+def _transpose(x, origin, start, n, out):
+    """out[k, i] = x[start + i, k] - origin[k] for i < n."""
+    for i in range(n):
+        row = x[start + i]
+        for k in range(row.shape[0]):
+            out[k, i] = row[k] - origin[k]
+
+
+@_inner
+def _feature_tile(xt, m, root, frequencies, phases, amplitude, first, stop, start, dphi, phi, sums, work):
+    """Features first..stop of one row tile, to columns start.. of dphi (and phi), and their sums."""
+    sum_phi, sum_dphi, sum_dphi_x = sums
+    angle, weighted, sine, cosine, unused = work
+    scale, nothing = dphi.dtype.type(amplitude), sine[:0]
+    for s in range(first, stop, 2):
+        pair = min(s + 1, stop - 1)
+        _linear_pair(xt, m, frequencies[s], frequencies[pair], phases[s], phases[pair], angle)
+        _sincos(angle, 2 * m, sine, cosine)
+        for t in range(s, pair + 1):
+            at = (t - s) * m
+            total, dtotal = _store(
+                sine[at:], cosine[at:], m, scale, root, dphi[t, start:],
+                phi[t, start:] if phi.size else nothing, weighted[at:],
+            )
+            sum_phi[t] += total
+            sum_dphi[t] += dtotal
+        _add_products_pair(
+            weighted, m, xt, sum_dphi_x[s], sum_dphi_x[pair] if pair > s else unused
+        )
+
+
+@_inner
+def _work(row_tile, d, dphi):
+    """Buffers of one slot for _feature_tile; a pair of features is worked on at a time. The last
+    takes the second feature's sums where a pair has only one."""
+    n = 2 * row_tile
+    return np.empty(n), np.empty(n), np.empty(n, dphi.dtype), np.empty(n, dphi.dtype), np.empty(d)
+
+
+@_kernel
+def feature_block(
+    x, root_weights, origin, frequencies, phases, amplitude,
+    dphi, phi, sum_phi, sum_dphi, sum_dphi_x, n_threads,
+):
+    n, d = x.shape
+    n_features = frequencies.shape[0]
+    groups = (n_features + FEATURE_GROUP - 1) // FEATURE_GROUP
+    for slot in prange(n_threads):
+        xt, work, sums = np.empty((d, ROW_TILE)), _work(ROW_TILE, d, dphi), (sum_phi, sum_dphi, sum_dphi_x)
+        for group in range(slot, groups, n_threads):
+            first = group * FEATURE_GROUP
+            stop = min(first + FEATURE_GROUP, n_features)
+            for start in range(0, n, ROW_TILE):
+                m = min(ROW_TILE, n - start)
+                _transpose(x, origin, start, m, xt)
+                _feature_tile(
+                    xt, m, root_weights[start : start + m], frequencies, phases, amplitude,
+                    first, stop, start, dphi, phi, sums, work,
+                )
+
+
+@_inner(reassociate=True)
+def _moment_tile(xt, m, root, weighted, sum_x, sum_xx):
+    d = xt.shape[0]
+    for k in range(d):
+        row, total = xt[k], 0.0
+        for i in range(m):
+            weighted[i] = row[i]
+        if root.size:
+            for i in range(m):
+                weighted[i] *= root[i] * root[i]
+        for i in range(m):
+            total += weighted[i]
+        sum_x[k] += total
+        for j in range(d):
+            other, total = xt[j], 0.0
+            for i in range(m):
+                total += weighted[i] * other[i]
+            sum_xx[k, j] += total
+
+
+@_kernel
+def moments(x, root_weights, origin, rows, sum_x, sum_xx, n_threads):
+    n, d = x.shape
+    lanes = (n + rows - 1) // rows
+    for slot in prange(n_threads):
+        xt, weighted = np.empty((d, ROW_TILE)), np.empty(ROW_TILE)
+        for lane in range(slot, lanes, n_threads):
+            stop = min((lane + 1) * rows, n)
+            for start in range(lane * rows, stop, ROW_TILE):
+                m = min(ROW_TILE, stop - start)
+                _transpose(x, origin, start, m, xt)
+                _moment_tile(
+                    xt, m, root_weights[start : start + m], weighted, sum_x[lane], sum_xx[lane]
+                )
+
+
+# -- rank-k updates ---------------------------------------------------------------------------------
+
+
+@_inner
+def _n_tiles(n_features, strip):
+    strips = (n_features + strip - 1) // strip
+    return strips * (strips + 1) // 2
+
+
+@_inner
+def _tile(index, n_features, strip):
+    """(i0, i1, j0, j1) of a tile of the upper triangle; the full tiles come before the diagonal's
+    halves, so that dealing them out in turn balances the slots."""
+    strips = (n_features + strip - 1) // strip
+    i = j = index - strips * (strips - 1) // 2
+    if i < 0:
+        i, j = 0, index
+        while j >= strips - 1 - i:
+            j -= strips - 1 - i
+            i += 1
+        j += i + 1
+    return (
+        i * n_features // strips, (i + 1) * n_features // strips,
+        j * n_features // strips, (j + 1) * n_features // strips,
+    )
+
+
+def _add_product(a, b, k, c, scratch):
+    """c += a b^T in float64, through scratch where a and b are float32."""
+    raise NotImplementedError
+
+
+@overload(_add_product)
+def _add_product_overload(a, b, k, c, scratch):
+    if a.dtype == types.float64:
+
+        def add(a, b, k, c, scratch):
+            _product(a, b, k, 1.0, c, c.strides[0] // c.itemsize)
+
+    else:
+
+        def add(a, b, k, c, scratch):
+            _product(a, b, k, 0.0, scratch, scratch.shape[1])
+            diagonal = a.ctypes.data == b.ctypes.data
+            for p in range(a.shape[0]):
+                for q in range(p if diagonal else 0, b.shape[0]):
+                    c[p, q] += scratch[p, q]
+
+    return add
+
+
+@_kernel
+def rank_k(block, n, gram, scratch, n_threads):
+    n_features, strip = block.shape[0], scratch.shape[2]
+    tiles = _n_tiles(n_features, strip)
+    for slot in prange(n_threads):
+        for tile in range(slot, tiles, n_threads):
+            i0, i1, j0, j1 = _tile(tile, n_features, strip)
+            _add_product(block[i0:i1], block[j0:j1], n, gram[i0:i1, j0:j1], scratch[slot, 0])
+
+
+@_kernel
+def lane_rank_k(
+    x, root_weights, origin, frequencies, phases, amplitude, rows,
+    sum_phi, sum_dphi, sum_dphi_x, gram, gram_phi, blocks, scratch, n_threads,
+):
+    n, d = x.shape
+    n_features, row_tile = blocks.shape[2], blocks.shape[3]
+    lanes = (n + rows - 1) // rows
+    wants_phi = gram_phi.size > 0
+    for slot in prange(n_threads):
+        dphi, block = blocks[slot, 0], blocks[slot, 1]
+        phi = block if wants_phi else block[:0]
+        xt, work = np.empty((d, row_tile)), _work(row_tile, d, dphi)
+        for lane in range(slot, lanes, n_threads):
+            sums = (sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane])
+            stop = min((lane + 1) * rows, n)
+            for start in range(lane * rows, stop, row_tile):
+                m = min(row_tile, stop - start)
+                _transpose(x, origin, start, m, xt)
+                _feature_tile(
+                    xt, m, root_weights[start : start + m], frequencies, phases, amplitude,
+                    0, n_features, 0, dphi, phi, sums, work,
+                )
+                begin = start == lane * rows
+                _lane_product(dphi, m, begin, gram[lane], scratch[slot, 0])
+                if wants_phi:
+                    _lane_product(phi, m, begin, gram_phi[lane], scratch[slot, 1])
+            _lane_flush(dphi, gram[lane], scratch[slot, 0])
+            if wants_phi:
+                _lane_flush(dphi, gram_phi[lane], scratch[slot, 1])
+
+
+def _lane_product(block, k, begin, gram, scratch):
+    """gram += block block^T, in float64 at once; in float32 into scratch, to be flushed."""
+    raise NotImplementedError
+
+
+@overload(_lane_product)
+def _lane_product_overload(block, k, begin, gram, scratch):
+    if block.dtype == types.float64:
+
+        def product(block, k, begin, gram, scratch):
+            _product(block, block, k, 1.0, gram, gram.shape[0])
+
+    else:
+
+        def product(block, k, begin, gram, scratch):
+            _product(block, block, k, 0.0 if begin else 1.0, scratch, scratch.shape[0])
+
+    return product
+
+
+def _lane_flush(block, gram, scratch):
+    """Add what _lane_product left in scratch."""
+    raise NotImplementedError
+
+
+@overload(_lane_flush)
+def _lane_flush_overload(block, gram, scratch):
+    if block.dtype == types.float64:
+        return lambda block, gram, scratch: None
+
+    def flush(block, gram, scratch):
+        for s in range(gram.shape[0]):
+            into, row = gram[s, s:], scratch[s, s:]
+            for t in range(into.shape[0]):
+                into[t] += row[t]
+
+    return flush
+
+
+# -- Delta weighting --------------------------------------------------------------------------------
+
+
+@_inner
+def _delta_row(ut, half, s, u, first, n, minus, plus):
+    """minus, plus [i] = exp(-|u_s -+ u_t|^2 / 2), t = first + i; half = |u|^2 / 2, ut = u^T."""
+    _linear_rows(ut, first, n, u[s], 0.0, minus)
+    mine, theirs = half[s], half[first:]
+    for i in range(n):
+        inner, level = minus[i], mine + theirs[i]
+        minus[i] = _exp(min(inner - level, 0.0))
+        plus[i] = _exp(min(-inner - level, 0.0))
+
+
+@_inner
+def _half_norms(u, half):
+    for s in range(u.shape[0]):
+        total = 0.0
+        for k in range(u.shape[1]):
+            total += u[s, k] * u[s, k]
+        half[s] = 0.5 * total
+
+
+@_inner
+def _fold(ut, half, s, u, first, n, factor, sines, cosines, minus, plus, out):
+    """out[i] += factor ((Delta^- + Delta^+) sines[i] + (Delta^- - Delta^+) cosines[i])."""
+    _delta_row(ut, half, s, u, first, n, minus, plus)
+    for i in range(n):
+        out[i] += factor * (
+            (minus[i] + plus[i]) * sines[i] + (minus[i] - plus[i]) * cosines[i]
+        )
+
+
+@_kernel
+def noise_rank_k(dphi, phi, n, u, factor, noise_gram, scratch, n_threads):
+    n_features, strip = dphi.shape[0], scratch.shape[2]
+    tiles = _n_tiles(n_features, strip)
+    ut, half = np.ascontiguousarray(u.T), np.empty(n_features)
+    _half_norms(u, half)
+    for slot in prange(n_threads):
+        minus, plus = np.empty(strip), np.empty(strip)
+        sines, cosines = scratch[slot, 0], scratch[slot, 1]
+        for tile in range(slot, tiles, n_threads):
+            i0, i1, j0, j1 = _tile(tile, n_features, strip)
+            _product(dphi[i0:i1], dphi[j0:j1], n, 0.0, sines, strip)
+            _product(phi[i0:i1], phi[j0:j1], n, 0.0, cosines, strip)
+            for s in range(i0, i1):
+                first = s if i0 == j0 else j0
+                _fold(
+                    ut, half, s, u, first, j1 - first, factor, sines[s - i0, first - j0 :],
+                    cosines[s - i0, first - j0 :], minus, plus, noise_gram[s, first:],
+                )
+
+
+@_kernel
+def lane_noise_rank_k(
+    x, root_weights, origin, frequencies, phases, amplitude, rows, u, factor,
+    sum_phi, sum_dphi, sum_dphi_x, noise_gram, blocks, scratch, n_threads,
+):
+    n, d = x.shape
+    n_features, row_tile = blocks.shape[2], blocks.shape[3]
+    lanes = (n + rows - 1) // rows
+    ut, half = np.ascontiguousarray(u.T), np.empty(n_features)
+    _half_norms(u, half)
+    for slot in prange(n_threads):
+        dphi, phi = blocks[slot, 0], blocks[slot, 1]
+        sines, cosines = scratch[slot, 0], scratch[slot, 1]
+        xt, work = np.empty((d, row_tile)), _work(row_tile, d, dphi)
+        minus, plus = np.empty(n_features), np.empty(n_features)
+        for lane in range(slot, lanes, n_threads):
+            sums = (sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane])
+            stop = min((lane + 1) * rows, n)
+            for start in range(lane * rows, stop, row_tile):
+                m = min(row_tile, stop - start)
+                _transpose(x, origin, start, m, xt)
+                _feature_tile(
+                    xt, m, root_weights[start : start + m], frequencies, phases, amplitude,
+                    0, n_features, 0, dphi, phi, sums, work,
+                )
+                beta = 0.0 if start == lane * rows else 1.0
+                _product(dphi, dphi, m, beta, sines, n_features)
+                _product(phi, phi, m, beta, cosines, n_features)
+            for s in range(n_features):
+                _fold(
+                    ut, half, s, u, s, n_features - s, factor, sines[s, s:], cosines[s, s:],
+                    minus, plus, noise_gram[lane, s, s:],
+                )
+
+
+@_kernel
+def sigma_phi(u, phi, dphi, mu_phi, out, n_threads):
+    n_features = u.shape[0]
+    ut, half = np.ascontiguousarray(u.T), np.empty(n_features)
+    _half_norms(u, half)
+    for slot in prange(n_threads):
+        minus, plus = np.empty(ROW_TILE), np.empty(ROW_TILE)
+        for s in range(slot, n_features, n_threads):
+            p, q, m = 0.5 * phi[s], 0.5 * dphi[s], mu_phi[s]
+            for first in range(0, n_features, ROW_TILE):
+                count = min(ROW_TILE, n_features - first)
+                _delta_row(ut, half, s, u, first, count, minus, plus)
+                for i in range(count):
+                    t = first + i
+                    out[s, t] = (
+                        (minus[i] + plus[i]) * (p * phi[t])
+                        + (minus[i] - plus[i]) * (q * dphi[t]) - m * mu_phi[t]
+                    )
+
+
+# -- weighted marginal CDFs -------------------------------------------------------------------------
+
+
+@numba.njit(nogil=True, error_model="numpy")  # no contraction: low + j step as the caller rounds it
+def _grid_index(projection, low, step, n_grid):
+    """The first j with projection <= low + j step; n_grid if there is none."""
+    guess = np.ceil((projection - low) / step)
+    j = int(min(max(guess, 0.0), float(n_grid)))
+    while j > 0 and projection <= low + (j - 1) * step:
+        j -= 1
+    while j < n_grid and projection > low + j * step:
+        j += 1
+    return j
+
+
+@_kernel
+def marginal_mass(x, weights, directions, low, step, mass, n_threads):
+    n, d = x.shape
+    n_grid = mass.shape[1] - 1
+    tiles = (n + ROW_TILE - 1) // ROW_TILE
+    xt, origin = np.empty((tiles, d, ROW_TILE)), np.zeros(d)
+    for tile in prange(tiles):
+        _transpose(x, origin, tile * ROW_TILE, min(ROW_TILE, n - tile * ROW_TILE), xt[tile])
+    for slot in prange(n_threads):
+        projection = np.empty(ROW_TILE)
+        for v in range(slot, directions.shape[0], n_threads):
+            row = mass[v]
+            for tile in range(tiles):
+                start = tile * ROW_TILE
+                m = min(ROW_TILE, n - start)
+                _linear_rows(xt[tile], 0, m, directions[v], 0.0, projection)
+                if weights.size:
+                    for i in range(m):
+                        j = _grid_index(projection[i], low[v], step[v], n_grid)
+                        row[j] += weights[start + i]
+                else:
+                    for i in range(m):
+                        row[_grid_index(projection[i], low[v], step[v], n_grid)] += 1.0

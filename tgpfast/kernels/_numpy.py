@@ -1,0 +1,184 @@
+"""The kernels in plain NumPy: the statement of what the compiled twins compute.
+
+Names, arguments and results are those of ``_numba.py`` and ``_cython.pyx``. Signatures read
+in -> out -> scratch -> n_threads; output and scratch buffers belong to the caller, outputs are added
+to unless said otherwise, and only the upper triangle of a Gram matrix is defined. Every kernel does
+its Gram matrices in the dtype of the feature blocks, float64 or float32, and adds to float64.
+
+Two shapes of the same sums. With many features the Gram matrix is cut into tiles that threads share
+(``feature_block``, then ``rank_k`` or ``noise_rank_k``). With few it is cheaper to cut the rows into
+lanes (``lane_rank_k``, ``lane_noise_rank_k``): lane l owns rows ``l * rows .. (l + 1) * rows`` of x
+and slice l of every output, and a block of its features goes from cache straight into BLAS. Tiles
+and lanes are fixed by the caller, never by the thread count; that makes results repeat bit by bit.
+
+This module runs on one thread and ignores scratch.
+"""
+
+import numpy as np
+
+NAME = "numpy"
+
+
+def max_threads():
+    """Threads this backend can use: one; BLAS is held to one thread around it."""
+    return 1
+
+
+def feature_block(
+    x, root_weights, origin, frequencies, phases, amplitude,
+    dphi, phi, sum_phi, sum_dphi, sum_dphi_x, n_threads,
+):
+    """Random Fourier features of a block of n rows, and their small sums.
+
+    With a_si = frequencies_s . (x_i - origin) + phases_s and r = root_weights (1 where empty)::
+
+        dphi[s, i]     = -amplitude sin(a_si) r_i           i < n; phi' of the paper, times r
+        phi[s, i]      =  amplitude cos(a_si) r_i           i < n; skipped where phi is empty
+        sum_phi[s]    +=  amplitude sum_i cos(a_si) r_i^2
+        sum_dphi[s]   += -amplitude sum_i sin(a_si) r_i^2
+        sum_dphi_x[s] += -amplitude sum_i sin(a_si) r_i^2 (x_i - origin)
+
+    Angles are reduced in float64 whatever the dtype of dphi, and all sums are float64.
+
+    x : (n, d) float64; root_weights : (n,) or (0,) float64; origin : (d,) float64
+    frequencies : (S, d) float64, z / gamma; phases : (S,) float64; amplitude : sqrt(2 / S)
+    dphi : (S, >= n) float64 or float32; phi : the same, or (0, 0)
+    sum_phi, sum_dphi : (S,) float64; sum_dphi_x : (S, d) float64
+    """
+    n = len(x)
+    centred = x - origin
+    angle = frequencies @ centred.T + phases[:, None]
+    if dphi.dtype == np.float32:
+        angle = (angle - 2.0 * np.pi * np.rint(angle / (2.0 * np.pi))).astype(np.float32)
+    sine = np.sin(angle) * dphi.dtype.type(-amplitude)
+    cosine = np.cos(angle) * dphi.dtype.type(amplitude)
+    root = root_weights if len(root_weights) else np.ones(1)
+    dphi[:, :n] = sine * root.astype(dphi.dtype)
+    if phi.size:
+        phi[:, :n] = cosine * root.astype(dphi.dtype)
+    weighted = dphi[:, :n] * root
+    sum_phi += (cosine * (root * root)).sum(axis=1)
+    sum_dphi += weighted.sum(axis=1)
+    sum_dphi_x += weighted @ centred
+
+
+def moments(x, root_weights, origin, rows, sum_x, sum_xx, n_threads):
+    """Sums of the rows themselves about the origin, lane by lane (r as in feature_block)::
+
+        sum_x[l]  += sum_i r_i^2 (x_i - origin)
+        sum_xx[l] += sum_i r_i^2 (x_i - origin) (x_i - origin)^T
+
+    x : (n, d); root_weights : (n,) or (0,); origin : (d,)
+    sum_x : (lanes, d); sum_xx : (lanes, d, d); all float64
+    """
+    for lane, start in enumerate(range(0, len(x), rows)):
+        centred = x[start : start + rows] - origin
+        weighted = centred
+        if len(root_weights):
+            weighted = centred * np.square(root_weights[start : start + rows, None])
+        sum_x[lane] += weighted.sum(axis=0)
+        sum_xx[lane] += weighted.T @ centred
+
+
+def rank_k(block, n, gram, scratch, n_threads):
+    """``gram += block[:, :n] block[:, :n]^T``.
+
+    block : (S, >= n) float64 or float32; gram : (S, S) float64
+    scratch : (n_threads, 2, tile, tile) of the block's dtype; tile is the side of the tiles
+    """
+    gram += block[:, :n] @ block[:, :n].T
+
+
+def lane_rank_k(
+    x, root_weights, origin, frequencies, phases, amplitude, rows,
+    sum_phi, sum_dphi, sum_dphi_x, gram, gram_phi, blocks, scratch, n_threads,
+):
+    """``feature_block`` and ``rank_k`` of every lane: Phi' to gram, and Phi to gram_phi.
+
+    As in feature_block, with outputs per lane: sum_phi, sum_dphi : (lanes, S);
+    sum_dphi_x : (lanes, S, d); gram : (lanes, S, S); gram_phi : the same, or (0, 0, 0)
+    blocks : (n_threads, 2, S, row_tile), whose dtype is that of the products
+    scratch : (n_threads, 2, S, S) of that dtype; for float64 any size
+    """
+    for lane, start in enumerate(range(0, len(x), rows)):
+        take = slice(start, start + rows)
+        dphi = np.empty((len(frequencies), len(x[take])), blocks.dtype)
+        phi = np.empty_like(dphi)
+        feature_block(
+            x[take], root_weights[take], origin, frequencies, phases, amplitude,
+            dphi, phi, sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane], n_threads,
+        )
+        gram[lane] += dphi @ dphi.T
+        if gram_phi.size:
+            gram_phi[lane] += phi @ phi.T
+
+
+def _deltas(u):
+    """Delta^- and Delta^+ of u (S, d): exp(-|u_s -/+ u_t|^2 / 2)."""
+    half = 0.5 * np.einsum("sk,sk->s", u, u)
+    inner, level = u @ u.T, half[:, None] + half
+    return np.exp(np.minimum(inner - level, 0.0)), np.exp(np.minimum(-inner - level, 0.0))
+
+
+def noise_rank_k(dphi, phi, n, u, factor, noise_gram, scratch, n_threads):
+    """Fold one noise level into the matrix A of Algorithm 3::
+
+        noise_gram += factor [(Delta^- + Delta^+) * Phi' + (Delta^- - Delta^+) * Phi]
+
+    with Delta^-+ = exp(-|u_s -+ u_t|^2 / 2), u = z sigma / gamma_sigma (Eqs. del2, del3),
+    Phi' = dphi dphi^T, Phi = phi phi^T over the first n columns, factor = 1 / (2 gamma_sigma^2).
+
+    dphi, phi : (S, >= n) float64 or float32; u : (S, d) float64; noise_gram : (S, S) float64
+    scratch : (n_threads, 2, tile, tile) of the blocks' dtype
+    """
+    minus, plus = _deltas(u)
+    noise_gram += factor * (minus + plus) * (dphi[:, :n] @ dphi[:, :n].T)
+    noise_gram += factor * (minus - plus) * (phi[:, :n] @ phi[:, :n].T)
+
+
+def lane_noise_rank_k(
+    x, root_weights, origin, frequencies, phases, amplitude, rows, u, factor,
+    sum_phi, sum_dphi, sum_dphi_x, noise_gram, blocks, scratch, n_threads,
+):
+    """``feature_block`` and ``noise_rank_k`` of every lane; arguments as in ``lane_rank_k``."""
+    for lane, start in enumerate(range(0, len(x), rows)):
+        take = slice(start, start + rows)
+        dphi = np.empty((len(frequencies), len(x[take])), blocks.dtype)
+        phi = np.empty_like(dphi)
+        feature_block(
+            x[take], root_weights[take], origin, frequencies, phases, amplitude,
+            dphi, phi, sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane], n_threads,
+        )
+        noise_rank_k(dphi, phi, dphi.shape[1], u, factor, noise_gram[lane], scratch, n_threads)
+
+
+def sigma_phi(u, phi, dphi, mu_phi, out, n_threads):
+    """Covariance of the features under the Gaussian base (Eq. sigphi), written to all of out::
+
+        out = (Delta^- + Delta^+)/2 * phi phi^T + (Delta^- - Delta^+)/2 * phi' phi'^T - mu mu^T
+
+    u : (S, d) with u u^T = Z Sigma Z^T / gamma^2; phi, dphi : (S,) features at the base's mean;
+    mu_phi : (S,); out : (S, S); all float64
+    """
+    minus, plus = _deltas(u)
+    np.multiply(0.5 * (minus + plus), np.outer(phi, phi), out=out)
+    out += 0.5 * (minus - plus) * np.outer(dphi, dphi)
+    out -= np.outer(mu_phi, mu_phi)
+
+
+def marginal_mass(x, weights, directions, low, step, mass, n_threads):
+    """Weight of the rows between neighbouring grid points, along every direction.
+
+    The grid of direction v is ``low[v] + j * step[v]``, j = 0 .. G - 1. A row whose projection
+    p = x . directions[v] is first reached at grid point j (p <= grid[j], p > grid[j - 1]) adds its
+    weight to mass[v, j]; rows beyond the last grid point add to mass[v, G]. The running sum of
+    mass[v, :G] is the weighted marginal CDF at the grid, times the total weight.
+
+    x : (n, d); weights : (n,) or (0,) for ones; directions : (V, d); low, step : (V,), step > 0;
+    mass : (V, G + 1); all float64
+    """
+    n_grid = mass.shape[1] - 1
+    for v, direction in enumerate(directions):
+        grid = low[v] + np.arange(n_grid) * step[v]
+        index = np.searchsorted(grid, x @ direction, side="left")
+        np.add.at(mass[v], index, weights if len(weights) else 1.0)

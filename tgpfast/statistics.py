@@ -1,0 +1,250 @@
+"""`Statistics`: the waist of the hourglass. Sums over rows that serve every estimator, and add."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import storage
+from .features import Array, Features, as_floats
+
+KIND = "statistics"
+
+
+def check_levels(noise_levels: Any) -> Array:
+    """The noise levels as a float64 array: finite, not negative, distinct, in the order given."""
+    levels = np.zeros(0)
+    if np.size(noise_levels):
+        levels = as_floats(noise_levels, "noise_levels", "(H,)", 1)
+    if (levels < 0).any():
+        raise ValueError(f"noise_levels must not be negative, got {levels.min()}")
+    if len(np.unique(levels)) != len(levels):
+        raise ValueError(f"noise_levels must be distinct, got {levels.tolist()}")
+    return levels
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Weighted sums over the rows of a data set; every estimator is solved from them alone.
+
+    ``a + b`` is the statistics of both data sets, ``Statistics.zero(...)`` changes nothing; adding
+    needs equal features, origin, noise levels and parts, else ValueError says what differs.
+
+    Attributes
+    ----------
+    features : the `Features` they were taken with
+    n : sum of weights; n_rows : rows; sum_w2 : sum of squared weights
+    origin : (d,), about which sum_x, sum_xx and the ..._x sums are taken
+    sum_x : (d,); sum_xx : (d, d)
+    sum_phi, sum_dphi : (S,); sum_dphi_x : (S, d)
+    gram : (S, S), Phi' = sum phi' phi'^T; gram_phi : (S, S), sum phi phi^T, or None
+    noise_levels : (H,); noise_gram : (S, S), the matrix A of Algorithm 3 without ZZ^T, or None
+    noise_sum_phi, noise_sum_dphi : (H, S); noise_sum_dphi_x : (H, S, d)
+    provenance : which engine, backend, precision, tolerance and threads made them
+    """
+
+    features: Features
+    n: float
+    n_rows: int
+    sum_w2: float
+    origin: Array
+    sum_x: Array
+    sum_xx: Array
+    sum_phi: Array
+    sum_dphi: Array
+    sum_dphi_x: Array
+    gram: Array
+    gram_phi: Array | None
+    noise_levels: Array
+    noise_gram: Array | None
+    noise_sum_phi: Array
+    noise_sum_dphi: Array
+    noise_sum_dphi_x: Array
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("origin", "noise_levels", *_summed(self)):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+    @classmethod
+    def zero(
+        cls, features: Features, *, noise_levels: Any = (), origin: Any = None, gram_phi: bool = False
+    ) -> Statistics:
+        """The statistics of no rows: the identity of ``+``."""
+        levels = check_levels(noise_levels)
+        S, d, H = features.n_features, features.dimension, len(levels)
+        return cls(
+            features=features, n=0.0, n_rows=0, sum_w2=0.0, origin=check_origin(origin, d),
+            sum_x=np.zeros(d), sum_xx=np.zeros((d, d)),
+            sum_phi=np.zeros(S), sum_dphi=np.zeros(S), sum_dphi_x=np.zeros((S, d)),
+            gram=np.zeros((S, S)), gram_phi=np.zeros((S, S)) if gram_phi else None,
+            noise_levels=levels, noise_gram=np.zeros((S, S)) if H else None,
+            noise_sum_phi=np.zeros((H, S)), noise_sum_dphi=np.zeros((H, S)),
+            noise_sum_dphi_x=np.zeros((H, S, d)),
+        )  # fmt: skip
+
+    def __add__(self, other: object) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        difference = self._difference(other)
+        if difference:
+            raise ValueError(f"these statistics cannot be added: {difference}")
+        sums = {}
+        for name in _summed(self):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            sums[name] = None if mine is None else mine + theirs
+        return Statistics(
+            features=self.features, origin=self.origin, noise_levels=self.noise_levels,
+            provenance=_merged(self.provenance, other.provenance), **sums,
+        )  # fmt: skip
+
+    def __radd__(self, other: object) -> Statistics:
+        if isinstance(other, int) and other == 0:  # so that sum(list_of_statistics) works
+            return self
+        return NotImplemented
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what must be equal for two statistics to be added."""
+        digest = hashlib.sha256(self.features.fingerprint.encode())
+        for part in (self.origin, self.noise_levels):
+            digest.update(part.astype("<f8").tobytes())
+        digest.update(repr(self.gram_phi is not None).encode())
+        return digest.hexdigest()
+
+    def _difference(self, other: Statistics) -> str:
+        """What keeps two statistics from being added, in words; empty if nothing does."""
+        a, b = self.features, other.features
+        if a.dimension != b.dimension:
+            return f"their features have dimensions {a.dimension} and {b.dimension}"
+        if a.n_features != b.n_features:
+            return f"they have {a.n_features} and {b.n_features} features"
+        if a.bandwidth != b.bandwidth:
+            return f"their bandwidths are {a.bandwidth!r} and {b.bandwidth!r}"
+        if a.fingerprint != b.fingerprint:
+            part = "phases" if np.array_equal(a.frequencies, b.frequencies) else "frequencies"
+            seeds = "" if a.seed == b.seed else f" (seeds {a.seed} and {b.seed})"
+            return f"their features have different {part}{seeds}"
+        if not np.array_equal(self.origin, other.origin):
+            return f"their origins are {self.origin.tolist()} and {other.origin.tolist()}"
+        if not np.array_equal(self.noise_levels, other.noise_levels):
+            return f"their noise levels are {self.noise_levels.tolist()} and {other.noise_levels.tolist()}"
+        if (self.gram_phi is None) != (other.gram_phi is None):
+            return "one has gram_phi and the other not; accumulate both with the same gram_phi"
+        return ""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to an npz file without pickles; symmetric matrices as their upper triangles."""
+        arrays = {
+            "frequencies": self.features.frequencies, "phases": self.features.phases,
+            "origin": self.origin, "noise_levels": self.noise_levels,
+        }  # fmt: skip
+        if self.features.covariance is not None:
+            arrays["covariance"] = self.features.covariance
+        for name in _summed(self):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                arrays[name] = _packed(value) if name.endswith(("gram", "gram_phi")) else value
+        facts = {
+            "bandwidth": self.features.bandwidth, "seed": self.features.seed, "n": self.n,
+            "n_rows": self.n_rows, "sum_w2": self.sum_w2, "provenance": self.provenance,
+        }  # fmt: skip
+        storage.write(path, KIND, facts, arrays)
+
+    @classmethod
+    def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Statistics:
+        z = storage.take(arrays, "frequencies", None, path)
+        levels = storage.take(arrays, "noise_levels", None, path)
+        if z.ndim != 2 or levels.ndim != 1:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: frequencies or noise_levels")
+        (S, d), H = z.shape, len(levels)
+        shapes = {
+            "origin": (d,), "sum_x": (d,), "sum_xx": (d, d), "sum_phi": (S,), "sum_dphi": (S,),
+            "sum_dphi_x": (S, d), "noise_sum_phi": (H, S), "noise_sum_dphi": (H, S),
+            "noise_sum_dphi_x": (H, S, d),
+        }  # fmt: skip
+        values: dict[str, Any] = {k: storage.take(arrays, k, v, path) for k, v in shapes.items()}
+        for name in ("gram", "gram_phi", "noise_gram"):
+            wanted = name == "gram" or (name in arrays if name == "gram_phi" else H > 0)
+            packed = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
+            values[name] = None if packed is None else _unpacked(packed, S)
+        covariance = storage.take(arrays, "covariance", (d, d), path) if "covariance" in arrays else None
+        phases = storage.take(arrays, "phases", (S,), path)
+        if arrays:
+            raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
+        try:
+            features = Features(
+                z, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"]
+            )
+            return cls(
+                features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
+                sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
+                provenance=dict(facts["provenance"]), **values,
+            )  # fmt: skip
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
+
+    def __repr__(self) -> str:
+        noise = f", {len(self.noise_levels)} noise levels" if len(self.noise_levels) else ""
+        made = "/".join(str(self.provenance[k]) for k in ("engine", "backend", "precision")
+                        if k in self.provenance)
+        return (
+            f"Statistics({self.n_rows} rows, n={self.n:.6g}, {self.features.n_features} features, "
+            f"d={self.features.dimension}{noise}{', ' + made if made else ''})"
+        )
+
+
+def check_origin(origin: Any, d: int) -> Array:
+    """The origin as (d,) float64; None is zero."""
+    if origin is None:
+        return np.zeros(d)
+    point = as_floats(origin, "origin", f"({d},)", 1)
+    if len(point) != d:
+        raise ValueError(f"origin must have shape ({d},), got {point.shape}")
+    return point
+
+
+def _summed(stats: Statistics) -> list[str]:
+    """Names of the fields that add."""
+    kept = {"features", "origin", "noise_levels", "provenance"}
+    return [name for name in stats.__dataclass_fields__ if name not in kept]
+
+
+def _merged(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Facts of both; where they differ, the distinct values as a sorted list."""
+    merged: dict[str, Any] = {}
+    for key in sorted(a.keys() | b.keys()):
+        values: list[Any] = []
+        for side in (a, b):
+            if key in side:
+                values.extend(side[key] if isinstance(side[key], list) else [side[key]])
+        distinct = sorted({repr(v): v for v in values}.items())
+        merged[key] = distinct[0][1] if len(distinct) == 1 else [v for _, v in distinct]
+    return merged
+
+
+def _packed(matrix: Array) -> Array:
+    """The upper triangle, row by row: half the bytes."""
+    n = len(matrix)
+    packed = np.empty(n * (n + 1) // 2)
+    at = 0
+    for i in range(n):
+        packed[at : at + n - i] = matrix[i, i:]
+        at += n - i
+    return packed
+
+
+def _unpacked(packed: Array, n: int) -> Array:
+    matrix = np.empty((n, n))
+    at = 0
+    for i in range(n):
+        matrix[i, i:] = packed[at : at + n - i]
+        matrix[i:, i] = packed[at : at + n - i]
+        at += n - i
+    return matrix

@@ -1,0 +1,33 @@
+"""`warmup`: compile ahead, so that the first real call does not wait for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import kernels
+from .accumulate import accumulate
+from .base import GaussianBase
+from .direct import DTYPES, LANE_FEATURES
+from .evaluation import marginal_cdfs
+from .features import Features
+
+
+def warmup(backend: str = "auto") -> str:
+    """Run every kernel once on a handful of rows; returns the backend's name.
+
+    Numba compiles on the first use of a kernel and keeps the result on disk: call this once when an
+    image is built or a service starts. The other backends have nothing to compile.
+    """
+    name = kernels.load(backend).NAME
+    x = np.linspace(0.0, 1.0, 4).reshape(2, 2)
+    base = GaussianBase(np.zeros(2), np.eye(2))
+    for n_features in (2, LANE_FEATURES + 1):
+        features = Features.draw(n_features, 1.0, np.eye(2), seed=0)
+        for precision in DTYPES:
+            accumulate(
+                x, features, noise_levels=(0.0, 1.0), gram_phi=True, precision=precision,
+                backend=name,
+            )  # fmt: skip
+    base.feature_moments(Features.draw(2, 1.0, np.eye(2), seed=0), backend=name)
+    marginal_cdfs(x, np.eye(2), [0.0, 0.0], [0.1, 0.1], 4, backend=name)
+    return str(name)
