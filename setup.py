@@ -4,6 +4,7 @@ A plain ``Extension`` with a ``.pyx`` source keeps ``optional=True``: without a 
 succeeds and the package runs on Numba.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -35,10 +36,9 @@ class BuildKernels(build_ext):
     def build_extensions(self):
         if self.compiler.compiler_type == "unix":
             openmp = []
-            try:
+            # no compiler at all: the build below fails, and optional=True lets the install go on
+            with contextlib.suppress(OSError):
                 openmp = ["-fopenmp"] if has_openmp(self.compiler) else []
-            except OSError:
-                pass  # no compiler: the build below fails, and optional=True lets the install go on
             for extension in self.extensions:
                 extension.extra_compile_args = UNIX_FLAGS + openmp
                 extension.extra_link_args = openmp

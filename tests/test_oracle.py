@@ -298,5 +298,5 @@ def test_marginal_cdf_by_counting():
         oracle.marginal_cdf(x, direction, grid, weights), np.array(counted) / 4.0
     )
     np.testing.assert_array_equal(
-        oracle.marginal_cdf(x, direction, grid), [0.0, 0.2, 0.4, 0.8, 0.8, 1.0, 1.0]
+        oracle.marginal_cdf(x, direction, grid), [0.0, 0.2, 0.2, 0.8, 0.8, 1.0, 1.0]
     )

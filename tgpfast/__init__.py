@@ -1,4 +1,4 @@
-"""Nonparametric densities on a CPU: GP-tilted Gaussians learned by Fisher-divergence score matching.
+"""Nonparametric densities on a CPU: GP-tilted Gaussians learned by score matching.
 
 `accumulate` turns rows into `Statistics`, sums that add, save and load; every estimator is solved
 from them. Importing this package imports neither Numba nor any optional package.

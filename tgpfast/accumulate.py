@@ -1,4 +1,4 @@
-"""`accumulate`: rows -> Statistics. Judges the options, chooses engine and precision, runs the pass."""
+"""`accumulate`: rows -> Statistics. Judges options, chooses engine and precision, runs the pass."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def accumulate(
 
     Parameters
     ----------
-    X : (n, d) array, memmap or data frame, or an iterable of such blocks; items of an iterable may be
-        tuples (block, weights). One-dimensional arrays are one column
+    X : (n, d) array, memmap or data frame, or an iterable of such blocks; items of an iterable
+        may be tuples (block, weights). One-dimensional arrays are one column
     features : the `Features` to evaluate
     noise_levels : sigmas of noise-conditional score matching, 0 among them; none by default
     sample_weight : (n,) non-negative; a weight of 2 is the same as two equal rows
@@ -56,9 +56,10 @@ def accumulate(
     gram_phi : also sum phi phi^T, which held-out likelihoods of FVPD need
     tolerance : largest error of F(w) / n, for engines that approximate; the direct one does not
     engine : "auto" or "direct"
-    precision : "float64"; "mixed" (float32 sines, cosines and products, float64 sums; about twice as
-        fast); "auto" takes mixed only where d > 3 and a pilot of at most 5,000 rows, solved both ways
-        at lambda = 0.1, predicts that log densities change by less than 1e-3 at the full n
+    precision : "float64"; "mixed" (float32 sines, cosines and products, float64 sums; about twice
+        as fast); "auto" takes mixed only where d > 3 and a pilot of at most 5,000 rows, solved
+        both ways at lambda = 0.1, predicts that log densities change by less than 1e-3 at the
+        full n; `provenance` keeps the choice and the reason
     backend : "auto", "numba", "cython" or "numpy"
     n_threads : threads to use; by default all of the backend's
     progress : show a bar on standard error

@@ -42,8 +42,8 @@ class GaussianBase:
             values = np.linalg.eigvalsh(covariance)
             raise ValueError(
                 "covariance must be positive definite; its eigenvalues run from "
-                f"{values[0]:.3g} to {values[-1]:.3g}. Remove constant or duplicate columns, or add "
-                "to its diagonal"
+                f"{values[0]:.3g} to {values[-1]:.3g}. Remove constant or duplicate columns, or "
+                "add to its diagonal"
             ) from None
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "covariance", covariance)
@@ -98,7 +98,8 @@ class GaussianBase:
         """Gradient of the log density, -covariance^-1 (x - mean), (n, d)."""
         from scipy.linalg import solve_triangular
 
-        gradient: Array = -solve_triangular(self._cholesky, self._whiten(X).T, trans="T", lower=True).T
+        whitened = self._whiten(X).T
+        gradient: Array = -solve_triangular(self._cholesky, whitened, trans="T", lower=True).T
         return gradient
 
     def sample(self, n: int, seed: int = 0) -> Array:
@@ -131,4 +132,4 @@ class GaussianBase:
         return mu_phi, sigma_phi
 
     def __repr__(self) -> str:
-        return f"GaussianBase(dimension={self.dimension}, mean={self.mean}, covariance={self.covariance})"
+        return f"GaussianBase(mean={self.mean.tolist()}, covariance={self.covariance.tolist()})"

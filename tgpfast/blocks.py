@@ -20,8 +20,8 @@ class Blocks:
     """Checked blocks of rows of X, each time it is iterated: pairs (x, w), w None without weights.
 
     X may be a two-dimensional array (one-dimensional is taken as one column), a memmap, anything
-    with ``__array__``, a pandas or polars frame, or an iterable of such blocks; each of its items may
-    be a tuple (block, weights). A callable is called for a fresh iterable at every pass.
+    with ``__array__``, a pandas or polars frame, or an iterable of such blocks; each of its items
+    may be a tuple (block, weights). A callable is called for a fresh iterable at every pass.
     ``dimension`` is the expected number of columns; ``n_rows`` is None until an iterator is spent.
     """
 
@@ -73,7 +73,8 @@ class Blocks:
         if total == 0:
             raise ValueError("X has no rows: the iterator of blocks was empty or already used up")
         if self._weights is not None and total != len(self._weights):
-            raise ValueError(f"sample_weight has {len(self._weights)} entries, but X has {total} rows")
+            entries = len(self._weights)
+            raise ValueError(f"sample_weight has {entries} entries, but X has {total} rows")
         if not weight_total > 0.0:
             raise ValueError("sample_weight must not be all zero")
         self.n_rows = total
@@ -139,7 +140,8 @@ def _as_table(X: Any, name: str) -> Any:
             "fill them or drop their rows, then pass .data"
         )
     if isinstance(X, (str, bytes, dict, set)) or X is None:
-        raise TypeError(f"{name} must be an array of rows or an iterator of blocks, got {type(X).__name__}")
+        kind = type(X).__name__
+        raise TypeError(f"{name} must be an array of rows or an iterator of blocks, got {kind}")
     try:
         array = np.asanyarray(X) if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:
@@ -154,7 +156,7 @@ def _as_table(X: Any, name: str) -> Any:
     if array.ndim == 1:
         array = array.reshape(-1, 1)
     if array.ndim != 2:
-        raise ValueError(f"{name} must have two dimensions (rows, columns), got shape {array.shape}")
+        raise ValueError(f"{name} must have two dimensions, (rows, columns), got {array.shape}")
     return array
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import kernels, memory
+from . import kernels
 from .blocks import Blocks
 from .features import Array, Features
 from .progress import Progress
@@ -27,7 +27,9 @@ TILE_ROWS = 1024  # rows of a feature block that tiles are made from
 DTYPES = {"float64": np.float64, "mixed": np.float32}  # of the products; sums are float64
 
 
-def required_memory(features: Features, n_levels: int, gram_phi: bool, precision: str, threads: int) -> int:
+def required_memory(
+    features: Features, n_levels: int, gram_phi: bool, precision: str, threads: int
+) -> int:
     """Bytes that a pass takes beside the data: statistics, lanes or tiles, blocks."""
     S, item = features.n_features, np.dtype(DTYPES[precision]).itemsize
     matrices = 1 + gram_phi + (n_levels > 0)
@@ -125,8 +127,10 @@ class _Sums:
         tiles = -(-n // kernels.ROW_TILE)
         return kernels.ROW_TILE * -(-tiles // LANES)
 
-    def _add_level(self, x: Array, root: Array, gamma: float, sigma: Any, small: tuple[Array, ...]) -> None:
-        """One noise level: its features have bandwidth gamma_sigma; sigma None is the data itself."""
+    def _add_level(
+        self, x: Array, root: Array, gamma: float, sigma: Any, small: tuple[Array, ...]
+    ) -> None:
+        """One noise level, whose bandwidth is gamma_sigma; sigma None is the data itself."""
         frequencies = self.features.frequencies / gamma
         phases = self.features.phases + frequencies @ self.origin
         inputs = (self.origin, frequencies, phases, self.amplitude)
@@ -146,7 +150,7 @@ class _Sums:
             return
         dphi = self.blocks[0]
         phi = self.blocks[1] if fold or self.gram_phi.size else self.blocks[1, :0, :0]
-        buffers = (self.scratch, self.n_threads)
+        tail = (self.scratch, self.n_threads)
         for start in range(0, len(x), TILE_ROWS):
             part = slice(start, min(start + TILE_ROWS, len(x)))
             n = part.stop - start
@@ -154,13 +158,15 @@ class _Sums:
                 x[part], root[part], *inputs, dphi, phi, *(s[0] for s in small), self.n_threads
             )
             if fold:
-                self.backend.noise_rank_k(dphi, phi, n, *fold, self.noise_gram[0], *buffers)
+                self.backend.noise_rank_k(dphi, phi, n, *fold, self.noise_gram[0], *tail)
                 continue
-            self.backend.rank_k(dphi, n, self.gram[0], *buffers)
+            self.backend.rank_k(dphi, n, self.gram[0], *tail)
             if self.gram_phi.size:
-                self.backend.rank_k(phi, n, self.gram_phi[0], *buffers)
+                self.backend.rank_k(phi, n, self.gram_phi[0], *tail)
 
-    def finish(self, n: float, n_rows: int, sum_w2: float, provenance: dict[str, Any]) -> Statistics:
+    def finish(
+        self, n: float, n_rows: int, sum_w2: float, provenance: dict[str, Any]
+    ) -> Statistics:
         """Lanes added in order, triangles mirrored."""
         levels = self.noise_levels
         used = min(self.lanes, -(-n_rows // kernels.ROW_TILE))

@@ -91,7 +91,7 @@ class Features:
         values, vectors = np.linalg.eigh(v)
         if values[0] < -1e-10 * max(values[-1], 0.0):
             raise ValueError(
-                f"covariance must be positive semi-definite; its least eigenvalue is {values[0]:.3g}"
+                f"covariance must be positive semi-definite; its least eigenvalue is {values[0]:g}"
             )
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
         rng = np.random.default_rng(seed)
@@ -117,7 +117,7 @@ class Features:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of frequencies, phases and bandwidth: equal for features that are equal bit by bit."""
+        """Hash of frequencies, phases and bandwidth; equal where they are equal bit by bit."""
         digest = hashlib.sha256(repr(self.frequencies.shape).encode())
         for part in (self.frequencies, self.phases, np.float64(self.bandwidth)):
             digest.update(np.asarray(part).astype("<f8").tobytes())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 
 WIDTH = 28
 INTERVAL = 0.1  # seconds between repaints
@@ -38,9 +37,7 @@ class Progress:
         sys.stderr.write(f"\r{line:<78}")
         sys.stderr.flush()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self.enabled:
             self._paint()
             sys.stderr.write("\n")

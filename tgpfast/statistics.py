@@ -74,7 +74,12 @@ class Statistics:
 
     @classmethod
     def zero(
-        cls, features: Features, *, noise_levels: Any = (), origin: Any = None, gram_phi: bool = False
+        cls,
+        features: Features,
+        *,
+        noise_levels: Any = (),
+        origin: Any = None,
+        gram_phi: bool = False,
     ) -> Statistics:
         """The statistics of no rows: the identity of ``+``."""
         levels = check_levels(noise_levels)
@@ -95,7 +100,7 @@ class Statistics:
         difference = self._difference(other)
         if difference:
             raise ValueError(f"these statistics cannot be added: {difference}")
-        sums = {}
+        sums: dict[str, Any] = {}
         for name in _summed(self):
             mine, theirs = getattr(self, name), getattr(other, name)
             sums[name] = None if mine is None else mine + theirs
@@ -134,7 +139,8 @@ class Statistics:
         if not np.array_equal(self.origin, other.origin):
             return f"their origins are {self.origin.tolist()} and {other.origin.tolist()}"
         if not np.array_equal(self.noise_levels, other.noise_levels):
-            return f"their noise levels are {self.noise_levels.tolist()} and {other.noise_levels.tolist()}"
+            mine, theirs = self.noise_levels.tolist(), other.noise_levels.tolist()
+            return f"their noise levels are {mine} and {theirs}"
         if (self.gram_phi is None) != (other.gram_phi is None):
             return "one has gram_phi and the other not; accumulate both with the same gram_phi"
         return ""
@@ -174,7 +180,9 @@ class Statistics:
             wanted = name == "gram" or (name in arrays if name == "gram_phi" else H > 0)
             packed = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
             values[name] = None if packed is None else _unpacked(packed, S)
-        covariance = storage.take(arrays, "covariance", (d, d), path) if "covariance" in arrays else None
+        covariance = None
+        if "covariance" in arrays:
+            covariance = storage.take(arrays, "covariance", (d, d), path)
         phases = storage.take(arrays, "phases", (S,), path)
         if arrays:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")

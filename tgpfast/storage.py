@@ -18,14 +18,17 @@ HOMES = {"statistics": ("tgpfast.statistics", "Statistics")}  # kind -> module a
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 
 
-def write(path: str | os.PathLike[str], kind: str, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
+def write(
+    path: str | os.PathLike[str], kind: str, facts: dict[str, Any], arrays: dict[str, Any]
+) -> None:
     """Write arrays and JSON-able facts; a crash on the way leaves the old file whole."""
     target = Path(path)
     header = json.dumps({"kind": kind, "version": FORMAT_VERSION, **facts})
     descriptor, temporary = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **{HEADER: np.array(header)}, **arrays)
+            members: dict[str, Any] = {HEADER: np.array(header), **arrays}
+            np.savez(file, **members)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files private; saved ones are not
@@ -54,7 +57,9 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, N
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         if isinstance(error, OSError) and not isinstance(error, zipfile.BadZipFile):
             raise
-        raise ValueError(f"{name!r} is not a file saved by tgpfast, or is damaged: {error}") from error
+        raise ValueError(
+            f"{name!r} is not a file saved by tgpfast, or is damaged: {error}"
+        ) from error
     if HEADER not in arrays or arrays[HEADER].dtype.kind != "U" or arrays[HEADER].shape != ():
         raise ValueError(f"{name!r} is not a file saved by tgpfast: it has no header")
     try:

@@ -16,7 +16,7 @@ ROW_TILE = 256  # rows of a feature block in lanes; fixes the shape of the calle
 
 _REMEDY = {
     "numba": 'install it with: pip install "numba>=0.60"',
-    "cython": "it is compiled when tgpfast is installed: install a C compiler, then reinstall tgpfast",
+    "cython": "it is compiled on installation: install a C compiler, then reinstall tgpfast",
     "numpy": "reinstall numpy",
 }
 _loaded = {}
@@ -29,7 +29,7 @@ def load(backend="auto"):
     """
     name, origin = backend, "backend"
     if backend == "auto":
-        name, origin = os.environ.get("TGPFAST_BACKEND") or "auto", "environment variable TGPFAST_BACKEND"
+        name, origin = os.environ.get("TGPFAST_BACKEND") or "auto", "TGPFAST_BACKEND"
     if name == "auto":
         for candidate in BACKENDS:
             with contextlib.suppress(ImportError):
@@ -96,7 +96,7 @@ def threads(kernels, n_threads):
             numba.set_num_threads(before)
 
 
-# -- fork --------------------------------------------------------------------------------------------
+# -- fork ---------------------------------------------------------------------------------------
 
 _pool_owner = None  # the process that has started an OpenMP pool through us
 
@@ -110,13 +110,13 @@ def _refuse_forked_pool(kernels):
         _pool_owner = os.getpid()
     elif _pool_owner != os.getpid():
         raise RuntimeError(
-            f"backend={kernels.NAME!r} has run in the parent of this forked process, and its threads "
-            "do not survive a fork. Start workers with multiprocessing.get_context('spawn') (or "
-            "'forkserver'), or use backend='numpy' in them"
+            f"backend={kernels.NAME!r} has run in the parent of this forked process, and its "
+            "threads do not survive a fork. Start workers with "
+            "multiprocessing.get_context('spawn'), or use backend='numpy' in them"
         )
 
 
-# -- BLAS thread counts ------------------------------------------------------------------------------
+# -- BLAS thread counts -------------------------------------------------------------------------
 
 # (setter, getter) under the names by which the libraries export them
 _BLAS_SYMBOLS = [

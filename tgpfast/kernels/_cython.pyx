@@ -176,7 +176,7 @@ def moments(
             &xt[slot, 0])
 
 
-# -- rank-k updates ---------------------------------------------------------------------------------
+# -- rank-k updates ------------------------------------------------------------------------------
 
 
 cdef int64_t n_tiles(int64_t n_features, int64_t strip) noexcept nogil:
@@ -313,7 +313,7 @@ def lane_rank_k(
             blocks[slot], scratch[slot], &xt[slot, 0])
 
 
-# -- Delta weighting --------------------------------------------------------------------------------
+# -- Delta weighting -----------------------------------------------------------------------------
 
 
 cdef void fold(
@@ -432,7 +432,7 @@ def sigma_phi(
         sigma_task(u, ut, half, phi, dphi, mu_phi, s, &deltas[slot, 0], out)
 
 
-# -- weighted marginal CDFs -------------------------------------------------------------------------
+# -- weighted marginal CDFs ----------------------------------------------------------------------
 
 
 cdef void mass_task(

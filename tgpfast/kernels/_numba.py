@@ -57,7 +57,8 @@ class _GuardedCache:
     def _ignore(self, what, error):
         warnings.warn(
             f"Numba's cache in {self._cache.cache_path!r} could not be {what} "
-            f"({type(error).__name__}: {error}); compiling again. Delete that folder to be rid of this.",
+            f"({type(error).__name__}: {error}); compiling again. Delete that "
+            "folder to be rid of this.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -90,8 +91,9 @@ def _inner(function=None, *, reassociate=False):
 
 
 def _kernel(function):
-    """An entry point: parallel, without the GIL, cached on disk where a place for it can be made."""
-    options = {"nogil": True, "error_model": "numpy", "parallel": True, "fastmath": {"contract", "nsz"}}
+    """An entry point: parallel, without the GIL, cached on disk where there is a place for it."""
+    options = {"nogil": True, "error_model": "numpy", "parallel": True}
+    options["fastmath"] = {"contract", "nsz"}
     try:
         dispatcher = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder to cache in can be found or written: compile in each process
@@ -100,7 +102,7 @@ def _kernel(function):
     return dispatcher
 
 
-# -- BLAS, from scipy's Cython interface, at a fixed symbol so that compiled code can be cached ------
+# -- BLAS, from scipy's Cython interface, at a fixed symbol so that compiled code can be cached --
 
 
 def _blas(name, real, n_matrices):
@@ -109,7 +111,8 @@ def _blas(name, real, n_matrices):
     llvmlite.binding.add_symbol(symbol, address)
     char, size, number = (types.CPointer(t) for t in (types.uint8, types.int32, real))
     if n_matrices == 2:  # gemm: transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
-        args = (char, char, size, size, size, number, number, size, number, size, number, number, size)
+        args = (char, char, size, size, size, number, number, size, number, size, number)
+        args = (*args, number, size)
     else:  # syrk: uplo, trans, n, k, alpha, a, lda, beta, c, ldc
         args = (char, char, size, size, number, number, size, number, number, size)
     return types.ExternalFunction(symbol, types.void(*args))
@@ -158,7 +161,7 @@ def _product_overload(a, b, k, beta, c, ldc):
     return product
 
 
-# -- elementary functions that vectorise ------------------------------------------------------------
+# -- elementary functions that vectorise ---------------------------------------------------------
 
 
 @intrinsic
@@ -204,7 +207,7 @@ def _sincos(angle, n, sine, cosine):
     raise NotImplementedError
 
 
-@overload(_sincos)
+@overload(_sincos, jit_options={"fastmath": {"contract", "nsz"}})  # overloads have flags of their own
 def _sincos_overload(angle, n, sine, cosine):
     return _sincos64 if sine.dtype == types.float64 else _sincos32
 
@@ -296,7 +299,7 @@ def _exp(x):
     return scaled if x >= EXP_LOWEST else 0.0
 
 
-# -- feature blocks ---------------------------------------------------------------------------------
+# -- feature blocks ------------------------------------------------------------------------------
 
 
 @_inner
@@ -421,8 +424,10 @@ def _transpose(x, origin, start, n, out):
 
 
 @_inner
-def _feature_tile(xt, m, root, frequencies, phases, amplitude, first, stop, start, dphi, phi, sums, work):
-    """Features first..stop of one row tile, to columns start.. of dphi (and phi), and their sums."""
+def _feature_tile(
+    xt, m, root, frequencies, phases, amplitude, first, stop, start, dphi, phi, sums, work
+):
+    """Features first..stop of a row tile, to columns start.. of dphi (and phi), and their sums."""
     sum_phi, sum_dphi, sum_dphi_x = sums
     angle, weighted, sine, cosine, unused = work
     scale, nothing = dphi.dtype.type(amplitude), sine[:0]
@@ -460,7 +465,8 @@ def feature_block(
     n_features = frequencies.shape[0]
     groups = (n_features + FEATURE_GROUP - 1) // FEATURE_GROUP
     for slot in prange(n_threads):
-        xt, work, sums = np.empty((d, ROW_TILE)), _work(ROW_TILE, d, dphi), (sum_phi, sum_dphi, sum_dphi_x)
+        xt, work = np.empty((d, ROW_TILE)), _work(ROW_TILE, d, dphi)
+        sums = (sum_phi, sum_dphi, sum_dphi_x)
         for group in range(slot, groups, n_threads):
             first = group * FEATURE_GROUP
             stop = min(first + FEATURE_GROUP, n_features)
@@ -509,7 +515,7 @@ def moments(x, root_weights, origin, rows, sum_x, sum_xx, n_threads):
                 )
 
 
-# -- rank-k updates ---------------------------------------------------------------------------------
+# -- rank-k updates ------------------------------------------------------------------------------
 
 
 @_inner
@@ -641,7 +647,7 @@ def _lane_flush_overload(block, gram, scratch):
     return flush
 
 
-# -- Delta weighting --------------------------------------------------------------------------------
+# -- Delta weighting -----------------------------------------------------------------------------
 
 
 @_inner
@@ -750,7 +756,7 @@ def sigma_phi(u, phi, dphi, mu_phi, out, n_threads):
                     )
 
 
-# -- weighted marginal CDFs -------------------------------------------------------------------------
+# -- weighted marginal CDFs ----------------------------------------------------------------------
 
 
 @numba.njit(nogil=True, error_model="numpy")  # no contraction: low + j step as the caller rounds it

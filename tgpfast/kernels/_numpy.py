@@ -1,15 +1,17 @@
 """The kernels in plain NumPy: the statement of what the compiled twins compute.
 
 Names, arguments and results are those of ``_numba.py`` and ``_cython.pyx``. Signatures read
-in -> out -> scratch -> n_threads; output and scratch buffers belong to the caller, outputs are added
-to unless said otherwise, and only the upper triangle of a Gram matrix is defined. Every kernel does
-its Gram matrices in the dtype of the feature blocks, float64 or float32, and adds to float64.
+in -> out -> scratch -> n_threads; output and scratch buffers belong to the caller, outputs are
+added to unless said otherwise, and only the upper triangle of a Gram matrix is defined. Every
+kernel does its Gram matrices in the dtype of the feature blocks, float64 or float32, and adds to
+float64.
 
-Two shapes of the same sums. With many features the Gram matrix is cut into tiles that threads share
-(``feature_block``, then ``rank_k`` or ``noise_rank_k``). With few it is cheaper to cut the rows into
-lanes (``lane_rank_k``, ``lane_noise_rank_k``): lane l owns rows ``l * rows .. (l + 1) * rows`` of x
-and slice l of every output, and a block of its features goes from cache straight into BLAS. Tiles
-and lanes are fixed by the caller, never by the thread count; that makes results repeat bit by bit.
+Two shapes of the same sums. With many features the Gram matrix is cut into tiles that threads
+share (``feature_block``, then ``rank_k`` or ``noise_rank_k``). With few it is cheaper to cut the
+rows into lanes (``lane_rank_k``, ``lane_noise_rank_k``): lane l owns rows ``l * rows`` to
+``(l + 1) * rows`` of x and slice l of every output, and a block of its features goes from cache
+straight into BLAS. Tiles and lanes are fixed by the caller, never by the thread count; that makes
+results repeat bit by bit.
 
 This module runs on one thread and ignores scratch.
 """

@@ -1,0 +1,1013 @@
+"""Every kernel of every backend against the oracle, within bounds derived from the arithmetic.
+
+Notation of the bounds: u = 2^-53 and v are the unit roundoffs of float64 and of the products' dtype
+(v = u or 2^-24). Bounds are first-order and worst-case, valid for any order of summation and with or
+without fused multiply-add; k roundings in a row are counted as k u. Nothing is tuned to pass.
+
+Angle. The kernel adds, in float64, a phase p = c + f.o and d products f_k (x_k - o_k), f = z/gamma.
+Rounded once each: f, x_k - o_k, the product, p itself; and d additions. So
+    |angle error| <= u [(d + 3) sum_k |f_k| |x_k - o_k| + (d + 1) |p|].
+Feature. r A cos(angle), with |cos'| <= 1: the angle's error, the error of sincos (2.3e-16 in float64,
+1.2e-7 in float32, as the kernels promise), then A, r and two products rounded in the products' dtype,
+sqrt(2/S), sqrt(w) and the oracle's result rounded in float64:
+    |feature error| <= A r (|angle error| + sincos + 4 v + 3 u).
+Sum of n features. Float64 terms A w cos(angle) [x_k - o_k]; up to 8 float64 roundings in a term's
+weights and factors and in the result, n additions:
+    |sum error| <= sum_i A w_i [|x_ik - o_k|] (|angle error| + sincos + 4 v + (n + 8) u).
+Gram. With E the feature errors and F = |features| + E, products of k rows in the products' dtype:
+    |gram error| <= E F^T + F E^T + (k + 2) v F F^T.
+Delta. exp(-|u_s -+ u_t|^2 / 2) has the exponent +-u_s.u_t - h_s - h_t, h = |u|^2/2, every term of
+which is at most L = h_s + h_t: u_s.u_t and h err by d u L, their sum by u L, the difference by 2 u L,
+and u itself, rounded once, moves |u_s -+ u_t|^2 / 2 by at most 4 u L; exp errs by 2 ulp <= 4 u:
+    |Delta error| / Delta <= (2 d + 7) u L + 4 u.
+"""
+
+import ctypes
+import functools
+import inspect
+import math
+from decimal import Decimal, localcontext
+
+import conftest
+import hypothesis
+import hypothesis.extra.numpy as hnp
+import hypothesis.strategies as st
+import numpy as np
+import oracle
+import pytest
+import scipy.linalg.cython_blas
+
+U = 2.0**-53
+ROUNDOFF = {np.float64: U, np.float32: 2.0**-24}
+SINCOS = {np.float64: 2.3e-16, np.float32: 1.2e-7}
+# Where long double is no wider than double, the oracle errs as much as the kernel.
+ORACLE = 1.0 if np.finfo(np.longdouble).eps < 2.0**-60 else 2.0
+GAMMA = 0.7
+SIGMA = 0.9
+
+COMPILED = ["numba", "cython"]
+DTYPES = [np.float64, np.float32]
+FEATURES = (1, 2, 7, 65, 300)  # one, a pair, odd, one more than a group of 64, several groups
+DIMENSIONS = (1, 2, 3, 4, 10)
+ROWS = (1, 255, 256, 257, 1000)  # around the row tile of 256
+# S x n in full; d by a Latin square, so that every (S, d) and (n, d) is there; weights in turn
+CASES = [
+    pytest.param(
+        n_features, DIMENSIONS[(i + 2 * j) % 5], n, (i + j) % 2 == 1,
+        id=f"S{n_features}-d{DIMENSIONS[(i + 2 * j) % 5]}-n{n}{'-weighted' * ((i + j) % 2)}",
+    )
+    for i, n_features in enumerate(FEATURES)
+    for j, n in enumerate(ROWS)
+]  # fmt: skip
+
+every_case = pytest.mark.parametrize(("n_features", "d", "n", "weighted"), CASES)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float64", "float32"])
+compiled_only = pytest.mark.parametrize("kernels", COMPILED, indirect=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_blas_thread():
+    """scipy's BLAS, which compiled kernels call from their own threads, on one thread."""
+    blas = ctypes.CDLL(scipy.linalg.cython_blas.__file__)
+    if not hasattr(blas, "scipy_openblas_set_num_threads"):  # another BLAS: only slower
+        yield
+        return
+    before = blas.scipy_openblas_get_num_threads()
+    blas.scipy_openblas_set_num_threads(1)
+    yield
+    blas.scipy_openblas_set_num_threads(before)
+
+
+# -- problems, their references and their bounds --------------------------------------------------
+
+
+class Problem:
+    """Inputs of the kernels, and what the oracle says of them, at one bandwidth gamma_sigma."""
+
+    def __init__(self, n_features, d, n, weighted, sigma):
+        rng = np.random.default_rng([n_features, d, n, weighted])
+        self.Z = rng.normal(size=(n_features, d))
+        self.c = rng.uniform(0.0, 2.0 * np.pi, n_features)
+        self.origin = rng.normal(scale=3.0, size=d)
+        self.x = 0.6 * self.origin + rng.normal(scale=1.5, size=(n, d))
+        self.weights = rng.uniform(0.1, 4.0, n) if weighted else None
+        if weighted:
+            self.weights[n // 2 :: 7] = 0.0
+        self.sigma = sigma
+        # what a caller passes: each rounded once from the exact value
+        width = np.sqrt(np.longdouble(GAMMA) ** 2 + np.longdouble(sigma) ** 2)
+        exact = self.Z.astype(np.longdouble) / width
+        self.frequencies = exact.astype(np.float64)
+        self.phases = (self.c + exact @ self.origin.astype(np.longdouble)).astype(np.float64)
+        self.u = (exact * sigma).astype(np.float64)
+        self.factor = float(0.5 / width**2)
+        self.amplitude = math.sqrt(2.0 / n_features)
+        self.root_weights = np.sqrt(self.weights) if weighted else np.empty(0)
+
+    @property
+    def inputs(self):
+        """The first six arguments of every kernel that makes features."""
+        return (
+            self.x, self.root_weights, self.origin, self.frequencies, self.phases, self.amplitude
+        )  # fmt: skip
+
+    @property
+    def weights_or_ones(self):
+        return np.ones(len(self.x)) if self.weights is None else self.weights
+
+    @functools.cached_property
+    def dphi(self):
+        """Root-weighted phi', (S, n)."""
+        features = oracle.dphi_sigma(self.x, self.Z, self.c, GAMMA, self.sigma)
+        return features.T * np.sqrt(self.weights_or_ones)
+
+    @functools.cached_property
+    def phi(self):
+        features = oracle.phi_sigma(self.x, self.Z, self.c, GAMMA, self.sigma)
+        return features.T * np.sqrt(self.weights_or_ones)
+
+    @functools.cached_property
+    def angle_error(self):
+        d = self.x.shape[1]
+        products = np.abs(self.frequencies) @ np.abs(self.x - self.origin).T
+        return U * ((d + 3) * products + (d + 1) * np.abs(self.phases)[:, None])
+
+    def feature_error(self, dtype):
+        relative = self.angle_error + SINCOS[dtype] + 4 * ROUNDOFF[dtype] + 3 * U
+        return self.amplitude * np.sqrt(self.weights_or_ones) * relative
+
+    def sum_errors(self, dtype, take=slice(None)):
+        """Bounds of sum_phi, sum_dphi, sum_dphi_x over these rows."""
+        weights = self.weights_or_ones[take]
+        relative = self.angle_error[:, take] + SINCOS[dtype] + 4 * ROUNDOFF[dtype]
+        terms = self.amplitude * weights * (relative + (len(weights) + 8) * U)
+        single = terms.sum(axis=1)
+        return single, single, terms @ np.abs(self.x[take] - self.origin)
+
+    def gram_error(self, dtype, features, take=slice(None)):
+        """Bound of the Gram matrix of these features (dphi or phi) over these rows."""
+        error = self.feature_error(dtype)[:, take]
+        size = np.abs(features[:, take]) + error
+        products = (error.shape[1] + 2) * ROUNDOFF[dtype] * (size @ size.T)
+        return error @ size.T + size @ error.T + products
+
+    def noise_gram_error(self, dtype, take=slice(None)):
+        """factor (Delta^- + Delta^+) (the two Gram errors + relative error x their sizes).
+
+        8 u: the factor, two sums of Deltas, three products, the sum, the oracle's result.
+        """
+        minus = oracle.delta_minus(self.Z, GAMMA, self.sigma)
+        deltas = minus + oracle.delta_plus(self.Z, GAMMA, self.sigma)
+        relative = delta_error(self.u) + 8 * U
+        total = 0.0
+        for features in (self.dphi, self.phi):
+            error = self.gram_error(dtype, features, take)
+            size = np.abs(features[:, take])
+            total = total + error + relative * (size @ size.T + error)
+        return self.factor * deltas * total
+
+    def sums(self, take=slice(None), origin="origin"):
+        """The oracle's sum_phi, sum_dphi, sum_dphi_x over these rows."""
+        x, weights = self.x[take], None if self.weights is None else self.weights[take]
+        level, about = (self.sigma,), self.origin if origin == "origin" else None
+        arguments = (x, self.Z, self.c, GAMMA, level, weights)
+        return (
+            oracle.noise_sum_phi(*arguments)[0],
+            oracle.noise_sum_dphi(*arguments)[0],
+            oracle.noise_sum_dphi_x(*arguments, about)[0],
+        )
+
+    def grams(self, take=slice(None)):
+        """The oracle's Phi' and Phi over these rows, at sigma = 0."""
+        assert self.sigma == 0.0
+        weights = None if self.weights is None else self.weights[take]
+        arguments = (self.x[take], self.Z, self.c, GAMMA, weights)
+        return oracle.gram(*arguments), oracle.gram_phi(*arguments)
+
+    def noise_gram(self, take=slice(None)):
+        weights = None if self.weights is None else self.weights[take]
+        return oracle.noise_gram(self.x[take], self.Z, self.c, GAMMA, (self.sigma,), weights)
+
+
+def delta_error(u):
+    """Relative error of Delta^-+ (S, S); see the top of the file."""
+    half = 0.5 * (u**2).sum(axis=1)
+    return (2 * u.shape[1] + 7) * U * (half[:, None] + half) + 4 * U
+
+
+@functools.cache
+def problem(n_features, d, n, weighted, sigma=0.0):
+    return Problem(n_features, d, n, weighted, sigma)
+
+
+@functools.cache
+def lane_references(n_features, d, n, weighted, sigma, rows):
+    """Per lane: the oracle's sums, then its Gram matrices (sigma = 0) or its noise_gram."""
+    p = problem(n_features, d, n, weighted, sigma)
+    lanes = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
+    products = [p.noise_gram(take) if sigma else p.grams(take) for take in lanes]
+    return lanes, [p.sums(take) for take in lanes], products
+
+
+def assert_within(actual, reference, bound):
+    """|actual - reference| <= bound everywhere; NaN never is."""
+    error = np.abs(np.asarray(actual, dtype=np.float64) - reference)
+    inside = error <= ORACLE * np.asarray(bound)
+    if not np.all(inside):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.broadcast_to(error / bound, error.shape)
+        raise AssertionError(
+            f"{np.sum(~inside)} of {error.size} outside; worst error {np.max(error):.3g}, "
+            f"{np.max(ratio):.3g} times its bound"
+        )
+
+
+def assert_upper_within(actual, reference, bound):
+    upper = np.triu_indices(len(actual))
+    assert_within(actual[upper], reference[upper], bound[upper])
+
+
+# -- calls with buffers as a caller makes them ----------------------------------------------------
+# What need not be initialised holds NaN, so that any use of it shows.
+
+
+def gram_buffer(n_features, lanes=None):
+    """Zeros in the upper triangle, which is added to; NaN below it, which means nothing."""
+    shape = (n_features, n_features) if lanes is None else (lanes, n_features, n_features)
+    return np.zeros(shape) + np.where(np.tri(n_features, k=-1, dtype=bool), np.nan, 0.0)
+
+
+def scratch_buffer(dtype, n_threads, side):
+    return np.full((n_threads, 2, side, side), np.nan, dtype)
+
+
+def sums_buffers(n_features, d, lanes=None):
+    lead = () if lanes is None else (lanes,)
+    return [np.zeros((*lead, *shape)) for shape in ((n_features,), (n_features,), (n_features, d))]
+
+
+def call_feature_block(kernels, p, dtype, n_threads=1, wants_phi=True, spare=3):
+    """dphi, phi, [sum_phi, sum_dphi, sum_dphi_x]; the blocks have ``spare`` columns too many."""
+    n_features, n = len(p.Z), len(p.x)
+    dphi = np.full((n_features, n + spare), np.nan, dtype)
+    phi = np.full_like(dphi, np.nan) if wants_phi else np.empty((0, 0), dtype)
+    sums = sums_buffers(n_features, p.x.shape[1])
+    kernels.feature_block(*p.inputs, dphi, phi, *sums, n_threads)
+    return dphi, phi, sums
+
+
+def call_lane_rank_k(kernels, p, dtype, rows, row_tile, n_threads=1, wants_phi=True):
+    """gram, gram_phi, [sum_phi, sum_dphi, sum_dphi_x], each with a leading axis of lanes."""
+    n_features, lanes = len(p.Z), -(-len(p.x) // rows)
+    sums = sums_buffers(n_features, p.x.shape[1], lanes)
+    gram = gram_buffer(n_features, lanes)
+    gram_phi = gram_buffer(n_features, lanes) if wants_phi else np.empty((0, 0, 0))
+    blocks = np.full((n_threads, 2, n_features, row_tile), np.nan, dtype)
+    # "for float64 any size"
+    scratch = scratch_buffer(dtype, n_threads, n_features if dtype == np.float32 else 1)
+    kernels.lane_rank_k(*p.inputs, rows, *sums, gram, gram_phi, blocks, scratch, n_threads)
+    return gram, gram_phi, sums
+
+
+def call_lane_noise_rank_k(kernels, p, dtype, rows, row_tile, n_threads=1):
+    """noise_gram, [sum_phi, sum_dphi, sum_dphi_x], each with a leading axis of lanes."""
+    n_features, lanes = len(p.Z), -(-len(p.x) // rows)
+    sums = sums_buffers(n_features, p.x.shape[1], lanes)
+    noise_gram = gram_buffer(n_features, lanes)
+    blocks = np.full((n_threads, 2, n_features, row_tile), np.nan, dtype)
+    scratch = scratch_buffer(dtype, n_threads, n_features)
+    kernels.lane_noise_rank_k(
+        *p.inputs, rows, p.u, p.factor, *sums, noise_gram, blocks, scratch, n_threads
+    )
+    return noise_gram, sums
+
+
+def layout_of(n_features, n):
+    """Tile side, lane rows, row tile, threads: all sizes appear, and all pairs of n with rows."""
+    i, j = FEATURES.index(n_features), ROWS.index(n)
+    tile = (8, 64, 512, 33, 100)[(i + 3 * j) % 5]
+    rows = (64, 256, 300, 1000, 2048)[(i + j) % 5]
+    row_tile = (256, 32, 100, 255, 1)[(2 * i + j) % 5]
+    return tile, rows, row_tile, 1 + (i + j) % 3
+
+
+# -- kernels against the oracle -------------------------------------------------------------------
+
+
+@every_dtype
+@every_case
+def test_feature_block(kernels, n_features, d, n, weighted, dtype):
+    p = problem(n_features, d, n, weighted)
+    *_, n_threads = layout_of(n_features, n)
+    dphi, phi, sums = call_feature_block(kernels, p, dtype, n_threads)
+    error = p.feature_error(dtype)
+    assert_within(dphi[:, :n], p.dphi, error)
+    assert_within(phi[:, :n], p.phi, error)
+    for found, reference, bound in zip(sums, p.sums(), p.sum_errors(dtype), strict=True):
+        assert_within(found, reference, bound)
+    # columns beyond n are not touched
+    assert np.isnan(dphi[:, n:]).all()
+    assert np.isnan(phi[:, n:]).all()
+
+
+@every_dtype
+@every_case
+def test_sums_of_a_block_are_float64_sums_of_what_it_holds(
+    kernels, n_features, d, n, weighted, dtype
+):
+    # sharper than the oracle can be in float32: with the block itself exact, the weighted sums
+    # have n additions and three products (root, x - origin and its rounding) in float64
+    p = problem(n_features, d, n, weighted)
+    dphi, phi, (sum_phi, sum_dphi, sum_dphi_x) = call_feature_block(kernels, p, dtype)
+    held = dphi[:, :n].astype(np.longdouble) * (p.root_weights if weighted else 1.0)
+    away = p.x.astype(np.longdouble) - p.origin
+    slack = (n + 4) * U
+    assert_within(sum_dphi, held.sum(axis=1), slack * np.abs(held).sum(axis=1))
+    assert_within(sum_dphi_x, held @ away, slack * (np.abs(held) @ np.abs(away)))
+    if not weighted:  # with weights phi holds a root rounded to its dtype, sum_phi does not
+        cosines = phi[:, :n].astype(np.longdouble)
+        assert_within(sum_phi, cosines.sum(axis=1), slack * np.abs(cosines).sum(axis=1))
+
+
+@every_dtype
+def test_feature_block_without_phi_gives_the_same(kernels, dtype):
+    for weighted in (False, True):
+        p = problem(65, 3, 257, weighted)
+        dphi, _, sums = call_feature_block(kernels, p, dtype)
+        alone, phi, sums_alone = call_feature_block(kernels, p, dtype, wants_phi=False)
+        assert phi.shape == (0, 0)
+        np.testing.assert_array_equal(alone, dphi)
+        for a, b in zip(sums, sums_alone, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@every_dtype
+@every_case
+def test_rank_k(kernels, n_features, d, n, weighted, dtype):
+    p = problem(n_features, d, n, weighted)
+    tile, _, _, n_threads = layout_of(n_features, n)
+    reference, reference_phi = p.grams()
+    dphi, phi, _ = call_feature_block(kernels, p, dtype)
+    for block, features, expected in ((dphi, p.dphi, reference), (phi, p.phi, reference_phi)):
+        gram = gram_buffer(n_features)
+        kernels.rank_k(block, n, gram, scratch_buffer(dtype, n_threads, tile), n_threads)
+        assert_upper_within(gram, expected, p.gram_error(dtype, features))
+
+
+@every_dtype
+@pytest.mark.parametrize("tile", [1, 2, 7, 16, 64, 65, 200])
+def test_rank_k_tiles(kernels, tile, dtype):
+    # integers: sums of at most 40 products below 17 are exact in either dtype, so no tolerance
+    rng = np.random.default_rng(tile)
+    for n_features in (1, 2, 7, 65):
+        values = rng.integers(-4, 5, size=(n_features, 50)).astype(dtype)
+        for n in (1, 40):
+            gram = gram_buffer(n_features)
+            kernels.rank_k(values, n, gram, scratch_buffer(dtype, 2, tile), 2)
+            upper = np.triu_indices(n_features)
+            exact = values[:, :n].astype(int) @ values[:, :n].astype(int).T
+            np.testing.assert_array_equal(gram[upper], exact[upper])
+
+
+@every_dtype
+@every_case
+def test_lane_rank_k(kernels, n_features, d, n, weighted, dtype):
+    p = problem(n_features, d, n, weighted)
+    _, rows, row_tile, n_threads = layout_of(n_features, n)
+    gram, gram_phi, sums = call_lane_rank_k(kernels, p, dtype, rows, row_tile, n_threads)
+    lanes, references, grams = lane_references(n_features, d, n, weighted, 0.0, rows)
+    for lane, take in enumerate(lanes):
+        bounds = p.sum_errors(dtype, take)
+        for found, reference, bound in zip(sums, references[lane], bounds, strict=True):
+            assert_within(found[lane], reference, bound)
+        assert_upper_within(gram[lane], grams[lane][0], p.gram_error(dtype, p.dphi, take))
+        assert_upper_within(gram_phi[lane], grams[lane][1], p.gram_error(dtype, p.phi, take))
+
+
+@every_dtype
+def test_lane_rank_k_without_phi_gives_the_same(kernels, dtype):
+    p = problem(65, 3, 257, True)
+    gram, _, sums = call_lane_rank_k(kernels, p, dtype, 100, 64)
+    alone, _, sums_alone = call_lane_rank_k(kernels, p, dtype, 100, 64, wants_phi=False)
+    np.testing.assert_array_equal(alone, gram)
+    for a, b in zip(sums, sums_alone, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@every_dtype
+@every_case
+def test_noise_rank_k(kernels, n_features, d, n, weighted, dtype):
+    p = problem(n_features, d, n, weighted, SIGMA)
+    tile, _, _, n_threads = layout_of(n_features, n)
+    dphi, phi, _ = call_feature_block(kernels, p, dtype)
+    noise_gram = gram_buffer(n_features)
+    scratch = scratch_buffer(dtype, n_threads, tile)
+    kernels.noise_rank_k(dphi, phi, n, p.u, p.factor, noise_gram, scratch, n_threads)
+    assert_upper_within(noise_gram, p.noise_gram(), p.noise_gram_error(dtype))
+
+
+@every_dtype
+@every_case
+def test_lane_noise_rank_k(kernels, n_features, d, n, weighted, dtype):
+    p = problem(n_features, d, n, weighted, SIGMA)
+    _, rows, row_tile, n_threads = layout_of(n_features, n)
+    noise_gram, sums = call_lane_noise_rank_k(kernels, p, dtype, rows, row_tile, n_threads)
+    lanes, references, grams = lane_references(n_features, d, n, weighted, SIGMA, rows)
+    for lane, take in enumerate(lanes):
+        bounds = p.sum_errors(dtype, take)
+        for found, reference, bound in zip(sums, references[lane], bounds, strict=True):
+            assert_within(found[lane], reference, bound)
+        assert_upper_within(noise_gram[lane], grams[lane], p.noise_gram_error(dtype, take))
+
+
+class BaseProblem:
+    """sigma_phi: Sigma = factor factor^T with few bits, so that it and z factor are exact."""
+
+    def __init__(self, n_features, d):
+        rng = np.random.default_rng([n_features, d, 77])
+        self.Z = rng.normal(size=(n_features, d))
+        self.c = rng.uniform(0.0, 2.0 * np.pi, n_features)
+        self.mu = rng.normal(scale=2.0, size=d)
+        factor = np.tril(rng.integers(-8, 9, size=(d, d)) / 8.0, -1) + np.diag(
+            rng.integers(2, 9, size=d) / 8.0
+        )
+        self.Sigma = factor @ factor.T
+        u = self.Z.astype(np.longdouble) @ factor / np.longdouble(GAMMA)
+        self.u = u.astype(np.float64)
+        self.phi = oracle.phi(self.mu[None], self.Z, self.c, GAMMA)[0]
+        self.dphi = oracle.dphi(self.mu[None], self.Z, self.c, GAMMA)[0]
+        self.mu_phi = oracle.mu_phi(self.Z, self.c, GAMMA, self.mu, self.Sigma)
+
+    @functools.cached_property
+    def reference(self):
+        return oracle.sigma_phi(self.Z, self.c, GAMMA, self.mu, self.Sigma)
+
+    @functools.cached_property
+    def error(self):
+        # 8 u: both features rounded, sum of Deltas, two products, two additions, the result;
+        # 6 u: mu_phi twice, their product, the subtraction, the oracle
+        half = 0.5 * (self.u**2).sum(axis=1)
+        level, inner = half[:, None] + half, self.u @ self.u.T
+        deltas = np.exp(inner - level) + np.exp(-inner - level)
+        products = np.abs(np.outer(self.phi, self.phi)) + np.abs(np.outer(self.dphi, self.dphi))
+        means = np.abs(np.outer(self.mu_phi, self.mu_phi))
+        return 0.5 * deltas * (delta_error(self.u) + 8 * U) * products + 6 * U * means
+
+
+@functools.cache
+def base_problem(n_features, d):
+    return BaseProblem(n_features, d)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("n_features", "d"), [(1, 1), (2, 2), (7, 10), (65, 3), (300, 4), (300, 1), (65, 10)]
+)
+def test_sigma_phi(kernels, n_features, d, n_threads):
+    p = base_problem(n_features, d)
+    out = np.full((n_features, n_features), np.nan)  # written to all of it, not added to
+    kernels.sigma_phi(p.u, p.phi, p.dphi, p.mu_phi, out, n_threads)
+    assert_within(out, p.reference, p.error)
+
+
+# -- (a) sine and cosine --------------------------------------------------------------------------
+
+
+def sincos(kernels, angles, dtype):
+    """Sine and cosine as feature_block has them: one feature of frequency 1, phase 0, size 1."""
+    n = len(angles)
+    sine, cosine = np.full((1, n), np.nan, dtype), np.full((1, n), np.nan, dtype)
+    zero, nothing = np.zeros(1), np.empty(0)
+    kernels.feature_block(
+        np.ascontiguousarray(angles, dtype=np.float64)[:, None], nothing, zero, np.ones((1, 1)),
+        zero, 1.0, sine, cosine, np.zeros(1), np.zeros(1), np.zeros((1, 1)), 1,
+    )  # fmt: skip
+    return -sine[0], cosine[0]
+
+
+def near(values, steps=3):
+    """The values and their neighbours, ``steps`` floats away on either side."""
+    values = np.asarray(values, dtype=np.float64)
+    found = [values]
+    up = down = values
+    for _ in range(steps):
+        up, down = np.nextafter(up, np.inf), np.nextafter(down, -np.inf)
+        found += [up, down]
+    return np.concatenate(found)
+
+
+def angle_sets():
+    rng = np.random.default_rng(20)
+    limit = 2.0**27
+    inside = limit - rng.uniform(0, 1000, 3000)
+    quadrants = np.concatenate([np.arange(400), rng.integers(0, int(limit / 1.6), 3000)])
+    # nearest to a multiple of pi/2 that float64 has (6381956970095103 2^797), and its like
+    hard = [math.ldexp(6381956970095103, 797), math.ldexp(5945061262043136, -32), 1e22]
+    return {
+        "dense": np.concatenate([np.linspace(-100, 100, 40_001), rng.uniform(-100, 100, 20_000)]),
+        "quadrants": near(np.concatenate([quadrants, -quadrants]) * (math.pi / 2)),
+        "octants": near((np.arange(-4000, 4000) + 0.5) * (math.pi / 2), 1),
+        "wide": rng.uniform(-limit, limit, 20_000),
+        "to the limit": np.concatenate([inside, -inside, [limit, -limit]]),
+        "beyond the limit": np.concatenate([near([limit], 9)[1::2], limit + inside, -2 * inside]),
+        "across the limit": np.concatenate([near([limit, -limit], 9), rng.uniform(-9, 9, 600)]),
+        "huge": np.concatenate([10.0 ** rng.uniform(10, 300, 5000), hard, [1e10, 1e300, -1e300]]),
+        "tiny": np.concatenate([[0.0, -0.0, 5e-324, -5e-324, 2.2e-308], 10.0 ** -rng.uniform(0, 320, 999)]),
+    }  # fmt: skip
+
+
+ANGLES = angle_sets()
+
+
+@every_dtype
+@pytest.mark.parametrize("name", ANGLES)
+def test_sincos(kernels, name, dtype):
+    angles = ANGLES[name]
+    sine, cosine = sincos(kernels, angles, dtype)
+    expected_sine = np.array([math.sin(a) for a in angles])
+    expected_cosine = np.array([math.cos(a) for a in angles])
+    assert_within(sine, expected_sine, SINCOS[dtype])
+    assert_within(cosine, expected_cosine, SINCOS[dtype])
+    assert np.max(np.abs(sine)) <= 1.0 + SINCOS[dtype]
+
+
+@every_dtype
+def test_sincos_of_zero_and_denormals(kernels, dtype):
+    angles = np.array([0.0, -0.0, 5e-324, -5e-324, 1e-310, 2.2250738585072014e-308])
+    sine, cosine = sincos(kernels, angles, dtype)
+    np.testing.assert_array_equal(cosine, np.ones(6, dtype))
+    np.testing.assert_array_equal(sine[:2], np.zeros(2, dtype))  # either zero: nsz
+    np.testing.assert_allclose(sine, angles.astype(dtype), rtol=0, atol=1e-323)
+
+
+@every_dtype
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_sincos_of_no_number_is_nan_and_stays_in_its_row(kernels, bad, dtype):
+    angles = np.linspace(-3, 3, 300)
+    angles[[0, 150, 299]] = bad
+    with np.errstate(invalid="ignore"):
+        sine, cosine = sincos(kernels, angles, dtype)
+    good = np.isfinite(angles)
+    assert np.isnan(sine[~good]).all()
+    assert np.isnan(cosine[~good]).all()
+    assert_within(sine[good], np.sin(angles[good]), SINCOS[dtype] + 2 * U)
+    assert_within(cosine[good], np.cos(angles[good]), SINCOS[dtype] + 2 * U)
+
+
+# -- (b) the exponential in the Delta weights -----------------------------------------------------
+
+
+def exponents(low, high, count=300):
+    """u (count + 1, 1) with u_0 = 0, and -u^2/2, exact: u has the 24 bits of a float32.
+
+    Then Delta^- = Delta^+ = exp(-u_t^2/2) for the pair (0, t), with no error but that of exp.
+    """
+    u = np.sqrt(2.0 * np.linspace(low, high, count)).astype(np.float32).astype(np.float64)
+    return np.concatenate([[0.0], u])[:, None], -0.5 * u**2
+
+
+def exp_by_sigma_phi(kernels, u):
+    """(Delta^- + Delta^+)/2 of the pairs (0, t) and (t, 0)."""
+    n, zeros = len(u), np.zeros(len(u))
+    out = np.full((n, n), np.nan)
+    kernels.sigma_phi(u, np.ones(n), zeros, zeros, out, 1)
+    np.testing.assert_array_equal(out[1:, 0], out[0, 1:])
+    return out[0, 1:]
+
+
+def exp_by_noise_rank_k(kernels, u, dtype):
+    """factor (Delta^- + Delta^+) Phi' of the pairs (0, t), with factor 1/2 and Phi' = 1."""
+    n = len(u)
+    gram = gram_buffer(n)
+    ones, zeros = np.ones((n, 1), dtype), np.zeros((n, 1), dtype)
+    kernels.noise_rank_k(ones, zeros, 1, u, 0.5, gram, scratch_buffer(dtype, 1, 64), 1)
+    return gram[0, 1:]
+
+
+def exps(kernels, u):
+    yield exp_by_sigma_phi(kernels, u)
+    for dtype in DTYPES:
+        yield exp_by_noise_rank_k(kernels, u, dtype)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1e-6), (0.0, 1.0), (0.0, 40.0), (40.0, 700.0)])
+def test_exp_relative_error(kernels, low, high):
+    u, exponent = exponents(low, high)
+    with localcontext() as context:
+        context.prec = 40
+        exact = [Decimal(e).exp() for e in exponent]
+        for found in exps(kernels, u):
+            relative = [abs(Decimal(f) / e - 1) for f, e in zip(found, exact, strict=True)]
+            assert max(relative) <= 2 * Decimal(2) ** -52  # 2 units in the last place
+
+
+def test_exp_underflow(kernels):
+    # between -708 and -745 a backend may return 0 or the exact value, which is below 4e-308
+    u, exponent = exponents(708.5, 745.0)
+    assert np.all(exponent < -708.0)
+    for found in exps(kernels, u):
+        assert np.all(found >= 0.0)
+        assert np.all(found < 4e-308)
+
+
+@pytest.mark.parametrize("high", [2e3, 1e5, 1e16, 1e30])
+def test_exp_far_below_is_zero(kernels, high):
+    u, exponent = exponents(746.0, high)
+    assert np.all(exponent < -745.5)
+    for found in exps(kernels, u):
+        np.testing.assert_array_equal(found, 0.0)
+
+
+# -- (c) threads ----------------------------------------------------------------------------------
+
+
+def all_outputs(kernels, p, noisy, dtype, n_threads):
+    """Every array that every kernel makes, with the meaningless lower triangles cut off."""
+    n_features, n = len(p.Z), len(p.x)
+    dphi, phi, sums = call_feature_block(kernels, p, dtype, n_threads, spare=0)
+    yield from (dphi, phi, *sums)
+    gram = gram_buffer(n_features)
+    kernels.rank_k(dphi, n, gram, scratch_buffer(dtype, n_threads, 40), n_threads)
+    yield np.triu(gram)
+    noise_gram = gram_buffer(n_features)
+    scratch = scratch_buffer(dtype, n_threads, 40)
+    kernels.noise_rank_k(dphi, phi, n, noisy.u, noisy.factor, noise_gram, scratch, n_threads)
+    yield np.triu(noise_gram)
+    gram, gram_phi, sums = call_lane_rank_k(kernels, p, dtype, 90, 64, n_threads)
+    yield from (np.triu(gram), np.triu(gram_phi), *sums)
+    noise_gram, sums = call_lane_noise_rank_k(kernels, noisy, dtype, 90, 64, n_threads)
+    yield from (np.triu(noise_gram), *sums)
+    base = base_problem(n_features, p.x.shape[1])
+    out = np.empty((n_features, n_features))
+    kernels.sigma_phi(base.u, base.phi, base.dphi, base.mu_phi, out, n_threads)
+    yield out
+    mass = np.zeros((7, 51))
+    low, step = np.full(7, -9.0), np.full(7, 0.37)
+    directions = np.random.default_rng(4).normal(size=(7, p.x.shape[1]))
+    kernels.marginal_mass(p.x, p.weights_or_ones, directions, low, step, mass, n_threads)
+    yield mass
+
+
+@compiled_only
+@every_dtype
+@pytest.mark.parametrize(
+    ("n_features", "d", "n", "weighted"),
+    [(300, 3, 1000, True), (65, 10, 257, False), (7, 2, 1000, True)],
+)
+def test_results_are_the_same_for_any_number_of_threads(
+    kernels, n_features, d, n, weighted, dtype
+):
+    p, noisy = (problem(n_features, d, n, weighted, sigma) for sigma in (0.0, SIGMA))
+    first = list(all_outputs(kernels, p, noisy, dtype, 1))
+    assert all(np.isfinite(a).all() for a in first)
+    for n_threads in (1, 2, 3, 3, 2):
+        again = list(all_outputs(kernels, p, noisy, dtype, n_threads))
+        assert len(again) == len(first)
+        for a, b in zip(first, again, strict=True):
+            assert np.array_equal(a, b)
+
+
+# -- (d) buffers are added to ---------------------------------------------------------------------
+
+
+def assert_added(found, start, added, size, slack):
+    """found = start + added, up to ``slack`` roundings of |start| + size."""
+    assert_within(found, start + added, slack * U * (np.abs(start) + size))
+
+
+@every_dtype
+@pytest.mark.parametrize("weighted", [False, True])
+def test_feature_block_adds_to_its_sums_and_overwrites_its_blocks(kernels, weighted, dtype):
+    p = problem(65, 3, 1000, weighted)
+    _, _, plain = call_feature_block(kernels, p, dtype)
+    rng = np.random.default_rng(5)
+    start = [rng.normal(scale=1e3, size=a.shape) for a in plain]
+    sums = [a.copy() for a in start]
+    dphi, phi = np.full((65, 1000), np.nan, dtype), np.full((65, 1000), np.nan, dtype)
+    kernels.feature_block(*p.inputs, dphi, phi, *sums, 2)
+    assert np.isfinite(dphi).all()
+    assert np.isfinite(phi).all()
+    weights = p.weights_or_ones
+    sizes = [p.amplitude * weights.sum()] * 2
+    sizes.append(p.amplitude * (weights @ np.abs(p.x - p.origin)))
+    for found, begin, added, size in zip(sums, start, plain, sizes, strict=True):
+        # row tiles are added one by one: at most 4 (of 256 rows), plus the two sums compared
+        assert_added(found, begin, added, size, 4 + 2)
+
+
+@every_dtype
+def test_rank_k_adds_in_float64(kernels, dtype):
+    # 2^30 + products of size 10: a float32 anywhere between would lose them
+    p = problem(65, 3, 257, False)
+    dphi, phi, _ = call_feature_block(kernels, p, dtype, spare=0)
+    n, upper = 257, np.triu_indices(65)
+    start = np.full((65, 65), 2.0**30)
+    size = (np.abs(p.dphi) @ np.abs(p.dphi).T + np.abs(p.phi) @ np.abs(p.phi).T)[upper]
+    scratch = scratch_buffer(dtype, 2, 16)
+    # float64 products may be added one at a time: n roundings of 2^30; otherwise one
+    slack = 2 + (n if dtype == np.float64 else 0)
+
+    plain, found = gram_buffer(65), start.copy()
+    kernels.rank_k(dphi, n, plain, scratch, 2)
+    kernels.rank_k(dphi, n, found, scratch, 2)
+    assert_added(found[upper], 2.0**30, plain[upper], size, slack)
+
+    plain, found = gram_buffer(65), start.copy()
+    kernels.noise_rank_k(dphi, phi, n, p.u, p.factor, plain, scratch, 2)
+    kernels.noise_rank_k(dphi, phi, n, p.u, p.factor, found, scratch, 2)
+    # NumPy adds the two products one after the other
+    assert_added(found[upper], 2.0**30, plain[upper], 2 * p.factor * size, 4)
+
+
+@every_dtype
+def test_lane_kernels_add_to_their_lanes(kernels, dtype):
+    p, noisy = problem(65, 3, 257, True), problem(65, 3, 257, True, SIGMA)
+    n_features, n, rows, row_tile, lanes = 65, 257, 100, 64, 3
+    plain_gram, plain_phi, plain = call_lane_rank_k(kernels, p, dtype, rows, row_tile)
+    plain_noise, plain_noisy = call_lane_noise_rank_k(kernels, noisy, dtype, rows, row_tile)
+    upper = (slice(None), *np.triu_indices(n_features))
+    scratch = scratch_buffer(dtype, 1, n_features)
+    blocks = np.full((1, 2, n_features, row_tile), np.nan, dtype)
+    weight = p.weights_or_ones.sum()
+    sizes = [p.amplitude * weight] * 2 + [p.amplitude * weight * np.abs(p.x - p.origin).max()]
+    start = 2.0**30
+
+    gram, gram_phi = (np.full((lanes, n_features, n_features), start) for _ in range(2))
+    sums = [a + start for a in sums_buffers(n_features, 3, lanes)]
+    kernels.lane_rank_k(*p.inputs, rows, *sums, gram, gram_phi, blocks, scratch, 1)
+    size = 2 * p.amplitude**2 * weight
+    # float64 products are added as they come, float32 ones once a lane
+    slack = 2 + (n if dtype == np.float64 else 0)
+    assert_added(gram[upper], start, plain_gram[upper], size, slack)
+    assert_added(gram_phi[upper], start, plain_phi[upper], size, slack)
+    for found, added, bound in zip(sums, plain, sizes, strict=True):
+        assert_added(found, start, added, bound, 2 + 2)  # two row tiles a lane
+
+    noise_gram = np.full((lanes, n_features, n_features), start)
+    sums = [a + start for a in sums_buffers(n_features, 3, lanes)]
+    kernels.lane_noise_rank_k(
+        *noisy.inputs, rows, noisy.u, noisy.factor, *sums, noise_gram, blocks, scratch, 1
+    )
+    assert_added(noise_gram[upper], start, plain_noise[upper], 4 * noisy.factor * size, 4)
+    for found, added, bound in zip(sums, plain_noisy, sizes, strict=True):
+        assert_added(found, start, added, bound, 2 + 2)
+
+
+@every_dtype
+def test_no_rows_change_nothing(kernels, dtype):
+    p = Problem(7, 2, 1, False, SIGMA)
+    p.x = np.empty((0, 2))
+    _, _, sums = call_feature_block(kernels, p, dtype)
+    for found in sums:
+        np.testing.assert_array_equal(found, 0.0)
+    mass = np.zeros((2, 4))
+    kernels.marginal_mass(p.x, np.empty(0), np.eye(2), np.zeros(2), np.ones(2), mass, 2)
+    np.testing.assert_array_equal(mass, 0.0)
+
+
+# -- (e) marginal CDFs ----------------------------------------------------------------------------
+
+
+def assert_is_marginal(mass, x, weights, directions, low, step):
+    """The running sums of mass are exactly the oracle's; what lies beyond the grid comes last."""
+    weights = weights if len(weights) else None
+    n_grid = mass.shape[1] - 1
+    for v, direction in enumerate(directions):
+        grid = low[v] + np.arange(n_grid) * step[v]
+        expected = oracle.marginal_weight(x, direction, grid, weights)
+        assert np.array_equal(np.cumsum(mass[v, :-1]), expected)
+        assert mass[v].sum() == oracle.total_weight(x, weights)
+
+
+def eighths(low, high):
+    """Dyadic rationals: every product and sum below is exact, whatever its order."""
+    return st.integers(8 * low, 8 * high).map(lambda i: i / 8)
+
+
+@st.composite
+def marginals(draw):
+    d, n = draw(st.integers(1, 5)), draw(st.integers(1, 40))
+    n_directions, n_grid = draw(st.integers(1, 4)), draw(st.integers(1, 30))
+    x = draw(hnp.arrays(np.float64, (n, d), elements=eighths(-4, 4)))
+    directions = draw(hnp.arrays(np.float64, (n_directions, d), elements=eighths(-2, 2)))
+    low = draw(hnp.arrays(np.float64, n_directions, elements=eighths(-12, 3)))
+    step = draw(hnp.arrays(np.float64, n_directions, elements=eighths(1, 24).map(lambda s: s / 8)))
+    weights = draw(
+        st.one_of(
+            st.just(np.empty(0)), hnp.arrays(np.float64, n, elements=eighths(0, 5))
+        )
+    )  # fmt: skip
+    return x, weights, directions, low, step, n_grid
+
+
+@hypothesis.settings(max_examples=150)
+@hypothesis.given(case=marginals(), n_threads=st.integers(1, 3))
+def test_marginal_mass_is_exact_on_dyadic_data(kernels, case, n_threads):
+    *inputs, n_grid = case
+    mass = np.zeros((len(inputs[2]), n_grid + 1))
+    kernels.marginal_mass(*inputs, mass, n_threads)
+    assert_is_marginal(mass, *inputs)
+
+
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 1000])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_marginal_mass_across_row_tiles(kernels, n, weighted):
+    rng = np.random.default_rng([n, weighted])
+    for d in DIMENSIONS:
+        x = rng.integers(-32, 33, size=(n, d)) / 8.0
+        weights = rng.integers(0, 65, size=n) / 16.0 if weighted else np.empty(0)
+        directions = rng.integers(-8, 9, size=(5, d)) / 4.0
+        low, step = rng.integers(-64, 0, size=5) / 8.0, rng.integers(1, 9, size=5) / 32.0
+        mass = np.zeros((5, 101))
+        kernels.marginal_mass(x, weights, directions, low, step, mass, 2)
+        assert_is_marginal(mass, x, weights, directions, low, step)
+
+
+def test_marginal_mass_on_grid_points_as_the_caller_rounds_them(kernels):
+    # rows exactly at fl(low + fl(j step)), one float below and one above, with a step of many bits:
+    # a fused multiply-add in the kernel's grid would put some on the wrong side
+    low, step, n_grid = -1.0 / 3.0, 0.1 / 7.0, 2000
+    grid = low + np.arange(n_grid) * step
+    for points, shift in ((grid, 0), (np.nextafter(grid, -9), 0), (np.nextafter(grid, 99), 1)):
+        mass = np.zeros((1, n_grid + 1))
+        x = np.ascontiguousarray(points[:, None])
+        kernels.marginal_mass(
+            x, np.empty(0), np.ones((1, 1)), np.array([low]), np.array([step]), mass, 1
+        )
+        expected = np.zeros(n_grid + 1)
+        expected[shift : shift + n_grid] = 1.0
+        np.testing.assert_array_equal(mass[0], expected)
+
+
+def test_marginal_mass_beyond_both_ends(kernels):
+    x = np.array([[-1e300], [-5.0], [0.0], [0.5], [1.0], [1.5], [2.0], [2.5], [1e300]])
+    weights = 2.0 ** np.arange(9)
+    mass = np.zeros((1, 4))  # grid 0, 1, 2, and beyond
+    kernels.marginal_mass(x, weights, np.ones((1, 1)), np.zeros(1), np.ones(1), mass, 1)
+    np.testing.assert_array_equal(mass, [[1 + 2 + 4, 8 + 16, 32 + 64, 128 + 256]])
+
+
+def test_marginal_mass_of_random_data_and_weights(kernels):
+    # no row is near enough to a grid point for the rounding of its projection to matter (seeded);
+    # the weights' sums err by at most n u each
+    rng = np.random.default_rng(8)
+    x, weights = rng.normal(size=(1000, 10)), rng.uniform(0.0, 2.0, 1000)
+    directions = rng.normal(size=(20, 10))
+    low, step = np.full(20, -4.0), np.full(20, 8.0 / 99)
+    mass = np.zeros((20, 101))
+    kernels.marginal_mass(x, weights, directions, low, step, mass, 3)
+    grid = -4.0 + np.arange(100) * (8.0 / 99)
+    for v, direction in enumerate(directions):
+        expected = oracle.marginal_weight(x, direction, grid, weights)
+        assert_within(np.cumsum(mass[v, :-1]), expected, (1000 + 100) * U * weights.sum())
+
+
+def test_marginal_mass_adds(kernels):
+    x, ones = np.array([[0.5], [1.5]]), np.ones((1, 1))
+    mass = np.array([[4.0, 8.0, 16.0]])
+    kernels.marginal_mass(x, np.empty(0), ones, np.zeros(1), np.ones(1), mass, 1)
+    np.testing.assert_array_equal(mass, [[4.0, 9.0, 17.0]])
+
+
+# -- (f) the same names, the same arguments -------------------------------------------------------
+
+PUBLIC = {
+    "max_threads", "feature_block", "rank_k", "lane_rank_k", "noise_rank_k", "lane_noise_rank_k",
+    "sigma_phi", "marginal_mass",
+}  # fmt: skip
+
+
+def public_functions(module):
+    """Name -> function of what the module defines itself (imports live in other modules)."""
+    return {
+        name: getattr(value, "py_func", value)
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_") and value.__module__ == module.__name__
+    }
+
+
+def test_backends_have_the_same_names_and_arguments(kernels):
+    plain = public_functions(conftest.load_backend("numpy"))
+    functions = public_functions(kernels)
+    assert plain.keys() == functions.keys() == PUBLIC
+    for name, function in functions.items():
+        assert list(inspect.signature(function).parameters) == list(
+            inspect.signature(plain[name]).parameters
+        ), name
+    assert f"tgpfast.kernels._{kernels.NAME}" == kernels.__name__
+    assert kernels.max_threads() >= 1
+
+
+def test_a_missing_backend_skips_unless_it_is_required(monkeypatch):
+    monkeypatch.setenv("TGPFAST_REQUIRE_BACKENDS", "numpy")
+    with pytest.raises(pytest.skip.Exception, match="'absent' does not import"):
+        conftest.load_backend("absent")
+    monkeypatch.setenv("TGPFAST_REQUIRE_BACKENDS", "numpy, absent")
+    with pytest.raises(pytest.fail.Exception, match="'absent' is required"):
+        conftest.load_backend("absent")
+
+
+# -- (g) negative controls: a wrong reference is noticed ------------------------------------------
+
+
+@pytest.fixture(params=DTYPES, ids=["float64", "float32"])
+def measured(request, kernels):
+    """A problem, its dtype, and what feature_block and the two rank-k kernels make of it."""
+    dtype, p = request.param, problem(65, 3, 257, True, SIGMA)
+    dphi, phi, sums = call_feature_block(kernels, p, dtype, spare=0)
+    gram = gram_buffer(65)
+    kernels.noise_rank_k(dphi, phi, 257, p.u, p.factor, gram, scratch_buffer(dtype, 1, 64), 1)
+    return p, dtype, dphi, phi, sums, gram
+
+
+def test_the_comparison_passes_what_is_right(measured):
+    p, dtype, dphi, phi, sums, gram = measured
+    assert_within(dphi, p.dphi, p.feature_error(dtype))
+    assert_within(phi, p.phi, p.feature_error(dtype))
+    assert_within(sums[2], p.sums()[2], p.sum_errors(dtype)[2])
+    assert_upper_within(gram, p.noise_gram(), p.noise_gram_error(dtype))
+
+
+def test_swapped_sine_and_cosine_are_noticed(measured):
+    p, dtype, dphi, phi, _, _ = measured
+    for found, wrong in ((dphi, p.phi), (phi, p.dphi), (dphi, -p.dphi)):
+        with pytest.raises(AssertionError, match="outside"):
+            assert_within(found, wrong, p.feature_error(dtype))
+
+
+def test_a_dropped_origin_is_noticed(measured):
+    p, dtype, dphi, _, sums, _ = measured
+    with pytest.raises(AssertionError, match="outside"):
+        assert_within(sums[2], p.sums(origin="zero")[2], p.sum_errors(dtype)[2])
+    shifted = oracle.dphi_sigma(p.x - p.origin, p.Z, p.c, GAMMA, SIGMA).T
+    with pytest.raises(AssertionError, match="outside"):
+        assert_within(dphi, shifted * np.sqrt(p.weights), p.feature_error(dtype))
+
+
+def test_a_forgotten_weight_is_noticed(measured):
+    p, dtype, dphi, _, sums, _ = measured
+    unweighted = oracle.dphi_sigma(p.x, p.Z, p.c, GAMMA, SIGMA).T
+    with pytest.raises(AssertionError, match="outside"):
+        assert_within(dphi, unweighted, p.feature_error(dtype))
+    for wrong in (np.ones_like(p.weights), np.sqrt(p.weights), p.weights**2):
+        found = oracle.noise_sum_phi(p.x, p.Z, p.c, GAMMA, (SIGMA,), wrong)[0]
+        with pytest.raises(AssertionError, match="outside"):
+            assert_within(sums[0], found, p.sum_errors(dtype)[0])
+
+
+def test_swapped_deltas_are_noticed(measured):
+    p, dtype, *_, gram = measured
+    minus = oracle.delta_minus(p.Z, GAMMA, SIGMA)
+    plus = oracle.delta_plus(p.Z, GAMMA, SIGMA)
+    sines, cosines = p.dphi @ p.dphi.T, p.phi @ p.phi.T
+    right = p.factor * ((minus + plus) * sines + (minus - plus) * cosines)
+    assert_upper_within(gram, right, p.noise_gram_error(dtype) + 1e-13)  # the control's control
+    for wrong in (
+        p.factor * ((minus + plus) * sines + (plus - minus) * cosines),
+        p.factor * ((minus - plus) * sines + (minus + plus) * cosines),
+        2.0 * right,
+    ):
+        with pytest.raises(AssertionError, match="outside"):
+            assert_upper_within(gram, wrong, p.noise_gram_error(dtype))
+
+
+@every_dtype
+def test_a_lane_off_by_one_row_is_noticed(kernels, dtype):
+    p = problem(65, 3, 257, False)
+    gram, _, sums = call_lane_rank_k(kernels, p, dtype, 100, 64)
+    wrong = slice(101, 201)
+    with pytest.raises(AssertionError, match="outside"):
+        assert_within(sums[0][1], p.sums(wrong)[0], p.sum_errors(dtype, wrong)[0])
+    with pytest.raises(AssertionError, match="outside"):
+        assert_upper_within(gram[1], p.grams(wrong)[0], p.gram_error(dtype, p.dphi, wrong))
+    one_short = slice(100, 199)
+    with pytest.raises(AssertionError, match="outside"):
+        assert_upper_within(gram[1], p.grams(one_short)[0], p.gram_error(dtype, p.dphi, one_short))
+
+
+def test_bounds_are_narrow():
+    # float64 results with an error of float32 size, and float32 ones a thousand times worse,
+    # are outside; so is a NaN
+    p = problem(65, 3, 257, False)
+    reference = p.grams()[0]
+    for dtype, factor in ((np.float64, 1.0 + 1e-9), (np.float32, 1.0 + 1e-3)):
+        for features in (p.dphi, p.phi):
+            with pytest.raises(AssertionError, match="outside"):
+                assert_within(features * factor, features, p.feature_error(dtype))
+        with pytest.raises(AssertionError, match="outside"):
+            assert_upper_within(reference * factor, reference, p.gram_error(dtype, p.dphi))
+        spoilt = reference.copy()
+        spoilt[3, 5] = np.nan
+        with pytest.raises(AssertionError, match="outside"):
+            assert_upper_within(spoilt, reference, p.gram_error(dtype, p.dphi))
+
+
+def test_a_strict_inequality_in_the_cdf_is_noticed(kernels):
+    x = np.array([[0.0], [1.0], [1.0], [2.0]])
+    low, step, one = np.zeros(1), np.ones(1), np.ones((1, 1))
+    mass = np.zeros((1, 4))
+    kernels.marginal_mass(x, np.empty(0), one, low, step, mass, 1)
+    assert_is_marginal(mass, x, np.empty(0), one, low, step)
+    strict = np.array([[0.0, 1.0, 2.0, 1.0]])  # p < grid instead of p <= grid
+    with pytest.raises(AssertionError):
+        assert_is_marginal(strict, x, np.empty(0), one, low, step)
