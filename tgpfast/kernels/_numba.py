@@ -207,7 +207,7 @@ def _sincos(angle, n, sine, cosine):
     raise NotImplementedError
 
 
-@overload(_sincos, jit_options={"fastmath": {"contract", "nsz"}})  # overloads have flags of their own
+@overload(_sincos, jit_options={"fastmath": {"contract", "nsz"}})  # not inherited
 def _sincos_overload(angle, n, sine, cosine):
     return _sincos64 if sine.dtype == types.float64 else _sincos32
 

@@ -1,0 +1,470 @@
+"""The required figures of speed, measured in one run: ``python benchmarks/figures.py``.
+
+Prints a table "figure | measured | required | met" and the rows a second behind it. Unless said
+otherwise S=1000, d=10, two threads, standard normal rows, everything compiled beforehand; the sides
+of a comparison take turns and each counts with its best run. Quiet the machine first.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import importlib.util
+import json
+import math
+import operator
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy
+from scipy.linalg import blas
+
+if __package__:  # imported by asv, which looks at every module here
+    from . import measure
+else:
+    import measure
+
+import tgpfast
+from tgpfast import kernels
+
+S, D, THREADS = 1000, 10, 2
+LEVELS = 10
+CHUNK = 4096  # rows that the NumPy and PyTorch rivals take at a time
+SMALL_ROWS, SMALL_BLOCK = 200_000, 8_192
+MASS_ROWS = 65_536
+SAME = 1e-9  # relative difference within which a rival's sums are the same as ours
+
+MEETS = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
+
+
+@dataclass
+class Figure:
+    """One line of the table; value None with a note says why there is none."""
+
+    name: str
+    sign: str
+    bound: float
+    value: float | None = None
+    unit: str = ""
+    note: str = ""
+
+    def cells(self):
+        required = f"{self.sign} {self.bound:g}{self.unit}"
+        if self.value is None:
+            return self.name, self.note, required, "-"
+        met = MEETS[self.sign](self.value, self.bound)
+        return self.name, f"{self.value:.3f}{self.unit}", required, "yes" if met else "NO"
+
+
+class Run:
+    """Options of this run, and the raw speeds that it has measured."""
+
+    def __init__(self, rows, repeats, quick):
+        self.rows, self.repeats, self.quick = rows, repeats, quick
+        self.speeds = []
+
+    def compare(self, label, rows, sides, at_least=0.0):
+        """Seconds of each side, a dict name -> function; records rows a second."""
+        say(f"{label}: {' / '.join(sides)}, {rows:,} rows, best of {self.repeats} ...")
+        timed = [measure.timed(run, at_least) for run in sides.values()]
+        best = measure.take_turns(timed, self.repeats)
+        self.record(label, rows, dict(zip(sides, best, strict=True)))
+        return best
+
+    def record(self, label, rows, seconds):
+        for side, value in seconds.items():
+            self.speeds.append((label, side, f"{rows:,}", f"{value:.4g}", f"{rows / value:,.0f}"))
+            say(f"    {side}: {value:.4g} s, {rows / value:,.0f} rows/s")
+
+
+def say(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+def accumulate_side(x, features, precision="float64", levels=()):
+    """A function that runs our pass on two threads."""
+    return lambda: tgpfast.accumulate(
+        x, features, noise_levels=levels, engine="direct", precision=precision, n_threads=THREADS
+    )
+
+
+# -- against bare BLAS -----------------------------------------------------------------------------
+
+
+def float64(run):
+    yield bare_figure(run, "accumulate float64 / bare dsyrk, rows/s", 0.88, "float64", run.rows)
+
+
+def mixed(run):
+    yield bare_figure(run, "accumulate mixed / bare ssyrk, rows/s", 0.80, "mixed", run.rows)
+
+
+def noise(run):
+    name = f"accumulate noise H={LEVELS} / {2 * LEVELS - 1} bare dsyrk, rows/s"
+    yield bare_figure(run, name, 0.80, "float64", run.rows // 4, measure.noise_levels(D, LEVELS))
+
+
+def bare_figure(run, name, bound, precision, rows, levels=()):
+    x, features = measure.normal_rows(rows, D), measure.scott_features(S, D, rows)
+    updates = 2 * len(levels) - 1 if len(levels) else 1
+    ours, bare = run.compare(
+        name, rows,
+        {
+            "tgpfast": accumulate_side(x, features, precision, levels),
+            "bare BLAS": measure.bare_rank_k(S, precision, rows, updates),
+        },
+    )  # fmt: skip
+    return Figure(name, ">=", bound, bare / ours)
+
+
+# -- against the same sums in NumPy and PyTorch ----------------------------------------------------
+
+
+def numpy_sums(x, features):
+    """The sums of `accumulate`, in float64, chunk by chunk; scaled once at the end."""
+    n_features, d = features.frequencies.shape
+    frequencies = np.ascontiguousarray((features.frequencies / features.bandwidth).T)
+    sum_phi, sum_dphi = np.zeros(n_features), np.zeros(n_features)
+    sum_dphi_x, gram = np.zeros((n_features, d)), np.zeros((n_features, n_features))
+    sum_x, sum_xx = np.zeros(d), np.zeros((d, d))
+    for start in range(0, len(x), CHUNK):
+        rows = x[start : start + CHUNK]
+        angle = rows @ frequencies
+        angle += features.phases
+        sine = np.sin(angle)
+        cosine = np.cos(angle, out=angle)
+        sum_phi += cosine.sum(axis=0)
+        sum_dphi += sine.sum(axis=0)
+        sum_dphi_x += sine.T @ rows
+        gram += sine.T @ sine
+        sum_x += rows.sum(axis=0)
+        sum_xx += rows.T @ rows
+    amplitude = math.sqrt(2.0 / n_features)
+    return {
+        "sum_phi": amplitude * sum_phi, "sum_dphi": -amplitude * sum_dphi,
+        "sum_dphi_x": -amplitude * sum_dphi_x, "gram": amplitude**2 * gram,
+        "sum_x": sum_x, "sum_xx": sum_xx,
+    }  # fmt: skip
+
+
+def torch_sums(torch, x, features):
+    """`numpy_sums` in PyTorch; x is a tensor."""
+    n_features, d = features.frequencies.shape
+    frequencies = torch.from_numpy((features.frequencies / features.bandwidth).T.copy())
+    phases = torch.from_numpy(features.phases.copy())
+    zeros = {"dtype": torch.float64}
+    sum_phi, sum_dphi = torch.zeros(n_features, **zeros), torch.zeros(n_features, **zeros)
+    sum_dphi_x = torch.zeros((n_features, d), **zeros)
+    gram = torch.zeros((n_features, n_features), **zeros)
+    sum_x, sum_xx = torch.zeros(d, **zeros), torch.zeros((d, d), **zeros)
+    with torch.inference_mode():
+        for start in range(0, len(x), CHUNK):
+            rows = x[start : start + CHUNK]
+            angle = torch.addmm(phases, rows, frequencies)
+            sine = torch.sin(angle)
+            cosine = angle.cos_()
+            sum_phi += cosine.sum(dim=0)
+            sum_dphi += sine.sum(dim=0)
+            sum_dphi_x.addmm_(sine.T, rows)
+            gram.addmm_(sine.T, sine)
+            sum_x += rows.sum(dim=0)
+            sum_xx.addmm_(rows.T, rows)
+    amplitude = math.sqrt(2.0 / n_features)
+    return {
+        "sum_phi": (amplitude * sum_phi).numpy(), "sum_dphi": (-amplitude * sum_dphi).numpy(),
+        "sum_dphi_x": (-amplitude * sum_dphi_x).numpy(), "gram": (amplitude**2 * gram).numpy(),
+        "sum_x": sum_x.numpy(), "sum_xx": sum_xx.numpy(),
+    }  # fmt: skip
+
+
+def check_same(stats, sums):
+    """A rival that computes something else is no rival."""
+    for name, value in sums.items():
+        error = measure.relative_error(np.asarray(value), getattr(stats, name))
+        if not error < SAME:
+            raise RuntimeError(f"{name} of the rival differs from ours by {error:.1e}")
+
+
+def rival_seconds(run, label, rival):
+    """Seconds of our pass and of rival(x, features), after a look at whether they agree."""
+    x, features = measure.normal_rows(run.rows, D), measure.scott_features(S, D, run.rows)
+    ours = accumulate_side(x, features)
+    check_same(ours(), rival(x, features))
+    return run.compare(label, run.rows, {"tgpfast": ours, label: lambda: rival(x, features)})
+
+
+def chunked_numpy(run):
+    def rival(x, features):
+        with measure.blas_threads(THREADS):
+            return numpy_sums(x, features)
+
+    ours, theirs = rival_seconds(run, "chunked NumPy float64", rival)
+    yield Figure("accumulate float64 / chunked NumPy, rows/s", ">=", 3.0, theirs / ours)
+
+
+def pytorch(run):
+    """In a process of its own: PyTorch brings an OpenMP runtime that would disturb the rest."""
+    figure = Figure("accumulate float64 / PyTorch float64, rows/s", ">=", 2.0)
+    if importlib.util.find_spec("torch") is None:
+        figure.note = "skipped: PyTorch is not installed"
+    else:
+        label = "PyTorch float64"
+        say(f"{label}: in a process of its own, {run.rows:,} rows, best of {run.repeats} ...")
+        output = measure.run_child(
+            str(Path(__file__).resolve()), "--pytorch-child", "--rows", str(run.rows),
+            "--repeats", str(run.repeats),
+        )  # fmt: skip
+        ours, theirs, version = json.loads(output.splitlines()[-1])
+        run.record(f"PyTorch {version} float64", run.rows, {"tgpfast": ours, label: theirs})
+        figure.value = theirs / ours
+    yield figure
+
+
+def pytorch_child(run):
+    warm_up()
+    import torch  # last of all, so that ours runs on the libraries it would have without
+
+    torch.set_num_threads(THREADS)
+
+    def rival(x, features):
+        return torch_sums(torch, torch.from_numpy(tensors.setdefault(id(x), x.copy())), features)
+
+    tensors = {}  # PyTorch wants writable memory: one copy, not one a run
+    ours, theirs = rival_seconds(run, "PyTorch float64", rival)
+    print(json.dumps([ours, theirs, torch.__version__]))
+
+
+# -- one compiled backend against the other --------------------------------------------------------
+
+
+def cython(run):
+    missing = [name for name in ("numba", "cython") if name not in kernels.available()]
+    for kernel in (*measure.MIXED_KERNELS, *measure.FLOAT64_KERNELS):
+        for precision in ("float64", "mixed") if kernel in measure.MIXED_KERNELS else ("float64",):
+            name = f"Cython / Numba speed, {kernel} {precision}"
+            figure = Figure(name, ">=", 0.85)
+            if missing:
+                figure.note = f"skipped: no {' and no '.join(missing)}"
+            else:
+                figure.value = cython_over_numba(run, name, kernel, precision)
+            yield figure
+
+
+def cython_over_numba(run, name, kernel, precision):
+    rows = MASS_ROWS if kernel == "marginal_mass" and not run.quick else None
+    calls = {
+        backend: measure.KernelCall(kernel, backend, precision, S, D, THREADS, rows)
+        for backend in ("cython", "numba")
+    }
+    ours, numbas = run.compare(
+        name, calls["cython"].rows, {b: call.run for b, call in calls.items()}, at_least=0.1
+    )
+    return numbas / ours
+
+
+# -- few features ----------------------------------------------------------------------------------
+
+
+def few_features(run):
+    rows = SMALL_ROWS // 10 if run.quick else SMALL_ROWS
+    for n_features in (48, 96):
+        name = f"accumulate S={n_features} / features to memory, then BLAS, rows/s"
+        x, features = measure.normal_rows(rows, D), measure.scott_features(n_features, D, rows)
+        ours = accumulate_side(x, features)
+        with ThroughMemory(x, features) as rival:
+            check_same(ours(), rival.run())
+            seconds, theirs = run.compare(
+                name, rows, {"tgpfast": ours, "through memory": rival.run}, at_least=0.1
+            )
+        yield Figure(name, ">=", 1.3, theirs / seconds)
+
+
+class ThroughMemory:
+    """All features to one (S, n) array with our own kernel, then one dsyrk; buffers are reused.
+
+    Blocks of rows are dealt out to two Python threads: `feature_block` shares out groups of 64
+    features, so that with 48 of them it would leave one core idle, and the rival would be weak.
+    """
+
+    def __init__(self, x, features):
+        self.x, self.features, self.module = x, features, kernels.load("auto")
+        n, n_features = len(x), features.n_features
+        # a kernel wants C order: a view of all S n entries that starts at column k is in C order
+        # too, and its first columns are the columns from k on
+        self.flat = np.zeros((n_features + 1) * n)
+        self.shape = (n_features, n)
+        self.nothing = np.zeros(0)
+        self.nothing.flags.writeable = False
+        frequencies = features.frequencies / features.bandwidth
+        self.inputs = (np.zeros(D), frequencies, features.phases.copy(), math.sqrt(2.0 / n_features))
+        self.workers = THREADS
+        if self.module.NAME == "numba":
+            import numba
+
+            if numba.threading_layer() == "workqueue":  # dies under concurrent Python threads
+                self.workers = 1
+        self.pool = concurrent.futures.ThreadPoolExecutor(self.workers)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.pool.shutdown()
+
+    def columns(self, start):
+        return self.flat[start : start + math.prod(self.shape)].reshape(self.shape)
+
+    def part(self, worker):
+        """Every workers-th block, from this worker's first: features and small sums."""
+        (n_features, n), threads = self.shape, THREADS // self.workers
+        sums = (np.zeros(n_features), np.zeros(n_features), np.zeros((n_features, D)))
+        moments = (np.zeros((1, D)), np.zeros((1, D, D)))
+        phi = np.empty((0, 0))
+        with kernels.threads(self.module, threads):
+            for start in range(worker * SMALL_BLOCK, n, self.workers * SMALL_BLOCK):
+                rows = self.x[start : start + SMALL_BLOCK]
+                self.module.feature_block(
+                    rows, self.nothing, *self.inputs, self.columns(start), phi, *sums, threads
+                )
+                self.module.moments(
+                    rows, self.nothing, self.inputs[0], SMALL_BLOCK, *moments, threads
+                )
+        return (*sums, moments[0][0], moments[1][0])
+
+    def run(self):
+        parts = list(self.pool.map(self.part, range(self.workers)))
+        totals = [sum(part) for part in zip(*parts, strict=True)]
+        with measure.blas_threads(THREADS):
+            gram = blas.dsyrk(1.0, self.columns(0).T, trans=1)  # the upper triangle
+        return dict(
+            zip(("sum_phi", "sum_dphi", "sum_dphi_x", "sum_x", "sum_xx"), totals, strict=True),
+            gram=gram,
+        )
+
+
+# -- fresh processes -------------------------------------------------------------------------------
+
+
+def imports(run):
+    say(f"import: fresh processes, best of {run.repeats} ...")
+    statements = (measure.IMPORT_OURS, measure.IMPORT_RIVAL)
+    best = measure.take_turns(
+        [lambda s=s: measure.import_seconds(s) for s in statements], run.repeats
+    )
+    for statement, seconds in zip(statements, best, strict=True):
+        say(f"    {statement}: {seconds:.4g} s")
+        run.speeds.append(("import", statement, "", f"{seconds:.4g}", ""))
+    yield Figure("import tgpfast / import numpy, scipy.linalg, time", "<=", 1.3, best[0] / best[1])
+
+
+def first_call(run):
+    for backend, bound in (("numba", 2.0), ("cython", 0.2)):
+        figure = Figure(f"first call of a second process, {backend}", "<", bound, unit=" s")
+        if backend not in kernels.available():
+            figure.note = f"skipped: no {backend}"
+        else:
+            say(f"{figure.name}: 1,000 rows, best of {run.repeats} ...")
+            measure.first_call_seconds(backend)  # the first process fills Numba's cache
+            (figure.value,) = measure.take_turns(
+                [lambda b=backend: measure.first_call_seconds(b)], run.repeats
+            )
+            run.record(figure.name, 1000, {backend: figure.value})
+        yield figure
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+FIGURES = {
+    "float64": float64, "mixed": mixed, "noise": noise, "numpy": chunked_numpy, "torch": pytorch,
+    "cython": cython, "small": few_features, "import": imports, "first-call": first_call,
+}  # fmt: skip
+
+
+def warm_up():
+    for backend in kernels.available():
+        say(f"compiling {backend} ...")
+        tgpfast.warmup(backend)
+
+
+def cpu_model():
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def blas_of(module):
+    found = module.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{found['name']} {found['version']}"
+
+
+def machine():
+    """What a figure cannot be read without."""
+    lines = [
+        f"CPU: {cpu_model()}, {os.cpu_count()} cores",
+        f"Python {platform.python_version()}, tgpfast {tgpfast.__version__}, "
+        f"backends {', '.join(kernels.available())}; measured unless said otherwise: "
+        f"{kernels.load('auto').NAME}",
+        f"numpy {np.__version__} with {blas_of(np)}, scipy {scipy.__version__} with {blas_of(scipy)}",
+    ]
+    if "numba" in kernels.available():
+        import numba
+
+        lines.append(f"numba {numba.__version__}, threading layer {numba.threading_layer()}")
+    return "\n".join(lines)
+
+
+def table(header, rows):
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    lines = [header, tuple("-" * w for w in widths), *rows]
+    return "\n".join(
+        " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few rows, two repeats: a rehearsal")
+    parser.add_argument("--rows", type=int, help="rows of a pass; 65,536 (8,192 if quick)")
+    parser.add_argument("--repeats", type=int, help="runs of each side; 10 (2 if quick)")
+    parser.add_argument("--only", action="append", choices=FIGURES, help="may be repeated")
+    parser.add_argument("--pytorch-child", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    rows = given.rows or (8_192 if given.quick else 65_536)
+    whole = 4 * measure.BARE_ROWS  # a quarter of the rows, for noise, is in whole blocks of BLAS
+    given.rows = whole * max(1, round(rows / whole))
+    given.repeats = given.repeats or (2 if given.quick else 10)
+    return given
+
+
+def main():
+    given = arguments()
+    run = Run(given.rows, given.repeats, given.quick)
+    if given.pytorch_child:
+        pytorch_child(run)
+        return
+    warm_up()
+    figures = []
+    for name in given.only or FIGURES:
+        try:
+            figures.extend(FIGURES[name](run))
+        except Exception as error:  # one failure must not cost the other figures
+            say(f"{name} failed: {type(error).__name__}: {error}")
+            figures.append(Figure(name, ">=", math.nan, note=f"FAILED: {error}"))
+    print(machine())
+    print(f"S={S}, d={D}, {THREADS} threads, {run.rows:,} rows, best of {run.repeats}")
+    if given.quick:
+        print("A quick run: a rehearsal, not figures to be quoted.")
+    print()
+    print(table(("figure", "measured", "required", "met"), [f.cells() for f in figures]))
+    print()
+    print(table(("measurement", "side", "rows", "seconds", "rows/s"), run.speeds))
+
+
+if __name__ == "__main__":
+    main()

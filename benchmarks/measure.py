@@ -1,0 +1,322 @@
+"""What all benchmarks share: sides that take turns, bare BLAS to compare with, kernel calls.
+
+Speeds are the best of several runs, because everything that disturbs a run makes it slower, and the
+sides of a comparison take turns, because a machine is not equally fast all the time.
+"""
+
+import contextlib
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.linalg import blas
+
+if importlib.util.find_spec("tgpfast") is None:  # not installed: measure the checkout around us.
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # PYTHONPATH is dropped by asv
+
+import tgpfast
+from tgpfast import direct, kernels
+from tgpfast.blocks import BLOCK_ROWS
+
+BLAS_THREADS = 2  # of the bare BLAS that we compare with
+BARE_ROWS = 2048  # of its ready block
+REST = 0.05  # seconds between runs: idle threads of OpenMP and OpenBLAS spin before they sleep
+
+# with the rank-k updates that they do
+GRAM_KERNELS = {"rank_k": 1, "noise_rank_k": 2, "lane_rank_k": 1, "lane_noise_rank_k": 2}
+MIXED_KERNELS = ("feature_block", *GRAM_KERNELS)  # exist in float64 and float32
+FLOAT64_KERNELS = ("moments", "sigma_phi", "marginal_mass")
+
+N_DIRECTIONS, N_GRID = 500, 10_000  # of the paper's evaluation
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def timed(run, at_least=0.0):
+    """A function that returns the seconds of one call of run, which is called once beforehand.
+
+    Where a call is shorter than ``at_least`` seconds, the mean of as many calls as that takes.
+    """
+    run()
+    start = time.perf_counter()
+    if at_least:
+        run()
+    calls = max(1, math.ceil(at_least / (time.perf_counter() - start)))
+
+    def seconds():
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - start) / calls
+
+    return seconds
+
+
+def take_turns(sides, repeats, budget=math.inf):
+    """The least seconds of each side; a side is a function that returns seconds.
+
+    The sides take turns, ``repeats`` times, or until ``budget`` seconds are used up.
+    """
+    best = [math.inf] * len(sides)
+    end = time.perf_counter() + budget
+    for _ in range(repeats):
+        for i, side in enumerate(sides):
+            time.sleep(REST)
+            best[i] = min(best[i], side())
+        if time.perf_counter() > end:
+            break
+    return best
+
+
+@contextlib.contextmanager
+def blas_threads(count):
+    """Run the block with ``count`` threads for the BLAS of numpy and of scipy."""
+    before = [(set_threads, get_threads()) for set_threads, get_threads in kernels._BLAS.controls()]
+    for set_threads, get_threads in kernels._BLAS.controls():
+        set_threads(count)
+        if get_threads() != count:
+            raise RuntimeError(f"BLAS runs {get_threads()} threads, {count} were asked for")
+    try:
+        yield
+    finally:
+        for set_threads, was in before:
+            set_threads(was)
+
+
+# -- what we compare with --------------------------------------------------------------------------
+
+
+def bare_rank_k(n_features, precision, rows, updates=1):
+    """A function that does ``updates`` rank-k updates of ``rows`` rows by syrk and nothing else."""
+    block_rows = min(BARE_ROWS, rows)
+    if rows % block_rows:
+        raise ValueError(f"rows={rows}: expected a multiple of {block_rows}")
+    dtype = direct.DTYPES[precision]
+    values = np.random.default_rng(1).uniform(-1.0, 1.0, (block_rows, n_features))
+    block = np.asfortranarray(values * math.sqrt(2.0 / n_features), dtype)
+    gram = np.zeros((n_features, n_features), dtype, order="F")
+    syrk = {"float64": blas.dsyrk, "mixed": blas.ssyrk}[precision]
+
+    def run():
+        with blas_threads(BLAS_THREADS):
+            for _ in range(updates * (rows // block_rows)):
+                syrk(1.0, block, beta=1.0, c=gram, trans=1, overwrite_c=1)
+
+    run()
+    if not gram.any():  # syrk would have copied c: that is not the bare update
+        raise RuntimeError("syrk did not update the matrix in place")
+    return run
+
+
+def relative_error(result, exact):
+    """max |result - exact| / max |exact|, over the upper triangle where the matrices are square."""
+    difference = result - exact
+    if result.ndim > 1 and result.shape[-1] == result.shape[-2]:
+        difference, exact = np.triu(difference), np.triu(exact)
+    return float(np.abs(difference).max() / np.abs(exact).max())
+
+
+# -- what we measure -------------------------------------------------------------------------------
+
+
+def require(backend, n_threads):
+    """Raise NotImplementedError, which asv takes for "skip", where this cannot run."""
+    try:
+        module = kernels.load(backend)
+    except ImportError as error:
+        raise NotImplementedError(str(error)) from error
+    if kernels.resolve_threads(module, n_threads) != n_threads:
+        raise NotImplementedError(f"{backend} has no {n_threads} threads here")
+
+
+def normal_rows(n, dimension):
+    """(n, d) standard normal rows, read-only as `Blocks` hands them to the kernels."""
+    x = np.random.default_rng(0).standard_normal((n, dimension))
+    x.flags.writeable = False
+    return x
+
+
+def scott_features(n_features, dimension, n):
+    """Features for n standard normal rows, with the bandwidth of Scott's rule."""
+    gamma = n ** (-1.0 / (dimension + 4))
+    return tgpfast.Features.draw(n_features, gamma, np.eye(dimension), seed=0)
+
+
+def noise_levels(dimension, count=10):
+    """Sigmas from 0 up to, not including, the paper's sqrt(tr V) / d, for V = I."""
+    return np.linspace(0.0, math.sqrt(dimension) / dimension, count, endpoint=False)
+
+
+class KernelCall:
+    """One call of one kernel, on buffers of the sizes and flags that direct.py hands to it.
+
+    ``run()`` makes the call; ``rows`` says how many rows it covers (of the matrix, for sigma_phi);
+    ``updates`` how many S x S rank-k updates it does a row.
+    """
+
+    def __init__(
+        self, kernel, backend, precision="float64", n_features=1000, dimension=10, n_threads=2,
+        rows=None,
+    ):  # fmt: skip
+        self._same = (n_features, dimension, rows)
+        self.kernel, self.n_threads = kernel, n_threads
+        self.module = kernels.load(backend)
+        self.updates = GRAM_KERNELS.get(kernel, 0)
+        tiles = kernel in ("feature_block", "rank_k", "noise_rank_k")
+        self.rows = rows or (direct.TILE_ROWS if tiles else BLOCK_ROWS)
+        self._prepare(n_features, dimension)
+        build = getattr(self, f"_{kernel}")  # sets result, the output that is judged
+        self.arguments = build(n_features, dimension, direct.DTYPES[precision])
+
+    def run(self):
+        with kernels.threads(self.module, self.n_threads):
+            getattr(self.module, self.kernel)(*self.arguments, self.n_threads)
+
+    def error(self):
+        """Relative error of the result of one call against NumPy in float64."""
+        n_features, dimension, rows = self._same
+        exact = KernelCall(self.kernel, "numpy", "float64", n_features, dimension, 1, rows)
+        for call in (self, exact):
+            call.result[:] = 0.0
+            call.run()
+        if self.kernel == "marginal_mass":  # a row on a grid point may fall to either side of it
+            return relative_error(self.result.cumsum(axis=1), exact.result.cumsum(axis=1))
+        return relative_error(self.result, exact.result)
+
+    def _prepare(self, S, d):
+        features = scott_features(S, d, BLOCK_ROWS)
+        self.nothing = np.zeros(0)
+        self.nothing.flags.writeable = False
+        self.origin = np.zeros(d)
+        frequencies = features.frequencies / features.bandwidth
+        phases = features.phases + frequencies @ self.origin
+        self.inputs = (self.origin, frequencies, phases, math.sqrt(2.0 / S))
+        sigma = noise_levels(d)[5]
+        gamma = math.hypot(features.bandwidth, sigma)
+        self.fold = (features.frequencies * (sigma / gamma), 0.5 / gamma**2)
+        tiles = -(-self.rows // kernels.ROW_TILE)
+        self.lane_rows = kernels.ROW_TILE * -(-tiles // direct.LANES)
+
+    def _features(self, S, d, dtype):
+        """dphi and phi of one block, by NumPy."""
+        dphi, phi = np.empty((S, self.rows), dtype), np.empty((S, self.rows), dtype)
+        kernels.load("numpy").feature_block(
+            normal_rows(self.rows, d), self.nothing, *self.inputs, dphi, phi,
+            np.zeros(S), np.zeros(S), np.zeros((S, d)), 1,
+        )  # fmt: skip
+        return dphi, phi
+
+    def _tile_scratch(self, S, dtype):
+        side = min(S, direct.TILE)
+        return np.empty((self.n_threads, 2, side, side), dtype)
+
+    def _feature_block(self, S, d, dtype):
+        self.result = np.empty((S, self.rows), dtype)
+        sums = (np.zeros(S), np.zeros(S), np.zeros((S, d)))
+        phi = np.empty((0, 0), dtype)
+        return normal_rows(self.rows, d), self.nothing, *self.inputs, self.result, phi, *sums
+
+    def _rank_k(self, S, d, dtype):
+        self.result = np.zeros((S, S))
+        dphi, _ = self._features(S, d, dtype)
+        return dphi, self.rows, self.result, self._tile_scratch(S, dtype)
+
+    def _noise_rank_k(self, S, d, dtype):
+        self.result = np.zeros((S, S))
+        features = self._features(S, d, dtype)
+        return *features, self.rows, *self.fold, self.result, self._tile_scratch(S, dtype)
+
+    def _lanes(self, S, d, dtype):
+        x, lanes = normal_rows(self.rows, d), direct.LANES
+        inputs = (x, self.nothing, *self.inputs, self.lane_rows)
+        sums = (np.zeros((lanes, S)), np.zeros((lanes, S)), np.zeros((lanes, S, d)))
+        self.result = np.zeros((lanes, S, S))
+        blocks = np.empty((self.n_threads, 2, S, kernels.ROW_TILE), dtype)
+        return inputs, sums, (blocks, np.empty((self.n_threads, 2, S, S), dtype))
+
+    def _lane_rank_k(self, S, d, dtype):
+        inputs, sums, buffers = self._lanes(S, d, dtype)
+        return *inputs, *sums, self.result, np.zeros((0, 0, 0)), *buffers
+
+    def _lane_noise_rank_k(self, S, d, dtype):
+        inputs, sums, buffers = self._lanes(S, d, dtype)
+        return *inputs, *self.fold, *sums, self.result, *buffers
+
+    def _moments(self, S, d, dtype):
+        self.result = np.zeros((direct.LANES, d, d))
+        inputs = (normal_rows(self.rows, d), self.nothing, self.origin, self.lane_rows)
+        return *inputs, np.zeros((direct.LANES, d)), self.result
+
+    def _sigma_phi(self, S, d, dtype):
+        self.rows, self.result = S, np.empty((S, S))
+        _, frequencies, phases, amplitude = self.inputs
+        phi, dphi = amplitude * np.cos(phases), -amplitude * np.sin(phases)
+        mean = np.exp(-0.5 * np.einsum("sk,sk->s", frequencies, frequencies)) * phi
+        return frequencies, phi, dphi, mean, self.result
+
+    def _marginal_mass(self, S, d, dtype):
+        self.result = np.zeros((N_DIRECTIONS, N_GRID + 1))
+        directions = np.random.default_rng(2).standard_normal((N_DIRECTIONS, d))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        low, step = np.full(N_DIRECTIONS, -6.0), np.full(N_DIRECTIONS, 12.0 / (N_GRID - 1))
+        for array in (directions, low, step):
+            array.flags.writeable = False
+        return normal_rows(self.rows, d), self.nothing, directions, low, step, self.result
+
+
+# -- fresh processes -------------------------------------------------------------------------------
+
+IMPORT_OURS = "import tgpfast"
+IMPORT_RIVAL = "import numpy, scipy.linalg"  # what we stand on
+
+_IMPORT = """
+import time
+start = time.perf_counter()
+{statement}
+print(time.perf_counter() - start)
+"""
+
+_FIRST_CALL = """
+import time
+import numpy as np
+import tgpfast
+x = np.random.default_rng(0).standard_normal((1000, 10))
+features = tgpfast.Features.draw(1000, 1.0, np.eye(10), seed=0)
+start = time.perf_counter()
+tgpfast.accumulate(x, features, backend={backend!r}, n_threads=2)
+print(time.perf_counter() - start)
+"""
+
+
+def child_environment():
+    """Our environment, with the tgpfast that we have imported on the path."""
+    paths = [str(Path(tgpfast.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+
+
+def run_child(*arguments):
+    """Standard output of a Python process; RuntimeError with its last complaint if it fails."""
+    done = subprocess.run(
+        [sys.executable, *arguments], env=child_environment(), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        complaint = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise RuntimeError(complaint)
+    return done.stdout
+
+
+def import_seconds(statement):
+    """Seconds that an import takes in a fresh process, the start of Python not counted."""
+    return float(run_child("-c", _IMPORT.format(statement=statement)))
+
+
+def first_call_seconds(backend):
+    """Seconds of the first accumulate, 1,000 rows, in a fresh process that has imported tgpfast."""
+    return float(run_child("-c", _FIRST_CALL.format(backend=backend)))

@@ -1,0 +1,272 @@
+"""Backends by name, by environment and by what is installed; caches; imports; forks."""
+
+import importlib.util
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import load_backend
+
+import tgpfast as tgp
+from tgpfast import kernels
+
+FIRST_CALL = """
+import numpy as np, tgpfast as tgp
+x = np.random.default_rng(0).standard_normal((100, 2))
+stats = tgp.accumulate(x, tgp.Features.draw(5, 1.0, np.eye(2)), backend={backend!r})
+print(stats.provenance["backend"], repr(float(stats.gram.sum())))
+"""
+
+
+def run(code, expect=0, cwd=None, **environment):
+    """Run code in a fresh Python with warnings as errors unless it says otherwise."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TGPFAST")} | environment
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True,
+        check=False, cwd=cwd,
+    )  # fmt: skip
+    assert result.returncode == expect, result.stdout + result.stderr
+    return result.stdout.strip(), result.stderr
+
+
+def test_import_takes_no_numba_and_no_optional_package():
+    out, _ = run(
+        """
+        import sys
+        before = set(sys.modules)
+        import tgpfast
+        new = {name.split(".")[0] for name in set(sys.modules) - before}
+        third = {n for n in new if "site-packages" in str(getattr(sys.modules[n], "__file__", ""))}
+        print(sorted(third - {"tgpfast"}))
+        """
+    )
+    assert set(eval(out)) <= {"numpy"}  # a list of names that our own code printed
+
+
+def test_public_names_exist_and_are_documented():
+    for name in tgp.__all__:
+        assert getattr(tgp, name).__doc__
+
+
+def test_auto_takes_the_first_that_imports(monkeypatch):
+    monkeypatch.delenv("TGPFAST_BACKEND", raising=False)
+    assert kernels.load().NAME == kernels.available()[0]
+    real = kernels._import
+
+    def broken(name):
+        if name in missing:
+            raise ImportError(f"no {name}")
+        return real(name)
+
+    without_numba = "cython" if "cython" in kernels.available() else "numpy"
+    monkeypatch.setattr(kernels, "_import", broken)
+    for missing, want in (({"numba"}, without_numba), ({"numba", "cython"}, "numpy")):
+        assert kernels.load().NAME == want
+
+
+def test_environment_variable_sets_auto_only(monkeypatch):
+    monkeypatch.setenv("TGPFAST_BACKEND", "numpy")
+    x, features = np.zeros((2, 1)), tgp.Features([[1.0]], [0.0], 1.0)
+    assert tgp.accumulate(x, features).provenance["backend"] == "numpy"
+    other = next(n for n in [*kernels.available()] if n != "numpy")
+    assert tgp.accumulate(x, features, backend=other).provenance["backend"] == other
+    monkeypatch.setenv("TGPFAST_BACKEND", "fortran")
+    with pytest.raises(ValueError, match="TGPFAST_BACKEND='fortran'"):
+        tgp.accumulate(x, features)
+    monkeypatch.setenv("TGPFAST_BACKEND", "")
+    assert tgp.accumulate(x, features).provenance["backend"] == kernels.available()[0]
+
+
+@pytest.mark.parametrize("name", ["numba", "cython"])
+def test_a_missing_backend_asked_for_by_name_says_how_to_get_it(monkeypatch, name):
+    def broken(_):
+        raise ImportError("not here")
+
+    monkeypatch.setattr(kernels, "_import", broken)
+    with pytest.raises(ImportError, match=f"{name}.*install"):
+        kernels.load(name)
+
+
+def test_available_backends_match_what_is_installed():
+    """Negative control of the fallbacks: "available" reports imports that really work."""
+    assert ("numba" in kernels.available()) == (importlib.util.find_spec("numba") is not None)
+    built = importlib.util.find_spec("tgpfast.kernels._cython") is not None
+    assert ("cython" in kernels.available()) == built
+
+
+@pytest.mark.parametrize("name", ["numba", "cython", "numpy"])
+def test_warmup_runs_every_kernel(name):
+    load_backend(name)
+    assert tgp.warmup(name) == name
+
+
+def test_warmup_leaves_nothing_to_compile():
+    """After warmup, calls of every shape and kind of input find their kernels compiled."""
+    load_backend("numba")
+    from tgpfast.kernels import _numba
+
+    tgp.warmup("numba")
+    names = [n for n in vars(_numba) if hasattr(getattr(_numba, n), "signatures") and n[0] != "_"]
+    assert len(names) == 8
+    before = {n: len(getattr(_numba, n).signatures) for n in names}
+    rng = np.random.default_rng(0)
+    for d, S in ((1, 3), (5, 300), (2, 1030)):
+        features = tgp.Features.draw(S, 1.0, np.eye(d))
+        x = rng.standard_normal((300, d))
+        frozen = x.copy()
+        frozen.setflags(write=False)
+        for value in (x, frozen, x.astype(np.float32), np.asfortranarray(x), iter([x])):
+            for precision in ("float64", "mixed"):
+                tgp.accumulate(
+                    value if not hasattr(value, "__next__") else iter([x]), features,
+                    sample_weight=np.ones(300), noise_levels=(0.0, 1.0), precision=precision,
+                    backend="numba",
+                )  # fmt: skip
+    assert {n: len(getattr(_numba, n).signatures) for n in names} == before
+
+
+# -- Numba's cache --------------------------------------------------------------------------------
+
+
+NUMBA_CALL = FIRST_CALL.format(backend="numba") + """
+from tgpfast.kernels import _numba
+stats = _numba.lane_rank_k.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+@pytest.fixture(scope="module")
+def warm_cache(tmp_path_factory):
+    """(folder that one process has filled, what that process printed)."""
+    load_backend("numba")
+    folder = tmp_path_factory.mktemp("numba-cache")
+    out, _ = run(NUMBA_CALL, NUMBA_CACHE_DIR=str(folder))
+    return folder, out.splitlines()
+
+
+def test_second_process_compiles_nothing(warm_cache):
+    folder, first = warm_cache
+    out, _ = run(NUMBA_CALL, NUMBA_CACHE_DIR=str(folder))
+    assert first[1] == "0 1"
+    assert out.splitlines() == [first[0], "1 0"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk", None])
+def test_a_broken_cache_is_compiled_again_and_mended(warm_cache, tmp_path, damage):
+    shutil.copytree(warm_cache[0], tmp_path, dirs_exist_ok=True)
+    want, code = warm_cache[1][0], FIRST_CALL.format(backend="numba")
+    damaged = 0
+    for path in Path(tmp_path).rglob("*.nb[ic]"):
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2] if damage is None else damage)
+        damaged += 1
+    assert damaged
+    got, err = run(code, NUMBA_CACHE_DIR=str(tmp_path))
+    assert got == want
+    assert "compiling again" in err
+    again, err = run("import warnings; warnings.simplefilter('error')\n" + code,
+                     NUMBA_CACHE_DIR=str(tmp_path))  # fmt: skip
+    assert again == want
+
+
+def copied_package(folder):
+    """The Python sources of the package, copied below a folder; returns its path there."""
+    package, copy = Path(tgp.__file__).parent, folder / "tgpfast"
+    (copy / "kernels").mkdir(parents=True)
+    for path in [*package.glob("*.py"), *package.glob("kernels/*.py")]:
+        (copy / path.relative_to(package)).write_bytes(path.read_bytes())
+    return copy
+
+
+def test_a_stale_cache_is_not_used(tmp_path):
+    """An edit of the kernels' source must reach the next process."""
+    load_backend("numba")
+    copy = copied_package(tmp_path)
+    environment = {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    code = FIRST_CALL.format(backend="numba") + "print(tgp.__file__)"
+    before, _ = run(code, cwd=tmp_path, **environment)
+    assert str(copy) in before, "the copy was not imported, so this test would test nothing"
+    source = copy / "kernels" / "_numba.py"
+    text = source.read_text()
+    assert "value = -amplitude * sine[i]\n" in text
+    edited = text.replace("value = -amplitude * sine[i]\n", "value = -3 * amplitude * sine[i]\n")
+    source.write_text(edited)
+    after, _ = run(code, cwd=tmp_path, **environment)
+    ratio = float(after.split()[1]) / float(before.split()[1])
+    assert ratio == pytest.approx(9.0, rel=1e-12)
+
+
+def test_a_cache_folder_that_cannot_be_made_still_works(tmp_path):
+    load_backend("numba")
+    blocker = tmp_path / "file"
+    blocker.write_text("a file where a folder is wanted")
+    package = tmp_path / "site"
+    copy = copied_package(package)
+    # no __pycache__ can be made beside the source, and neither cache nor home is a folder
+    (copy / "kernels" / "__pycache__").write_text("not a folder")
+    out, _ = run(
+        FIRST_CALL.format(backend="numba") + "print(tgp.__file__)", cwd=package,
+        PYTHONPATH=str(package), PYTHONDONTWRITEBYTECODE="1", HOME=str(blocker),
+        XDG_CACHE_HOME=str(blocker), NUMBA_CACHE_DIR="",
+    )  # fmt: skip
+    assert out.startswith("numba")
+    assert str(copy) in out
+    assert "nbi" not in "".join(p.name for p in package.rglob("*"))
+
+
+# -- forks ----------------------------------------------------------------------------------------
+
+
+def _child(backend, queue):
+    try:
+        features = tgp.Features.draw(5, 1.0, np.eye(2))
+        queue.put(float(tgp.accumulate(np.ones((9, 2)), features, backend=backend).gram.sum()))
+    except RuntimeError as error:
+        queue.put(str(error))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("name", ["numba", "cython", "numpy"])
+def test_a_forked_child_is_told_instead_of_killed(name):
+    load_backend(name)
+    tgp.accumulate(np.ones((9, 2)), tgp.Features.draw(5, 1.0, np.eye(2)), backend=name)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_child, args=(name, queue))
+    child.start()
+    answer = queue.get(timeout=120)
+    child.join()
+    if name == "numpy":
+        assert isinstance(answer, float)
+    else:
+        assert "spawn" in answer
+
+
+def test_numba_threads_variable_is_the_limit():
+    load_backend("numba")
+    out, _ = run(
+        """
+        import numpy as np, tgpfast as tgp
+        stats = tgp.accumulate(np.ones((9, 2)), tgp.Features.draw(5, 1.0, np.eye(2)),
+                               backend="numba", n_threads=8)
+        print(stats.provenance["threads"])
+        """,
+        NUMBA_NUM_THREADS="1",
+    )
+    assert out == "1"
+
+
+def test_blas_without_thread_control_warns_once(monkeypatch):
+    hold = kernels._BlasHold()
+    monkeypatch.setattr(kernels, "_BLAS_SYMBOLS", [("no_such_setter", "no_such_getter")])
+    with pytest.warns(RuntimeWarning, match="OMP_NUM_THREADS"), hold:
+        pass
+    with hold:
+        pass
