@@ -63,14 +63,15 @@ def bounds(x, features, precision, levels=(), weights=None, origin=None):
     S, d = features.frequencies.shape
     w = np.ones(len(x)) if weights is None else np.asarray(weights, float)
     n = w.sum()
-    size = np.abs(x).max() * d if origin is None else (np.abs(x - origin).max() + np.abs(origin).max()) * d
-    angle = (d + 4) * EPS * (np.abs(features.frequencies).max() * size / features.bandwidth + 2 * np.pi)
+    point = np.zeros(d) if origin is None else origin
+    size = d * (np.abs(x - point).max() + np.abs(point).max()) / features.bandwidth
+    angle = (d + 4) * EPS * (np.abs(features.frequencies).max() * size + 2 * np.pi)
     unit = EPS if precision == "float64" else 2.0**-23
     value = angle + 2 * unit
     rows = len(x) if precision == "float64" else min(len(x), 2048)
     product = 2 * value + 6 * np.sqrt(rows) * unit + 6 * np.sqrt(len(x)) * EPS
     single = value + 6 * np.sqrt(len(x)) * EPS
-    centred = np.abs(x if origin is None else x - origin).max()
+    centred = np.abs(x - point).max()
     plain = 6 * np.sqrt(len(x)) * EPS + 4 * EPS
     amplitude = np.sqrt(2 / S)
     bound = {
@@ -126,7 +127,7 @@ def test_equals_the_oracle(backend, precision, n, S, d):
 
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 def test_tiles_equal_the_oracle(backend, precision, monkeypatch):
-    """Above LANE_FEATURES another set of kernels runs; the limit is lowered to keep the test small."""
+    """Above LANE_FEATURES other kernels run; the limit is lowered to keep the test small."""
     monkeypatch.setattr(direct, "LANE_FEATURES", 20)
     monkeypatch.setattr(direct, "TILE", 16)
     monkeypatch.setattr(direct, "TILE_ROWS", 200)
@@ -191,7 +192,7 @@ def test_bit_identical_for_any_thread_count(backend, precision, monkeypatch):
 
 def test_backends_agree(monkeypatch):
     features, x = make_features(60, 5), make_data(2000, 5)
-    names = [n for n in kernels.available()]
+    names = kernels.available()
     for precision in ("float64", "mixed"):
         bound = bounds(x, features, precision, (0.5,))
         runs = [
@@ -481,8 +482,9 @@ def test_values_whose_sum_overflows_are_not_called_infinite():
 
 
 def test_features_that_overflow_are_an_error():
+    features = tgp.Features(np.full((3, 1), 9.0), np.zeros(3), 1e-3)
     with pytest.raises(ValueError, match="overflows"):
-        tgp.accumulate(np.full((4, 1), 1e308), tgp.Features(np.full((3, 1), 9.0), np.zeros(3), 1e-3))
+        tgp.accumulate(np.full((4, 1), 1e308), features)
 
 
 @pytest.mark.parametrize(

@@ -56,18 +56,22 @@ def test_public_names_exist_and_are_documented():
 
 def test_auto_takes_the_first_that_imports(monkeypatch):
     monkeypatch.delenv("TGPFAST_BACKEND", raising=False)
-    assert kernels.load().NAME == kernels.available()[0]
+    assert kernels.available()[0] == kernels.load().NAME
     real = kernels._import
 
-    def broken(name):
-        if name in missing:
-            raise ImportError(f"no {name}")
-        return real(name)
+    def without(*missing):
+        def broken(name):
+            if name in missing:
+                raise ImportError(f"no {name}")
+            return real(name)
 
-    without_numba = "cython" if "cython" in kernels.available() else "numpy"
-    monkeypatch.setattr(kernels, "_import", broken)
-    for missing, want in (({"numba"}, without_numba), ({"numba", "cython"}, "numpy")):
-        assert kernels.load().NAME == want
+        return broken
+
+    second = "cython" if "cython" in kernels.available() else "numpy"
+    monkeypatch.setattr(kernels, "_import", without("numba"))
+    assert second == kernels.load().NAME
+    monkeypatch.setattr(kernels, "_import", without("numba", "cython"))
+    assert kernels.load().NAME == "numpy"
 
 
 def test_environment_variable_sets_auto_only(monkeypatch):

@@ -12,7 +12,8 @@ import tgpfast as tgp
 from tgpfast import statistics, storage
 
 SUMS = ("n", "n_rows", "sum_w2", "sum_x", "sum_xx", "sum_phi", "sum_dphi", "sum_dphi_x", "gram",
-        "gram_phi", "noise_gram", "noise_sum_phi", "noise_sum_dphi", "noise_sum_dphi_x")  # fmt: skip
+        "gram_phi", "noise_gram", "noise_sum_phi", "noise_sum_dphi",
+        "noise_sum_dphi_x")  # fmt: skip
 LEVELS = (0.0, 0.4)
 
 
