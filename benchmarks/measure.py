@@ -39,23 +39,21 @@ N_DIRECTIONS, N_GRID = 500, 10_000  # of the paper's evaluation
 
 
 def timed(run, at_least=0.0):
-    """A function that returns the seconds of one call of run, which is called once beforehand.
+    """A function that returns the seconds of one call of run, which must have been compiled.
 
-    Where a call is shorter than ``at_least`` seconds, the mean of as many calls as that takes.
+    Where a call is shorter than ``at_least`` seconds, it returns the mean of as many as that takes.
     """
-    run()
-    start = time.perf_counter()
-    if at_least:
-        run()
-    calls = max(1, math.ceil(at_least / (time.perf_counter() - start)))
 
-    def seconds():
+    def seconds(calls):
         start = time.perf_counter()
         for _ in range(calls):
             run()
         return (time.perf_counter() - start) / calls
 
-    return seconds
+    calls = 1
+    if at_least and seconds(1) < at_least:  # the first fills caches, the second says how long
+        calls = math.ceil(at_least / seconds(1))
+    return lambda: seconds(calls)
 
 
 def take_turns(sides, repeats, budget=math.inf):
@@ -103,14 +101,14 @@ def bare_rank_k(n_features, precision, rows, updates=1):
     gram = np.zeros((n_features, n_features), dtype, order="F")
     syrk = {"float64": blas.dsyrk, "mixed": blas.ssyrk}[precision]
 
-    def run():
+    def run(blocks=updates * (rows // block_rows)):
         with blas_threads(BLAS_THREADS):
-            for _ in range(updates * (rows // block_rows)):
+            for _ in range(blocks):
                 syrk(1.0, block, beta=1.0, c=gram, trans=1, overwrite_c=1)
 
-    run()
-    if not gram.any():  # syrk would have copied c: that is not the bare update
-        raise RuntimeError("syrk did not update the matrix in place")
+    run(blocks=1)
+    if not gram.any():
+        raise RuntimeError("syrk copies its matrix: this would not be the bare update")
     return run
 
 

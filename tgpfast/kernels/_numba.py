@@ -207,7 +207,7 @@ def _sincos(angle, n, sine, cosine):
     raise NotImplementedError
 
 
-@overload(_sincos, jit_options={"fastmath": {"contract", "nsz"}})  # not inherited
+@overload(_sincos)
 def _sincos_overload(angle, n, sine, cosine):
     return _sincos64 if sine.dtype == types.float64 else _sincos32
 
@@ -759,7 +759,9 @@ def sigma_phi(u, phi, dphi, mu_phi, out, n_threads):
 # -- weighted marginal CDFs ----------------------------------------------------------------------
 
 
-@numba.njit(nogil=True, error_model="numpy")  # no contraction: low + j step as the caller rounds it
+# fastmath=False, said aloud, or the caller's flags would be inherited: with a fused multiply-add,
+# low + j step would not be rounded as the caller of marginal_mass rounds it
+@numba.njit(nogil=True, error_model="numpy", fastmath=False)
 def _grid_index(projection, low, step, n_grid):
     """The first j with projection <= low + j step; n_grid if there is none."""
     guess = np.ceil((projection - low) / step)

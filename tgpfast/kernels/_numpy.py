@@ -50,10 +50,8 @@ def feature_block(
     n = len(x)
     centred = x - origin
     angle = frequencies @ centred.T + phases[:, None]
-    if dphi.dtype == np.float32:
-        angle = (angle - 2.0 * np.pi * np.rint(angle / (2.0 * np.pi))).astype(np.float32)
-    sine = np.sin(angle) * dphi.dtype.type(-amplitude)
-    cosine = np.cos(angle) * dphi.dtype.type(amplitude)
+    sine = np.sin(angle).astype(dphi.dtype) * dphi.dtype.type(-amplitude)
+    cosine = np.cos(angle).astype(dphi.dtype) * dphi.dtype.type(amplitude)
     root = root_weights if len(root_weights) else np.ones(1)
     dphi[:, :n] = sine * root.astype(dphi.dtype)
     if phi.size:
