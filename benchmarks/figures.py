@@ -52,7 +52,7 @@ class Figure:
     note: str = ""
 
     def cells(self):
-        required = f"{self.sign} {self.bound:g}{self.unit}"
+        required = "-" if math.isnan(self.bound) else f"{self.sign} {self.bound:g}{self.unit}"
         if self.value is None:
             return self.name, self.note, required, "-"
         met = MEETS[self.sign](self.value, self.bound)

@@ -554,6 +554,8 @@ def angle_sets():
         "to the limit": np.concatenate([inside, -inside, [limit, -limit]]),
         "beyond the limit": np.concatenate([near([limit], 9)[1::2], limit + inside, -2 * inside]),
         "across the limit": np.concatenate([near([limit, -limit], 9), rng.uniform(-9, 9, 600)]),
+        # in order of size: a kernel may choose its path by the largest angle of a row tile
+        "far": np.geomspace(limit, 2.0**60, 20_000),
         "huge": np.concatenate([10.0 ** rng.uniform(10, 300, 5000), hard, [1e10, 1e300, -1e300]]),
         "tiny": np.concatenate([[0.0, -0.0, 5e-324, -5e-324], 10.0 ** -rng.uniform(0, 320, 999)]),
     }  # fmt: skip
