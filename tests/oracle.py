@@ -222,10 +222,7 @@ def noise_sum_dphi(x, Z, c, gamma, noise_levels, weights=None):
 def noise_sum_dphi_x(x, Z, c, gamma, noise_levels, weights=None, origin=None):
     """sum_i w_i phi'_sigma(x_i) (x_i - origin)^T, (H, S, d), without delta. Algorithm 3."""
     return np.array(
-        [
-            sum_dphi_x(x, Z, c, _gamma_sigma(gamma, sigma), weights, origin)
-            for sigma in noise_levels
-        ]
+        [sum_dphi_x(x, Z, c, _gamma_sigma(gamma, sigma), weights, origin) for sigma in noise_levels]
     )
 
 

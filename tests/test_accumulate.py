@@ -473,18 +473,21 @@ def test_nan_deep_in_a_memmap_names_its_row(tmp_path):
         tgp.accumulate(np.load(tmp_path / "x.npy", mmap_mode="r"), make_features(4, 2))
 
 
-def test_values_whose_sum_overflows_are_not_called_infinite():
-    x = np.full((4, 1), 1.5e308)
-    features = tgp.Features(np.ones((3, 1)), np.zeros(3), 1e10)
-    with np.errstate(over="ignore"):
-        stats = tgp.accumulate(x, features)
-    assert np.isfinite(stats.sum_phi).all()
+def test_large_values_are_not_called_infinite(backend):
+    x = np.full((4, 2), 1e150) * [1.0, 1e-150]
+    features = tgp.Features(np.ones((3, 2)), np.zeros(3), 1e140)
+    stats = tgp.accumulate(x, features, backend=backend)
+    assert stats.sum_xx[0, 0] == pytest.approx(4e300)
+    x[:, 0] = 1.5e308
+    with pytest.raises(ValueError, match="squares of column 0 overflows; scale"):
+        tgp.accumulate(x, features, backend=backend)
+    assert tgp.accumulate(x, features, backend=backend, origin=[1.5e308, 0.0]).sum_xx[0, 0] == 0.0
 
 
-def test_features_that_overflow_are_an_error():
+def test_features_that_overflow_are_an_error(backend):
     features = tgp.Features(np.full((3, 1), 9.0), np.zeros(3), 1e-3)
-    with pytest.raises(ValueError, match="overflows"):
-        tgp.accumulate(np.full((4, 1), 1e308), features)
+    with pytest.raises(ValueError, match="bandwidth overflows"):
+        tgp.accumulate(np.full((4, 1), 1e308), features, backend=backend)
 
 
 @pytest.mark.parametrize(

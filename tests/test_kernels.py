@@ -700,9 +700,7 @@ def all_outputs(kernels, p, noisy, dtype, n_threads):
     ("n_features", "d", "n", "weighted"),
     [(300, 3, 1000, True), (65, 10, 257, False), (7, 2, 1000, True)],
 )
-def test_results_are_the_same_for_any_number_of_threads(
-    kernels, n_features, d, n, weighted, dtype
-):
+def test_results_are_the_same_for_any_number_of_threads(kernels, n_features, d, n, weighted, dtype):
     p, noisy = (problem(n_features, d, n, weighted, sigma) for sigma in (0.0, SIGMA))
     first = list(all_outputs(kernels, p, noisy, dtype, 1))
     assert all(np.isfinite(a).all() for a in first)

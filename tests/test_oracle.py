@@ -45,9 +45,7 @@ def test_phi_and_its_derivatives_against_finite_differences():
     up, here, down = (oracle.phi(x, Z, c + e, GAMMA) for e in (h, 0.0, -h))
     first, second = (up - down) / (2 * h), (up - 2 * here + down) / h**2
     np.testing.assert_allclose(oracle.dphi(x, Z, c, GAMMA), first, rtol=0, atol=h**2 / 6 + 3e-12)
-    np.testing.assert_allclose(
-        oracle.ddphi(x, Z, c, GAMMA), second, rtol=0, atol=h**2 / 12 + 6e-8
-    )
+    np.testing.assert_allclose(oracle.ddphi(x, Z, c, GAMMA), second, rtol=0, atol=h**2 / 12 + 6e-8)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.7])

@@ -57,6 +57,7 @@ def accumulate_direct(
     n, n_rows, sum_w2 = 0.0, 0, 0.0
     with (
         kernels.threads(backend, n_threads),
+        np.errstate(over="ignore", invalid="ignore"),  # overflow is found, and explained, at the end
         Progress(progress, "rows", blocks.n_rows) as bar,
     ):
         for x, w in blocks:
@@ -171,10 +172,17 @@ class _Sums:
         levels = self.noise_levels
         used = min(self.lanes, -(-n_rows // kernels.ROW_TILE))
         small = [tuple(_total(s, used) for s in level) for level in self.small]
+        sum_x, sum_xx = _total(self.sum_x, LANES), _total(self.sum_xx, LANES)
         if not np.isfinite(small[0][0]).all():
             raise ValueError(
                 "the features of some rows are not finite: |x| / bandwidth overflows. "
                 "Scale the data or raise the bandwidth"
+            )
+        if not (np.isfinite(sum_x).all() and np.isfinite(sum_xx).all()):
+            column = int(np.flatnonzero(~np.isfinite(np.diag(sum_xx)))[0])
+            raise ValueError(
+                f"the sum of squares of column {column} overflows; scale the data, or give an "
+                "origin near them"
             )
         gram = _mirrored(_total(self.gram, used))
         gram_phi = _mirrored(_total(self.gram_phi, used)) if self.gram_phi.size else None
@@ -189,7 +197,7 @@ class _Sums:
         noise = [np.array([level[i] for level in small[1:]]) for i in range(3)]
         return Statistics(
             features=self.features, n=float(n), n_rows=n_rows, sum_w2=float(sum_w2),
-            origin=self.origin, sum_x=_total(self.sum_x, LANES), sum_xx=_total(self.sum_xx, LANES),
+            origin=self.origin, sum_x=sum_x, sum_xx=sum_xx,
             sum_phi=small[0][0], sum_dphi=small[0][1], sum_dphi_x=small[0][2],
             gram=gram, gram_phi=gram_phi, noise_levels=levels, noise_gram=noise_gram,
             noise_sum_phi=noise[0].reshape(-1, S), noise_sum_dphi=noise[1].reshape(-1, S),

@@ -269,7 +269,7 @@ def _sincos32(angle, n, sine, cosine):
     for i in range(n):
         magic = angle[i] * TWO_OVER_PI + ROUND
         q = magic - ROUND
-        # q PIO2_3 < 2e-9 is beyond float32
+        # q PIO2_3 < 6e-9 is beyond float32
         sine[i] = np.float32((angle[i] - q * PIO2_1) - q * PIO2_2)
         cosine[i] = _as_float(np.int32(_as_bits(magic)))
     for i in range(n):

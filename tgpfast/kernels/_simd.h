@@ -96,7 +96,7 @@ TGP_INLINE void tgp_sincos_float(double angle, float *s, float *c)
     double magic = angle * TGP_TWO_OVER_PI + TGP_ROUND;
     int32_t bits = (int32_t)tgp_bits_double(magic);
     double q = magic - TGP_ROUND;
-    float r = (float)((angle - q * TGP_PIO2_1) - q * TGP_PIO2_2); /* the third part is under 2e-9 */
+    float r = (float)((angle - q * TGP_PIO2_1) - q * TGP_PIO2_2); /* the third part is under 6e-9 */
     float t = r * r;
     float sine = r + r * t * (-1.6666654611e-1f + t * (8.3321608736e-3f + t * -1.9515295891e-4f));
     float cosine = 1.0f - (0.5f * t - t * t * (4.166664568298827e-2f
@@ -325,14 +325,24 @@ static inline void tgp_transpose(const double *x, const double *origin, int64_t 
         for (int64_t k = 0; k < d; k++) xt[k * TGP_ROW_TILE + i] = x[i * d + k] - origin[k];
 }
 
-/* The first j with projection <= low + j step; n_grid if there is none. Compiled for the baseline,
- * which has no fused multiply-add: low + j step is rounded as the caller rounds it. */
+/* low + j step, rounded as the caller rounds it: product first, then sum, never fused */
+static inline double tgp_grid_point(double low, double step, int64_t j)
+{
+#ifdef __FP_FAST_FMA /* this machine's baseline has a fused multiply-add, which C compilers use */
+    volatile double offset = (double)j * step;
+#else
+    double offset = (double)j * step;
+#endif
+    return low + offset;
+}
+
+/* The first j with projection <= low + j step; n_grid if there is none. */
 static inline int64_t tgp_grid_index(double projection, double low, double step, int64_t n_grid)
 {
     double guess = ceil((projection - low) / step);
     int64_t j = guess > 0.0 ? (guess < (double)n_grid ? (int64_t)guess : n_grid) : 0;
-    while (j > 0 && projection <= low + (double)(j - 1) * step) j--;
-    while (j < n_grid && projection > low + (double)j * step) j++;
+    while (j > 0 && projection <= tgp_grid_point(low, step, j - 1)) j--;
+    while (j < n_grid && projection > tgp_grid_point(low, step, j)) j++;
     return j;
 }
 
