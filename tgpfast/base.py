@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from . import kernels
 from .blocks import Blocks
@@ -82,8 +83,6 @@ class GaussianBase:
         return len(self.mean)
 
     def _whiten(self, X: Any) -> Array:
-        from scipy.linalg import solve_triangular
-
         x = Blocks(X, dimension=self.dimension).whole()
         whitened: Array = solve_triangular(self._cholesky, (x - self.mean).T, lower=True).T
         return whitened
@@ -96,8 +95,6 @@ class GaussianBase:
 
     def score(self, X: Any) -> Array:
         """Gradient of the log density, -covariance^-1 (x - mean), (n, d)."""
-        from scipy.linalg import solve_triangular
-
         whitened = self._whiten(X).T
         gradient: Array = -solve_triangular(self._cholesky, whitened, trans="T", lower=True).T
         return gradient

@@ -57,7 +57,7 @@ def accumulate_direct(
     n, n_rows, sum_w2 = 0.0, 0, 0.0
     with (
         kernels.threads(backend, n_threads),
-        np.errstate(over="ignore", invalid="ignore"),  # overflow is found, and explained, at the end
+        np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
         Progress(progress, "rows", blocks.n_rows) as bar,
     ):
         for x, w in blocks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import cho_solve, solve
 
 from .base import GaussianBase
 from .features import Array
@@ -14,8 +15,6 @@ def fd_system(stats: Statistics, base: GaussianBase) -> tuple[Array, Array]:
 
     psi'_s = z_s^T Sigma^-1 (sum phi'_s x - mu sum phi'_s), from sums taken about the origin.
     """
-    from scipy.linalg import cho_solve
-
     z, gamma = stats.features.frequencies, stats.features.bandwidth
     about_mean = stats.sum_dphi_x - np.outer(stats.sum_dphi, base.mean - stats.origin)
     scaled = cho_solve((base._cholesky, True), about_mean.T).T
@@ -26,8 +25,6 @@ def fd_system(stats: Statistics, base: GaussianBase) -> tuple[Array, Array]:
 
 def fd_theta(stats: Statistics, base: GaussianBase, lam: float) -> Array:
     """theta of Fisher-divergence score matching (Algorithm 2)."""
-    from scipy.linalg import solve
-
     system, b = fd_system(stats, base)
     system[np.diag_indices_from(system)] += lam * stats.features.bandwidth**2
     theta: Array = solve(system, b, assume_a="pos", overwrite_a=True)

@@ -11,6 +11,9 @@ import os
 import threading
 import warnings
 
+from numpy.linalg import _umath_linalg
+from scipy.linalg import cython_blas  # on import, so that the first call does not wait for it
+
 BACKENDS = ("numba", "cython", "numpy")  # in the order in which "auto" tries them
 ROW_TILE = 256  # rows of a feature block in lanes; fixes the shape of the caller's buffers
 
@@ -148,9 +151,6 @@ class _BlasHold:
         A symbol asked of an extension module is looked up in the libraries it was linked with.
         """
         if self._controls is None:
-            from numpy.linalg import _umath_linalg
-            from scipy.linalg import cython_blas
-
             found = {}
             for module in (cython_blas, _umath_linalg):
                 library = ctypes.CDLL(module.__file__)

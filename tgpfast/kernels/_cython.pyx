@@ -38,8 +38,10 @@ cdef extern from "_simd.h" nogil:
         const double *, const double *, double, const double *, double, const double *, double,
         const double *, int64_t, double *)
     void tgp_add_row(const float *, int64_t, double *)
-    void tgp_project(const double *, int64_t, int64_t, const double *, double *)
-    void tgp_add_mass(const double *, const double *, int64_t, double, double, int64_t, double *)
+    void tgp_project(
+        const double *, int64_t, int64_t, const double *, double, double, double, double *, double *)
+    void tgp_add_mass(
+        const double *, const double *, const double *, int64_t, double, double, int64_t, double *)
 
 cdef extern from *:
     """
@@ -436,16 +438,17 @@ def sigma_phi(
 
 
 cdef void mass_task(
-    double[:, ::1] xt, int64_t n, const double *weights, const double[:, ::1] directions, int64_t v,
-    double low, double step, double[:, ::1] mass, double *projection
+    double[:, ::1] xt, int64_t n, const double *weights, const double *direction, int64_t d,
+    double low, double step, double[::1] mass, double *projection
 ) noexcept nogil:
-    cdef int64_t tile, m, d = directions.shape[1]
+    cdef int64_t tile, m, n_grid = mass.shape[0] - 1
+    cdef double *guess = projection + TGP_ROW_TILE
     for tile in range(xt.shape[0]):
         m = min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE)
-        tgp_project(&xt[tile, 0], d, m, &directions[v, 0], projection)
+        tgp_project(&xt[tile, 0], d, m, direction, low, step, n_grid, projection, guess)
         tgp_add_mass(
-            projection, weights + tile * TGP_ROW_TILE if weights != NULL else NULL, m, low, step,
-            mass.shape[1] - 1, &mass[v, 0])
+            projection, guess, weights + tile * TGP_ROW_TILE if weights != NULL else NULL, m, low,
+            step, n_grid, &mass[0])
 
 
 def marginal_mass(
@@ -455,7 +458,7 @@ def marginal_mass(
     cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
     cdef int64_t slot, tile, v
     cdef double[:, ::1] xt = np.empty((tiles, d * TGP_ROW_TILE))
-    cdef double[:, ::1] projection = np.empty((n_threads, TGP_ROW_TILE))
+    cdef double[:, ::1] projection = np.empty((n_threads, 2 * TGP_ROW_TILE))
     cdef double[::1] origin = np.zeros(d)
     cdef const double *w = &weights[0] if weights.shape[0] else NULL
     for tile in prange(tiles, nogil=True, schedule="static", num_threads=n_threads):
@@ -464,4 +467,5 @@ def marginal_mass(
             min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE), &xt[tile, 0])
     for v in prange(directions.shape[0], nogil=True, schedule="dynamic", num_threads=n_threads):
         slot = threadid()
-        mass_task(xt, n, w, directions, v, low[v], step[v], mass, &projection[slot, 0])
+        mass_task(
+            xt, n, w, &directions[v, 0], d, low[v], step[v], mass[v], &projection[slot, 0])

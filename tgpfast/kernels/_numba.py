@@ -29,7 +29,7 @@ PIO2_1 = float.fromhex("0x1.921fb5p+0")
 PIO2_2 = float.fromhex("0x1.110b46p-26")
 PIO2_3 = float.fromhex("0x1.1a62633145c07p-54")
 ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, which then stands in the low bits
-ANGLE_LIMIT = 2.0**27  # beyond it the C library's sine and cosine take over
+ANGLE_LIMIT = 2.0**27  # tiles that may reach beyond take the C library's sine and cosine
 LOG2_E = 1.0 / math.log(2.0)
 LN2_1 = float.fromhex("0x1.62e42fee00000p-1")  # 33 bits: n LN2_1 is exact for every exponent n
 LN2_2 = float.fromhex("0x1.a39ef35793c76p-33")
@@ -187,28 +187,25 @@ def _as_float(typingctx, bits):
 
 
 @_inner
-def _out_of_range(angle, n):
-    """How many of the first n angles the polynomial cannot take (NaN included)."""
-    count = 0
+def _sincos_far(partial, n, a, x, b, y, e, z, sine, cosine):
+    """As _sincos, for angles of any size."""
     for i in range(n):
-        count += not (abs(angle[i]) <= ANGLE_LIMIT)
-    return count
+        angle = partial[i] + a * x[i] + b * y[i] + e * z[i]
+        sine[i] = math.sin(angle)
+        cosine[i] = math.cos(angle)
 
 
-@_inner
-def _sincos_far(angle, n, sine, cosine):
-    for i in range(n):
-        sine[i] = math.sin(angle[i])
-        cosine[i] = math.cos(angle[i])
+def _sincos(partial, n, a, x, b, y, e, z, sine, cosine):
+    """Sine and cosine of the angles partial[i] + a x[i] + b y[i] + c z[i], |angle| <= ANGLE_LIMIT.
 
-
-def _sincos(angle, n, sine, cosine):
-    """Sine and cosine of n float64 angles; float64 within 2.3e-16, float32 within 1.2e-7."""
+    Within 2.3e-16 in float64 and 1.2e-7 in float32. The last three products of an angle are added
+    here to save the loop a store and a load.
+    """
     raise NotImplementedError
 
 
 @overload(_sincos)
-def _sincos_overload(angle, n, sine, cosine):
+def _sincos_overload(partial, n, a, x, b, y, e, z, sine, cosine):
     return _sincos64 if sine.dtype == types.float64 else _sincos32
 
 
@@ -239,19 +236,9 @@ def _sincos_one(angle):
     return sine, _as_float(_as_bits(b) ^ (((bits + 1) >> 1) << 63))
 
 
-def _sincos64(angle, n, sine, cosine):
-    if _out_of_range(angle, n):
-        _sincos_far(angle, n, sine, cosine)
-        return
-    half = n // 2  # two halves side by side: two chains of dependent operations fill the pipes
-    angle_2, sine_2, cosine_2 = angle[half:], sine[half:], cosine[half:]
-    for i in range(half):
-        s, c = _sincos_one(angle[i])
-        s_2, c_2 = _sincos_one(angle_2[i])
-        sine[i], cosine[i] = s, c
-        sine_2[i], cosine_2[i] = s_2, c_2
-    if n % 2:
-        sine[n - 1], cosine[n - 1] = _sincos_one(angle[n - 1])
+def _sincos64(partial, n, a, x, b, y, e, z, sine, cosine):
+    for i in range(n):
+        sine[i], cosine[i] = _sincos_one(partial[i] + a * x[i] + b * y[i] + e * z[i])
 
 
 _F = np.float32  # float32 constants must be bound as such, or they promote the arithmetic
@@ -261,27 +248,25 @@ _ONE32, _HALF32 = _F(1.0), _F(0.5)
 _I0, _I1, _I31 = np.int32(0), np.int32(1), np.int32(31)
 
 
-def _sincos32(angle, n, sine, cosine):
-    if _out_of_range(angle, n):
-        _sincos_far(angle, n, sine, cosine)
-        return
+def _sincos32(partial, n, a, x, b, y, e, z, sine, cosine):
     # reduced in float64; two loops, so that the second has lanes of 32 bits only and twice as many
     for i in range(n):
-        magic = angle[i] * TWO_OVER_PI + ROUND
+        angle = partial[i] + a * x[i] + b * y[i] + e * z[i]
+        magic = angle * TWO_OVER_PI + ROUND
         q = magic - ROUND
         # q PIO2_3 < 6e-9 is beyond float32
-        sine[i] = np.float32((angle[i] - q * PIO2_1) - q * PIO2_2)
+        sine[i] = np.float32((angle - q * PIO2_1) - q * PIO2_2)
         cosine[i] = _as_float(np.int32(_as_bits(magic)))
     for i in range(n):
         bits, r = _as_bits(cosine[i]), sine[i]
         t = r * r
-        s = r + r * t * (_S32[0] + t * (_S32[1] + t * _S32[2]))
-        c = _ONE32 - (_HALF32 * t - t * t * (_C32[0] + t * (_C32[1] + t * _C32[2])))
+        up = r + r * t * (_S32[0] + t * (_S32[1] + t * _S32[2]))
+        across = _ONE32 - (_HALF32 * t - t * t * (_C32[0] + t * (_C32[1] + t * _C32[2])))
         swap = np.int32(bits << _I31) < _I0
-        a = c if swap else s
-        b = s if swap else c
-        sine[i] = _as_float(np.int32(_as_bits(a) ^ np.int32((bits >> _I1) << _I31)))
-        cosine[i] = _as_float(np.int32(_as_bits(b) ^ np.int32(((bits + _I1) >> _I1) << _I31)))
+        s = across if swap else up
+        c = up if swap else across
+        sine[i] = _as_float(np.int32(_as_bits(s) ^ np.int32((bits >> _I1) << _I31)))
+        cosine[i] = _as_float(np.int32(_as_bits(c) ^ np.int32(((bits + _I1) >> _I1) << _I31)))
 
 
 @_inner
@@ -327,16 +312,27 @@ def _linear_rows(xt, first, n, coefficients, constant, out):
 
 
 @_inner
-def _linear_pair(xt, n, f, g, constant_f, constant_g, out):
-    """The rows of two features at once, out[:n] and out[n : 2 n]: x is loaded half as often."""
-    d, second = f.shape[0], out[n:]
-    row = xt[0]
-    a, b = f[0], g[0]
-    for i in range(n):
-        out[i] = constant_f + a * row[i]
-        second[i] = constant_g + b * row[i]
-    k = 1
-    while k + 3 <= d:  # three coordinates at a time: out is loaded and stored a third as often
+def _lead_pair(xt, n, lead, f, g, constant_f, constant_g, out):
+    """Partial angles of two features, out[:n] and out[n : 2 n]: constant + the first ``lead``
+    products; x is loaded once for both."""
+    second = out[n:]
+    k = lead % 3
+    if k == 0:
+        for i in range(n):
+            out[i] = constant_f
+            second[i] = constant_g
+    elif k == 1:
+        row, a, b = xt[0], f[0], g[0]
+        for i in range(n):
+            out[i] = constant_f + a * row[i]
+            second[i] = constant_g + b * row[i]
+    else:
+        row_a, row_b = xt[0], xt[1]
+        fa, fb, ga, gb = f[0], f[1], g[0], g[1]
+        for i in range(n):
+            out[i] = constant_f + fa * row_a[i] + fb * row_b[i]
+            second[i] = constant_g + ga * row_a[i] + gb * row_b[i]
+    while k < lead:  # three coordinates at a time: out is loaded and stored a third as often
         row_a, row_b, row_c = xt[k], xt[k + 1], xt[k + 2]
         fa, fb, fc, ga, gb, gc = f[k], f[k + 1], f[k + 2], g[k], g[k + 1], g[k + 2]
         for i in range(n):
@@ -344,13 +340,6 @@ def _linear_pair(xt, n, f, g, constant_f, constant_g, out):
             out[i] += fa * x + fb * y + fc * z
             second[i] += ga * x + gb * y + gc * z
         k += 3
-    while k < d:
-        row = xt[k]
-        a, b = f[k], g[k]
-        for i in range(n):
-            out[i] += a * row[i]
-            second[i] += b * row[i]
-        k += 1
 
 
 @_inner(reassociate=True)
@@ -386,32 +375,63 @@ def _store(sine, cosine, n, amplitude, root, dphi, phi, weighted):
 
 
 @_inner(reassociate=True)
-def _add_products_pair(weighted, n, xt, out_f, out_g):
-    """out_f[k] += sum_i weighted[i] xt[k, i], out_g[k] += sum_i weighted[n + i] xt[k, i]."""
-    d, second = xt.shape[0], weighted[n:]
-    k = 0
-    while k + 2 <= d:  # two features by two coordinates: four products for four loads
+def _add_products(weighted, n, xt, out):
+    """out[k] += sum_i weighted[i] xt[k, i]."""
+    for k in range(xt.shape[0]):
+        row, total = xt[k], 0.0
+        for i in range(n):
+            total += weighted[i] * row[i]
+        out[k] += total
+
+
+@_inner(reassociate=True)
+def _add_products_4(weighted, n, xt, out):
+    """_add_products of four rows at once, by two coordinates: eight products for six loads."""
+    d = xt.shape[0]
+    p, q, r, s = weighted[0], weighted[1], weighted[2], weighted[3]
+    for k in range(0, d - 1, 2):
         row_a, row_b = xt[k], xt[k + 1]
-        fa, fb, ga, gb = 0.0, 0.0, 0.0, 0.0
+        pa, qa, ra, sa, pb, qb, rb, sb = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for i in range(n):
-            v, w, x, y = weighted[i], second[i], row_a[i], row_b[i]
-            fa += v * x
-            fb += v * y
-            ga += w * x
-            gb += w * y
-        out_f[k] += fa
-        out_f[k + 1] += fb
-        out_g[k] += ga
-        out_g[k + 1] += gb
-        k += 2
-    if k < d:
-        row = xt[k]
-        fa, ga = 0.0, 0.0
+            x, y = row_a[i], row_b[i]
+            pa += p[i] * x
+            qa += q[i] * x
+            ra += r[i] * x
+            sa += s[i] * x
+            pb += p[i] * y
+            qb += q[i] * y
+            rb += r[i] * y
+            sb += s[i] * y
+        out[0, k] += pa
+        out[1, k] += qa
+        out[2, k] += ra
+        out[3, k] += sa
+        out[0, k + 1] += pb
+        out[1, k + 1] += qb
+        out[2, k + 1] += rb
+        out[3, k + 1] += sb
+    if d % 2:
+        row = xt[d - 1]
+        pa, qa, ra, sa = 0.0, 0.0, 0.0, 0.0
         for i in range(n):
-            fa += weighted[i] * row[i]
-            ga += second[i] * row[i]
-        out_f[k] += fa
-        out_g[k] += ga
+            pa += p[i] * row[i]
+            qa += q[i] * row[i]
+            ra += r[i] * row[i]
+            sa += s[i] * row[i]
+        out[0, d - 1] += pa
+        out[1, d - 1] += qa
+        out[2, d - 1] += ra
+        out[3, d - 1] += sa
+
+
+@numba.njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})  # so that max vectorises
+def _reaches(xt, n, reach):
+    """reach[k] = max_i |xt[k, i]|, which bounds the angles of a tile; x is known to be finite."""
+    for k in range(xt.shape[0]):
+        row, largest = xt[k], 0.0
+        for i in range(n):
+            largest = max(largest, abs(row[i]))
+        reach[k] = largest
 
 
 @_inner
@@ -429,31 +449,49 @@ def _feature_tile(
 ):
     """Features first..stop of a row tile, to columns start.. of dphi (and phi), and their sums."""
     sum_phi, sum_dphi, sum_dphi_x = sums
-    angle, weighted, sine, cosine, unused = work
+    partial, weighted, sine, cosine, reach = work
     scale, nothing = dphi.dtype.type(amplitude), sine[:0]
-    for s in range(first, stop, 2):
-        pair = min(s + 1, stop - 1)
-        _linear_pair(xt, m, frequencies[s], frequencies[pair], phases[s], phases[pair], angle)
-        _sincos(angle, 2 * m, sine, cosine)
-        for t in range(s, pair + 1):
-            at = (t - s) * m
+    d = xt.shape[0]
+    lead = max(d - 3, 0)
+    # the last three coordinates, or as many as there are, the rest of them times zero
+    x, y, z = xt[lead], xt[min(lead + 1, d - 1)], xt[min(lead + 2, d - 1)]
+    _reaches(xt, m, reach)
+    for group in range(first, stop, 4):
+        last = min(group + 4, stop)
+        for s in range(group, last):
+            if (s - group) % 2 == 0:
+                t = min(s + 1, last - 1)
+                _lead_pair(
+                    xt, m, lead, frequencies[s], frequencies[t], phases[s], phases[t], partial
+                )
+            f = frequencies[s]
+            a, b, e = f[lead], f[lead + 1] if d > 1 else 0.0, f[lead + 2] if d > 2 else 0.0
+            limit = abs(phases[s])
+            for k in range(d):
+                limit += abs(f[k]) * reach[k]
+            mine = partial[m:] if (s - group) % 2 else partial
+            if limit <= ANGLE_LIMIT:
+                _sincos(mine, m, a, x, b, y, e, z, sine, cosine)
+            else:
+                _sincos_far(mine, m, a, x, b, y, e, z, sine, cosine)
             total, dtotal = _store(
-                sine[at:], cosine[at:], m, scale, root, dphi[t, start:],
-                phi[t, start:] if phi.size else nothing, weighted[at:],
+                sine, cosine, m, scale, root, dphi[s, start:],
+                phi[s, start:] if phi.size else nothing, weighted[s - group],
             )
-            sum_phi[t] += total
-            sum_dphi[t] += dtotal
-        _add_products_pair(
-            weighted, m, xt, sum_dphi_x[s], sum_dphi_x[pair] if pair > s else unused
-        )
+            sum_phi[s] += total
+            sum_dphi[s] += dtotal
+        if last == group + 4:
+            _add_products_4(weighted, m, xt, sum_dphi_x[group:])
+        else:
+            for s in range(group, last):
+                _add_products(weighted[s - group], m, xt, sum_dphi_x[s])
 
 
 @_inner
 def _work(row_tile, d, dphi):
-    """Buffers of one slot for _feature_tile; a pair of features is worked on at a time. The last
-    takes the second feature's sums where a pair has only one."""
-    n = 2 * row_tile
-    return np.empty(n), np.empty(n), np.empty(n, dphi.dtype), np.empty(n, dphi.dtype), np.empty(d)
+    """Buffers of one slot for _feature_tile."""
+    sine, cosine = np.empty(row_tile, dphi.dtype), np.empty(row_tile, dphi.dtype)
+    return np.empty(2 * row_tile), np.empty((4, row_tile)), sine, cosine, np.empty(d)
 
 
 @_kernel
@@ -525,9 +563,20 @@ def _n_tiles(n_features, strip):
 
 
 @_inner
+def _dealt(n_features, strip, n_threads):
+    """The slot of every tile: each goes to the slot with the least work, full ones (2) first."""
+    tiles, strips = _n_tiles(n_features, strip), (n_features + strip - 1) // strip
+    slots, load = np.empty(tiles, np.int64), np.zeros(n_threads, np.int64)
+    for tile in range(tiles):
+        slot = np.argmin(load)
+        slots[tile] = slot
+        load[slot] += 1 if tile >= tiles - strips else 2
+    return slots
+
+
+@_inner
 def _tile(index, n_features, strip):
-    """(i0, i1, j0, j1) of a tile of the upper triangle; the full tiles come before the diagonal's
-    halves, so that dealing them out in turn balances the slots."""
+    """(i0, i1, j0, j1) of a tile of the upper triangle; the full ones come before the diagonal."""
     strips = (n_features + strip - 1) // strip
     i = j = index - strips * (strips - 1) // 2
     if i < 0:
@@ -569,9 +618,9 @@ def _add_product_overload(a, b, k, c, scratch):
 @_kernel
 def rank_k(block, n, gram, scratch, n_threads):
     n_features, strip = block.shape[0], scratch.shape[2]
-    tiles = _n_tiles(n_features, strip)
+    slots = _dealt(n_features, strip, n_threads)
     for slot in prange(n_threads):
-        for tile in range(slot, tiles, n_threads):
+        for tile in np.flatnonzero(slots == slot):
             i0, i1, j0, j1 = _tile(tile, n_features, strip)
             _add_product(block[i0:i1], block[j0:j1], n, gram[i0:i1, j0:j1], scratch[slot, 0])
 
@@ -683,13 +732,13 @@ def _fold(ut, half, s, u, first, n, factor, sines, cosines, minus, plus, out):
 @_kernel
 def noise_rank_k(dphi, phi, n, u, factor, noise_gram, scratch, n_threads):
     n_features, strip = dphi.shape[0], scratch.shape[2]
-    tiles = _n_tiles(n_features, strip)
+    slots = _dealt(n_features, strip, n_threads)
     ut, half = np.ascontiguousarray(u.T), np.empty(n_features)
     _half_norms(u, half)
     for slot in prange(n_threads):
         minus, plus = np.empty(strip), np.empty(strip)
         sines, cosines = scratch[slot, 0], scratch[slot, 1]
-        for tile in range(slot, tiles, n_threads):
+        for tile in np.flatnonzero(slots == slot):
             i0, i1, j0, j1 = _tile(tile, n_features, strip)
             _product(dphi[i0:i1], dphi[j0:j1], n, 0.0, sines, strip)
             _product(phi[i0:i1], phi[j0:j1], n, 0.0, cosines, strip)

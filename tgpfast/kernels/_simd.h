@@ -139,76 +139,102 @@ TGP_INLINE void tgp_linear(const double *TGP_RESTRICT xt, int64_t ld, int64_t d,
     }
 }
 
-/* out[k] += sum_i v[i] xt[k ld + i] */
-TGP_INLINE void tgp_add_products(const double *TGP_RESTRICT v, const double *TGP_RESTRICT xt,
-                                 int64_t ld, int64_t d, int64_t n, double *TGP_RESTRICT out)
+/* out[r d + k] += sum_i v[r TGP_ROW_TILE + i] xt[k TGP_ROW_TILE + i], r < rows: four rows of v by two
+ * coordinates at a time, eight products for six loads */
+TGP_INLINE void tgp_add_products(const double *TGP_RESTRICT v, int64_t rows,
+                                 const double *TGP_RESTRICT xt, int64_t d, int64_t n,
+                                 double *TGP_RESTRICT out)
 {
-    int64_t k = 0;
-    for (; k + 4 <= d; k += 4) { /* four at a time: v is loaded a quarter as often */
-        const double *a = xt + k * ld, *b = a + ld, *c = b + ld, *e = c + ld;
-        double sa = 0, sb = 0, sc = 0, se = 0;
-#pragma omp simd reduction(+ : sa, sb, sc, se)
-        for (int64_t i = 0; i < n; i++) {
-            sa += v[i] * a[i];
-            sb += v[i] * b[i];
-            sc += v[i] * c[i];
-            se += v[i] * e[i];
+    for (int64_t r = 0; r < rows; r += 4) { /* short of four rows, the last is done again, unused */
+        const double *p = v + r * TGP_ROW_TILE, *q = r + 1 < rows ? p + TGP_ROW_TILE : p;
+        const double *s = r + 2 < rows ? q + TGP_ROW_TILE : q;
+        const double *t = r + 3 < rows ? s + TGP_ROW_TILE : s;
+        for (int64_t k = 0; k < d; k += 2) {
+            const double *a = xt + k * TGP_ROW_TILE, *b = k + 1 < d ? a + TGP_ROW_TILE : a;
+            double pa = 0, qa = 0, sa = 0, ta = 0, pb = 0, qb = 0, sb = 0, tb = 0;
+#pragma omp simd reduction(+ : pa, qa, sa, ta, pb, qb, sb, tb)
+            for (int64_t i = 0; i < n; i++) {
+                pa += p[i] * a[i];
+                qa += q[i] * a[i];
+                sa += s[i] * a[i];
+                ta += t[i] * a[i];
+                pb += p[i] * b[i];
+                qb += q[i] * b[i];
+                sb += s[i] * b[i];
+                tb += t[i] * b[i];
+            }
+            double sums[8] = {pa, pb, qa, qb, sa, sb, ta, tb};
+            for (int64_t h = 0; h < 4 && r + h < rows; h++)
+                for (int64_t c = 0; c < 2 && k + c < d; c++)
+                    out[(r + h) * d + k + c] += sums[2 * h + c];
         }
-        out[k] += sa; out[k + 1] += sb; out[k + 2] += sc; out[k + 3] += se;
-    }
-    for (; k < d; k++) {
-        const double *a = xt + k * ld;
-        double sa = 0;
-#pragma omp simd reduction(+ : sa)
-        for (int64_t i = 0; i < n; i++) sa += v[i] * a[i];
-        out[k] += sa;
     }
 }
 
+/* The first d - 3 products of an angle are summed by tgp_lead, the rest in the loop of sine and
+ * cosine, which saves that loop a load and a store. */
+TGP_INLINE void tgp_lead(const double *TGP_RESTRICT xt, int64_t lead, int64_t n, const double *f,
+                         double constant, double *TGP_RESTRICT out)
+{
+    if (lead > 0)
+        tgp_linear(xt, TGP_ROW_TILE, lead, n, f, constant, out);
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = constant;
+}
+
 /* Features first..stop of one row tile: to columns start.. of dphi (and of phi, unless NULL), and
- * their sums. root is NULL for unit weights. */
+ * their sums. root is NULL for unit weights. Angles that may reach beyond TGP_ANGLE_LIMIT are left
+ * to the C library. */
 #define TGP_FEATURE_TILE(REAL)                                                                     \
 TGP_INLINE void tgp_feature_tile_##REAL##_body(                                                    \
     const double *xt, int64_t d, int64_t m, const double *root, const double *frequencies,         \
     const double *phases, double amplitude, int64_t first, int64_t stop, int64_t start,            \
     int64_t ld, REAL *dphi, REAL *phi, double *sum_phi, double *sum_dphi, double *sum_dphi_x)      \
 {                                                                                                  \
-    double angle[TGP_ROW_TILE], weighted[TGP_ROW_TILE];                                            \
+    double partial[TGP_ROW_TILE], weighted[4 * TGP_ROW_TILE];                                      \
     REAL sine[TGP_ROW_TILE], cosine[TGP_ROW_TILE], scale = (REAL)amplitude;                        \
+    int64_t lead = d > 3 ? d - 3 : 0;                                                              \
+    const double *x = xt + lead * TGP_ROW_TILE;                                                    \
+    const double *y = d > 1 ? x + TGP_ROW_TILE : x, *z = d > 2 ? y + TGP_ROW_TILE : x;             \
     for (int64_t s = first; s < stop; s++) {                                                       \
+        const double *f = frequencies + s * d;                                                     \
+        double a = f[lead], b = d > 1 ? f[lead + 1] : 0.0, e = d > 2 ? f[lead + 2] : 0.0;          \
         REAL *TGP_RESTRICT to = dphi + s * ld + start;                                             \
+        double *TGP_RESTRICT mine = weighted + (s - first) % 4 * TGP_ROW_TILE;                     \
         int64_t far = 0;                                                                           \
         double total = 0, dtotal = 0;                                                              \
-        tgp_linear(xt, TGP_ROW_TILE, d, m, frequencies + s * d, phases[s], angle);                 \
-        for (int64_t i = 0; i < m; i++) far += !(fabs(angle[i]) <= TGP_ANGLE_LIMIT);               \
+        tgp_lead(xt, lead, m, f, phases[s], partial);                                              \
+        for (int64_t i = 0; i < m; i++) {                                                          \
+            partial[i] += a * x[i] + b * y[i] + e * z[i];                                          \
+            far += !(fabs(partial[i]) <= TGP_ANGLE_LIMIT);                                         \
+        }                                                                                          \
         if (far)                                                                                   \
             for (int64_t i = 0; i < m; i++) {                                                      \
-                sine[i] = (REAL)sin(angle[i]);                                                     \
-                cosine[i] = (REAL)cos(angle[i]);                                                   \
+                sine[i] = (REAL)sin(partial[i]);                                                   \
+                cosine[i] = (REAL)cos(partial[i]);                                                 \
             }                                                                                      \
         else                                                                                       \
-            for (int64_t i = 0; i < m; i++) tgp_sincos_##REAL(angle[i], sine + i, cosine + i);     \
+            for (int64_t i = 0; i < m; i++) tgp_sincos_##REAL(partial[i], sine + i, cosine + i);   \
         if (root) {                                                                                \
             for (int64_t i = 0; i < m; i++) {                                                      \
                 to[i] = -scale * sine[i] * (REAL)root[i];                                          \
-                weighted[i] = (double)to[i] * root[i];                                             \
+                mine[i] = (double)to[i] * root[i];                                                 \
             }                                                                                      \
             TGP_SIMD_SUM                                                                           \
             for (int64_t i = 0; i < m; i++) {                                                      \
-                dtotal += weighted[i];                                                             \
+                dtotal += mine[i];                                                                 \
                 total += (double)(scale * cosine[i]) * (root[i] * root[i]);                        \
             }                                                                                      \
             if (phi)                                                                               \
                 for (int64_t i = 0; i < m; i++)                                                    \
                     phi[s * ld + start + i] = scale * cosine[i] * (REAL)root[i];                   \
         } else {                                                                                   \
-            for (int64_t i = 0; i < m; i++) {                                                      \
-                to[i] = -scale * sine[i];                                                          \
-                weighted[i] = (double)to[i];                                                       \
-            }                                                                                      \
             TGP_SIMD_SUM                                                                           \
             for (int64_t i = 0; i < m; i++) {                                                      \
-                dtotal += weighted[i];                                                             \
+                REAL value = -scale * sine[i];                                                     \
+                to[i] = value;                                                                     \
+                mine[i] = (double)value;                                                           \
+                dtotal += (double)value;                                                           \
                 total += (double)(scale * cosine[i]);                                              \
             }                                                                                      \
             if (phi)                                                                               \
@@ -216,7 +242,10 @@ TGP_INLINE void tgp_feature_tile_##REAL##_body(                                 
         }                                                                                          \
         sum_phi[s] += total;                                                                       \
         sum_dphi[s] += dtotal;                                                                     \
-        tgp_add_products(weighted, xt, TGP_ROW_TILE, d, m, sum_dphi_x + s * d);                    \
+        if ((s - first) % 4 == 3 || s == stop - 1) {                                               \
+            int64_t rows = (s - first) % 4 + 1;                                                    \
+            tgp_add_products(weighted, rows, xt, d, m, sum_dphi_x + (s + 1 - rows) * d);           \
+        }                                                                                          \
     }                                                                                              \
 }                                                                                                  \
 TGP_DISPATCH(tgp_feature_tile_##REAL,                                                              \
@@ -292,34 +321,46 @@ TGP_DISPATCH(tgp_add_row, (const float *row, int64_t n, double *into), (row, n, 
 TGP_INLINE void tgp_moment_tile_body(const double *xt, int64_t d, int64_t m, const double *root,
                                      double *sum_x, double *sum_xx)
 {
-    double weighted[TGP_ROW_TILE];
+    double weighted[4 * TGP_ROW_TILE];
     for (int64_t k = 0; k < d; k++) {
-        const double *row = xt + k * TGP_ROW_TILE;
+        const double *TGP_RESTRICT row = xt + k * TGP_ROW_TILE;
+        double *TGP_RESTRICT mine = weighted + k % 4 * TGP_ROW_TILE;
         double total = 0;
         if (root)
-            for (int64_t i = 0; i < m; i++) weighted[i] = row[i] * (root[i] * root[i]);
+            for (int64_t i = 0; i < m; i++) mine[i] = row[i] * (root[i] * root[i]);
         else
-            for (int64_t i = 0; i < m; i++) weighted[i] = row[i];
+            for (int64_t i = 0; i < m; i++) mine[i] = row[i];
 #pragma omp simd reduction(+ : total)
-        for (int64_t i = 0; i < m; i++) total += weighted[i];
+        for (int64_t i = 0; i < m; i++) total += mine[i];
         sum_x[k] += total;
-        tgp_add_products(weighted, xt, TGP_ROW_TILE, d, m, sum_xx + k * d);
+        if (k % 4 == 3 || k == d - 1)
+            tgp_add_products(weighted, k % 4 + 1, xt, d, m, sum_xx + (k - k % 4) * d);
     }
 }
 TGP_DISPATCH(tgp_moment_tile,
     (const double *xt, int64_t d, int64_t m, const double *root, double *sum_x, double *sum_xx),
     (xt, d, m, root, sum_x, sum_xx))
 
-/* projection[i] = sum_k v[k] xt[k TGP_ROW_TILE + i]; the exported form of tgp_linear */
-TGP_INLINE void tgp_project_body(const double *xt, int64_t d, int64_t n, const double *v, double *out)
+/* projection[i] = sum_k v[k] xt[k TGP_ROW_TILE + i], and a guess at the grid point that reaches it:
+ * 1 + (projection - low) / step, kept within 0 and n_grid + 1; right but for rounding */
+TGP_INLINE void tgp_project_body(const double *TGP_RESTRICT xt, int64_t d, int64_t n, const double *v,
+    double low, double step, double n_grid, double *TGP_RESTRICT projection, double *TGP_RESTRICT guess)
 {
-    tgp_linear(xt, TGP_ROW_TILE, d, n, v, 0.0, out);
+    tgp_linear(xt, TGP_ROW_TILE, d, n, v, 0.0, projection);
+    for (int64_t i = 0; i < n; i++) {
+        double g = (projection[i] - low) / step;
+        g = g > -1.0 ? g : -1.0;
+        guess[i] = (g < n_grid ? g : n_grid) + 1.0;
+    }
 }
-TGP_DISPATCH(tgp_project, (const double *xt, int64_t d, int64_t n, const double *v, double *out),
-    (xt, d, n, v, out))
+TGP_DISPATCH(tgp_project,
+    (const double *xt, int64_t d, int64_t n, const double *v, double low, double step, double n_grid,
+     double *projection, double *guess),
+    (xt, d, n, v, low, step, n_grid, projection, guess))
 
 /* xt[k TGP_ROW_TILE + i] = x[i d + k] - origin[k] */
-static inline void tgp_transpose(const double *x, const double *origin, int64_t d, int64_t n, double *xt)
+static inline void tgp_transpose(const double *TGP_RESTRICT x, const double *TGP_RESTRICT origin,
+                                 int64_t d, int64_t n, double *TGP_RESTRICT xt)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = 0; k < d; k++) xt[k * TGP_ROW_TILE + i] = x[i * d + k] - origin[k];
@@ -336,25 +377,26 @@ static inline double tgp_grid_point(double low, double step, int64_t j)
     return low + offset;
 }
 
-/* The first j with projection <= low + j step; n_grid if there is none. */
-static inline int64_t tgp_grid_index(double projection, double low, double step, int64_t n_grid)
+/* The first j with projection <= low + j step, from a guess; n_grid if there is none. */
+static inline int64_t tgp_grid_index(double projection, double guess, double low, double step,
+                                     int64_t n_grid)
 {
-    double guess = ceil((projection - low) / step);
-    int64_t j = guess > 0.0 ? (guess < (double)n_grid ? (int64_t)guess : n_grid) : 0;
+    int64_t j = (int64_t)guess;
+    if (j > n_grid) j = n_grid;
     while (j > 0 && projection <= tgp_grid_point(low, step, j - 1)) j--;
     while (j < n_grid && projection > tgp_grid_point(low, step, j)) j++;
     return j;
 }
 
-static inline void tgp_add_mass(const double *projection, const double *weights, int64_t n, double low,
-                         double step, int64_t n_grid, double *mass)
+static void tgp_add_mass(const double *projection, const double *guess, const double *weights, int64_t n,
+                         double low, double step, int64_t n_grid, double *mass)
 {
     if (weights)
         for (int64_t i = 0; i < n; i++)
-            mass[tgp_grid_index(projection[i], low, step, n_grid)] += weights[i];
+            mass[tgp_grid_index(projection[i], guess[i], low, step, n_grid)] += weights[i];
     else
         for (int64_t i = 0; i < n; i++)
-            mass[tgp_grid_index(projection[i], low, step, n_grid)] += 1.0;
+            mass[tgp_grid_index(projection[i], guess[i], low, step, n_grid)] += 1.0;
 }
 
 #endif
