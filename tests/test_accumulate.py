@@ -58,7 +58,7 @@ def bounds(x, features, precision, levels=(), weights=None, origin=None):
     A feature errs by the rounding of its angle, a sum of d + 2 terms of size |z| |x| / gamma + |c|,
     taken about the origin (so |origin| adds to the size), plus that of sine or cosine. A sum of n
     rounded terms then adds sqrt(n) units at six standard deviations (Higham and Mary 2019): float32
-    products are summed in float32 over at most 2,048 rows, everything else in float64.
+    products are summed in float32 over at most 2,048 rows here, everything else in float64.
     """
     S, d = features.frequencies.shape
     w = np.ones(len(x)) if weights is None else np.asarray(weights, float)

@@ -21,6 +21,7 @@ from .statistics import Statistics
 
 LANE_FEATURES = 1024  # above it a Gram matrix a lane (8 MB here) would cost too much memory
 LANES = 8  # threads beyond this are of use only above LANE_FEATURES
+WIDE_LANES, WIDE_FEATURES = 4, 512  # fewer above this: a lane is made, filled and added up once
 TILE = 512  # side of the tiles of a Gram matrix; BLAS is near its peak from about 250
 TILE_ROWS = 1024  # rows of a feature block that tiles are made from
 
@@ -36,8 +37,15 @@ def required_memory(
     sums = 8 * S * (features.dimension + 2) * (n_levels + 1)
     if S <= LANE_FEATURES:
         scratch = 2 * threads * S * S * item
-        return 8 * S * S * matrices * (1 + LANES) + scratch + sums * (1 + LANES)
+        return 8 * S * S * matrices * (1 + lane_count(S)) + scratch + sums * (1 + lane_count(S))
     return 8 * S * S * matrices + 2 * S * TILE_ROWS * item + 2 * threads * TILE**2 * item + sums
+
+
+def lane_count(n_features: int) -> int:
+    """Lanes for this many features; 1 means tiles."""
+    if n_features > LANE_FEATURES:
+        return 1
+    return WIDE_LANES if n_features > WIDE_FEATURES else LANES
 
 
 def accumulate_direct(
@@ -89,7 +97,7 @@ class _Sums:
         S, d, H = features.n_features, features.dimension, len(noise_levels)
         self.features, self.noise_levels, self.origin = features, noise_levels, np.array(origin)
         self.backend, self.n_threads = backend, n_threads
-        self.lanes = LANES if S <= LANE_FEATURES else 1
+        self.lanes = lane_count(S)
         self.amplitude = float(np.sqrt(2.0 / S))
         lanes = self.lanes
         # zeros come from the system untouched: a lane that gets no rows takes no memory
@@ -126,7 +134,7 @@ class _Sums:
     def _lane_rows(self, n: int) -> int:
         """Rows of a lane: an equal share of the block in whole row tiles."""
         tiles = -(-n // kernels.ROW_TILE)
-        return kernels.ROW_TILE * -(-tiles // LANES)
+        return kernels.ROW_TILE * -(-tiles // max(self.lanes, WIDE_LANES))
 
     def _add_level(
         self, x: Array, root: Array, gamma: float, sigma: Any, small: tuple[Array, ...]
@@ -184,11 +192,11 @@ class _Sums:
                 f"the sum of squares of column {column} overflows; scale the data, or give an "
                 "origin near them"
             )
-        gram = _mirrored(_total(self.gram, used))
-        gram_phi = _mirrored(_total(self.gram_phi, used)) if self.gram_phi.size else None
+        gram = _symmetric(self.gram, used)
+        gram_phi = _symmetric(self.gram_phi, used) if self.gram_phi.size else None
         noise_gram = None
         if len(levels):
-            noise_gram = _mirrored(_total(self.noise_gram, used))
+            noise_gram = _symmetric(self.noise_gram, used)
             for h in np.flatnonzero(levels == 0.0):
                 # Delta = 1 there, so Phi drops out and Phi' has been summed already
                 small[h + 1] = tuple(s.copy() for s in small[0])
@@ -213,12 +221,16 @@ def _total(lanes: Array, used: int) -> Array:
     return total
 
 
-def _mirrored(matrix: Array) -> Array:
-    """Copy the upper triangle onto the lower, in place, by tiles that fit a cache."""
-    n = len(matrix)
-    for i in range(0, n, 256):
-        rows = slice(i, i + 256)
-        corner = matrix[rows, rows]
+def _symmetric(lanes: Array, used: int) -> Array:
+    """Sum over the first lanes, in order, of upper triangles, as full matrices; by tiles that fit a
+    cache, so that the lower triangles of the lanes, never written, take no memory."""
+    n, side = lanes.shape[1], 256
+    matrix = np.empty((n, n))
+    for i in range(0, n, side):
+        rows = slice(i, i + side)
+        strip = _total(lanes[:, rows, i:], used)
+        corner = strip[:, :side]
         corner[:] = np.triu(corner) + np.triu(corner, 1).T
-        matrix[i + 256 :, rows] = matrix[rows, i + 256 :].T
+        matrix[rows, i:] = strip
+        matrix[i + side :, rows] = strip[:, side:].T
     return matrix

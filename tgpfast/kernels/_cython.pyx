@@ -59,7 +59,7 @@ NAME = "cython"
 OPENMP = bool(TGP_HAS_OPENMP)
 SIMD = ("baseline", "avx2", "avx512")[tgp_level]
 
-cdef int64_t FEATURE_GROUP = 64  # features of one task of feature_block
+cdef int64_t FEATURE_GROUP = 64  # features of one task of feature_block, at most
 
 ctypedef fused real:
     double
@@ -113,13 +113,11 @@ cdef inline void feature_tile(
 
 cdef void feature_task(
     const double[:, ::1] x, const double *root_weights, const double[::1] origin,
-    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t group,
-    real[:, ::1] dphi, real *phi, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
+    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t first,
+    int64_t stop, real[:, ::1] dphi, real *phi, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
     double *xt
 ) noexcept nogil:
     cdef int64_t n = x.shape[0], d = x.shape[1], start, m
-    cdef int64_t first = group * FEATURE_GROUP
-    cdef int64_t stop = min(first + FEATURE_GROUP, frequencies.shape[0])
     start = 0
     while start < n:
         m = min(<int64_t>TGP_ROW_TILE, n - start)
@@ -137,7 +135,10 @@ def feature_block(
     real[:, ::1] dphi, real[:, ::1] phi, double[::1] sum_phi, double[::1] sum_dphi,
     double[:, ::1] sum_dphi_x, int64_t n_threads,
 ):
-    cdef int64_t groups = (frequencies.shape[0] + FEATURE_GROUP - 1) // FEATURE_GROUP, slot, group
+    # in fours, which tgp_feature_tile takes together whatever the group: the bits stay the same
+    cdef int64_t n_features = frequencies.shape[0], slot, group
+    cdef int64_t size = min(FEATURE_GROUP, 4 * ((n_features + 8 * n_threads - 1) // (8 * n_threads)))
+    cdef int64_t groups = (n_features + size - 1) // size
     cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
     cdef const double *root = &root_weights[0] if root_weights.shape[0] else NULL
     cdef real *cosines = &phi[0, 0] if phi.shape[0] else NULL
@@ -146,8 +147,9 @@ def feature_block(
     for group in prange(groups, nogil=True, schedule="dynamic", num_threads=n_threads):
         slot = threadid()
         feature_task(
-            x, root, origin, frequencies, phases, amplitude, group, dphi, cosines, sum_phi,
-            sum_dphi, sum_dphi_x, &xt[slot, 0])
+            x, root, origin, frequencies, phases, amplitude, group * size,
+            min((group + 1) * size, n_features), dphi, cosines, sum_phi, sum_dphi, sum_dphi_x,
+            &xt[slot, 0])
 
 
 cdef void moments_task(

@@ -20,7 +20,7 @@ from numba.extending import get_cython_function_address, intrinsic, overload
 NAME = "numba"
 
 ROW_TILE = 256  # rows whose angle, sine and cosine stay in the first-level cache
-FEATURE_GROUP = 64  # features of one task of feature_block
+FEATURE_GROUP = 64  # features of one task of feature_block, at most
 
 
 # Cody-Waite: pi/2 = P1 + P2 + P3; P1 and P2 have 26 bits, so q P1 and q P2 are exact for q < 2^27.
@@ -501,13 +501,15 @@ def feature_block(
 ):
     n, d = x.shape
     n_features = frequencies.shape[0]
-    groups = (n_features + FEATURE_GROUP - 1) // FEATURE_GROUP
+    # in fours, which _feature_tile takes together whatever the group: the bits stay the same
+    size = min(FEATURE_GROUP, 4 * ((n_features + 8 * n_threads - 1) // (8 * n_threads)))
+    groups = (n_features + size - 1) // size
     for slot in prange(n_threads):
         xt, work = np.empty((d, ROW_TILE)), _work(ROW_TILE, d, dphi)
         sums = (sum_phi, sum_dphi, sum_dphi_x)
         for group in range(slot, groups, n_threads):
-            first = group * FEATURE_GROUP
-            stop = min(first + FEATURE_GROUP, n_features)
+            first = group * size
+            stop = min(first + size, n_features)
             for start in range(0, n, ROW_TILE):
                 m = min(ROW_TILE, n - start)
                 _transpose(x, origin, start, m, xt)
