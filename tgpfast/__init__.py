@@ -1,16 +1,38 @@
 """Nonparametric densities on a CPU: GP-tilted Gaussians learned by score matching.
 
-`accumulate` turns rows into `Statistics`, sums that add, save and load; every estimator is solved
-from them. Importing this package imports neither Numba nor any optional package.
+`fit` learns a density from rows. Below it, `accumulate` turns rows into `Statistics`, sums that
+add, save and load, and `solve` turns those into a density. Importing this package imports neither
+Numba nor any optional package.
 """
 
 from .accumulate import accumulate
 from .base import GaussianBase
+from .density import Density
+from .evaluation import evaluate
 from .features import Features
+from .fit import PAPER, fit
+from .kde import ExactKDE, FourierKDE
+from .learn_base import learn_base
+from .solve import solve
 from .statistics import Statistics
 from .storage import load
 from .warmup import warmup
 
 __version__ = "0.1.0"
 
-__all__ = ["Features", "GaussianBase", "Statistics", "accumulate", "load", "warmup"]
+__all__ = [
+    "PAPER",
+    "Density",
+    "ExactKDE",
+    "Features",
+    "FourierKDE",
+    "GaussianBase",
+    "Statistics",
+    "accumulate",
+    "evaluate",
+    "fit",
+    "learn_base",
+    "load",
+    "solve",
+    "warmup",
+]

@@ -11,9 +11,10 @@ from . import kernels, memory
 from .base import GaussianBase
 from .blocks import Blocks
 from .direct import DTYPES, accumulate_direct, required_memory
-from .features import Array, Features
+from .features import Features
 from .solve import fd_theta
 from .statistics import Statistics, check_levels, check_origin
+from .tilt import PointTilt, Threads
 
 ENGINES = ("auto", "direct")
 PRECISIONS = ("auto", *DTYPES)
@@ -84,7 +85,9 @@ def accumulate(
         f"a pass with {features.n_features:,} features",
         "use fewer features",
     )
-    blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+    blocks = X  # from fit, which has judged them
+    if not isinstance(X, Blocks):
+        blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
     reason = "asked for"
     if precision == "auto":
         precision, reason = _choose_precision(blocks, features, module, count)
@@ -143,13 +146,7 @@ def _predicted_change(
         except np.linalg.LinAlgError:  # not positive definite in this precision
             return float("inf")
     points = np.concatenate([x[:500], base.sample(500)])
-    gap = np.abs(_tilt(features, thetas[1] - thetas[0], points)).max()
+    change = PointTilt(features, thetas[1] - thetas[0], base.mean)
+    gap = np.abs(change.value(points, Threads(module.NAME, n_threads))).max()
     assert blocks.n_rows is not None
     return float(gap * blocks.n_rows / len(x))
-
-
-def _tilt(features: Features, theta: Array, y: Array) -> Array:
-    """theta^T phi(y), (m,)."""
-    angle = y @ (features.frequencies / features.bandwidth).T + features.phases
-    tilt: Array = np.sqrt(2.0 / features.n_features) * (np.cos(angle) @ theta)
-    return tilt

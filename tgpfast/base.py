@@ -11,6 +11,7 @@ from scipy.linalg import solve_triangular
 from . import kernels
 from .blocks import Blocks
 from .features import Array, Features, as_floats
+from .scaling import check_full_rank, moments_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +22,12 @@ class GaussianBase:
     ----------
     mean : (d,) array
     covariance : (d, d) array, symmetric positive definite
+    report : dict, optional: how ``learn_base`` found it
     """
 
     mean: Array
     covariance: Array
+    report: dict[str, Any] | None = field(default=None, kw_only=True, repr=False)
     _cholesky: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,49 +56,40 @@ class GaussianBase:
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> GaussianBase:
         """Weighted mean and covariance (divided by n) of X, in one pass over its blocks."""
-        n, mean, scatter = 0.0, np.zeros(1), np.zeros((1, 1))
-        for x, w in Blocks(X, sample_weight=sample_weight):
-            weights = np.ones(len(x)) if w is None else w
-            m = weights.sum()
-            if m == 0.0:
-                continue
-            block_mean = weights @ x / m
-            centred = x - block_mean
-            gap = block_mean - (mean if n else block_mean)
-            scatter = (
-                (scatter if n else 0.0)
-                + (centred.T * weights) @ centred
-                + np.outer(gap, gap) * (n * m / (n + m))
-            )
-            mean = (mean if n else 0.0) + (block_mean - (mean if n else 0.0)) * (m / (n + m))
-            n += m
-        covariance = scatter / n
-        constant = np.flatnonzero(np.diag(covariance) <= 0.0)
-        if len(constant):
-            raise ValueError(
-                f"column {int(constant[0])} is constant, so the covariance is singular; remove it"
-            )
-        return cls(mean, 0.5 * (covariance + covariance.T))
+        blocks = Blocks(X, sample_weight=sample_weight)
+        moments = moments_of(blocks)
+        check_full_rank(moments, blocks.table.columns)
+        return cls(moments.mean, moments.covariance)
 
     @property
     def dimension(self) -> int:
         """d."""
         return len(self.mean)
 
-    def _whiten(self, X: Any) -> Array:
-        x = Blocks(X, dimension=self.dimension).whole()
-        whitened: Array = solve_triangular(self._cholesky, (x - self.mean).T, lower=True).T
+    def _rows(self, X: Any) -> Array:
+        return Blocks(X, dimension=self.dimension).whole()
+
+    def _whiten(self, x: Array) -> Array:
+        whitened: Array = solve_triangular(
+            self._cholesky, (x - self.mean).T, lower=True, check_finite=False
+        ).T
         return whitened
 
     def log_density(self, X: Any) -> Array:
         """log N(x | mean, covariance) of every row, (n,)."""
-        u = self._whiten(X)
+        return self._log_density(self._rows(X))
+
+    def _log_density(self, x: Array) -> Array:
+        u = self._whiten(x)
         constant = np.log(np.diag(self._cholesky)).sum() + 0.5 * self.dimension * np.log(2 * np.pi)
         return -0.5 * np.einsum("ij,ij->i", u, u) - constant
 
     def score(self, X: Any) -> Array:
         """Gradient of the log density, -covariance^-1 (x - mean), (n, d)."""
-        whitened = self._whiten(X).T
+        return self._score(self._rows(X))
+
+    def _score(self, x: Array) -> Array:
+        whitened = self._whiten(x).T
         gradient: Array = -solve_triangular(self._cholesky, whitened, trans="T", lower=True).T
         return gradient
 

@@ -1,4 +1,4 @@
-"""The only judge of user input: array, memmap, data frame or iterator of blocks -> clean blocks.
+"""The only judge of user input: array, memmap, frame, file or iterator of blocks -> clean blocks.
 
 A block is a C-contiguous float64 array of whole rows, checked for shape, dtype and finite values,
 with its weights beside it. Float64 C-ordered input is passed on as views; nothing is copied whole.
@@ -6,23 +6,57 @@ with its weights beside it. Float64 C-ordered input is passed on as views; nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .features import Array
+from .files import open_rows
 
 BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What rows looked like to the caller: column names, and the kind of frame they came in."""
+
+    columns: list[str] | None = None
+    kind: str = "array"  # "array", "pandas" or "polars"
+    index: Any = None  # of a pandas frame
+
+    def frame(self, rows: Array) -> Any:
+        """Rows as the caller's kind of table."""
+        if self.kind == "array":
+            return rows
+        module = __import__(self.kind)
+        if self.kind == "polars":
+            return module.DataFrame(rows, schema=self.columns)
+        index = self.index if self.index is not None and len(self.index) == len(rows) else None
+        return module.DataFrame(rows, columns=self.columns, index=index)
+
+    def series(self, values: Array, name: str) -> Any:
+        """One value a row, as the caller's kind of column."""
+        if self.kind == "array":
+            return values
+        module = __import__(self.kind)
+        if self.kind == "polars":
+            return module.Series(name, values)
+        return module.Series(values, index=self.index, name=name)
 
 
 class Blocks:
     """Checked blocks of rows of X, each time it is iterated: pairs (x, w), w None without weights.
 
     X may be a two-dimensional array (one-dimensional is taken as one column), a memmap, anything
-    with ``__array__``, a pandas or polars frame, or an iterable of such blocks; each of its items
-    may be a tuple (block, weights). A callable is called for a fresh iterable at every pass.
-    ``dimension`` is the expected number of columns; ``n_rows`` is None until an iterator is spent.
+    with ``__array__``, a pandas or polars frame, the path of a file, or an iterable of such blocks;
+    each of its items may be a tuple (block, weights). A callable is called for a fresh iterable at
+    every pass. ``dimension`` is the expected number of columns, ``columns`` their names: a frame
+    that has them all is put in that order. ``n_rows`` is None until an iterator is spent; ``table``
+    remembers names and kind.
     """
 
     def __init__(
@@ -32,19 +66,29 @@ class Blocks:
         sample_weight: Any = None,
         dimension: int | None = None,
         block_rows: int = BLOCK_ROWS,
+        columns: list[str] | None = None,
+        name: str = "X",
     ) -> None:
         self.dimension = dimension
+        self.name = name
+        names = None
+        if isinstance(X, (str, os.PathLike)):
+            X, names = open_rows(X)
+        X = _in_order(X, columns, name)
+        self.table = _table_of(X, names)
         self.block_rows = block_rows
         self.n_rows: int | None = None
         self._source: Any = X
         self._streams = _is_stream(X)
         self._weights: Any = None
+        self._map: Callable[[Array], Array] | None = None
+        self._factor = 1.0
         if not self._streams:
-            self._source = _as_table(X, "X")
-            self.dimension = _columns(self._source, "X", dimension)
+            self._source = _as_table(X, name)
+            self.dimension = _columns(self._source, name, dimension)
             self.n_rows = len(self._source)
             if self.n_rows == 0:
-                raise ValueError("X has no rows; at least one is needed")
+                raise ValueError(f"{name} has no rows; at least one is needed")
         if sample_weight is not None:
             self._weights = _as_weights(sample_weight, self.n_rows)
             if not self._weights.any():
@@ -57,7 +101,7 @@ class Blocks:
             for start in range(0, len(table), self.block_rows):
                 stop = min(start + self.block_rows, len(table))
                 x = _as_rows(table, start, stop)
-                _check_finite(x, total, table)
+                _check_finite(x, total, self.table.columns, self.name)
                 w = None
                 if own_weights is not None:
                     w = _weight_rows(own_weights, start, stop)
@@ -69,9 +113,11 @@ class Blocks:
                     w = _weight_rows(self._weights, total, total + len(x))
                 total += len(x)
                 weight_total += len(x) if w is None else float(w.sum())
-                yield x, w
+                yield self._mapped(x, w)
         if total == 0:
-            raise ValueError("X has no rows: the iterator of blocks was empty or already used up")
+            raise ValueError(
+                f"{self.name} has no rows: the iterator of blocks was empty or already used up"
+            )
         if self._weights is not None and total != len(self._weights):
             entries = len(self._weights)
             raise ValueError(f"sample_weight has {entries} entries, but X has {total} rows")
@@ -81,11 +127,11 @@ class Blocks:
 
     def _tables(self) -> Iterator[tuple[Any, Any, str]]:
         if not self._streams:
-            yield self._source, None, "X"
+            yield self._source, None, self.name
             return
         items = self._source() if callable(self._source) else self._source
         for index, item in enumerate(items):
-            label = f"block {index} of X"
+            label = f"block {index} of {self.name}"
             weights = None
             if isinstance(item, tuple):
                 if len(item) != 2:
@@ -97,6 +143,23 @@ class Blocks:
             if weights is not None:
                 weights = _as_weights(weights, len(table))
             yield table, weights, label
+
+    def mapped(self, function: Callable[[Array], Array], factor: float = 1.0) -> Blocks:
+        """The same blocks with a function applied to their rows and their weights multiplied."""
+        other = copy.copy(self)
+        other._map, other._factor = function, factor
+        return other
+
+    def _mapped(self, x: Array, w: Array | None) -> tuple[Array, Array | None]:
+        if self._map is not None:
+            x = np.ascontiguousarray(self._map(x)).view()
+            x.flags.writeable = False
+        return x, w if w is None or self._factor == 1.0 else w * self._factor
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether a second pass over the rows gives them again: not so for a one-shot iterator."""
+        return not self._streams or callable(self._source) or iter(self._source) is not self._source
 
     def whole(self) -> Array:
         """All rows as one array; for evaluation at points that the caller holds anyway."""
@@ -114,10 +177,33 @@ class Blocks:
         else:
             table = self._source[: step * n : step]
         x = _as_rows(table, 0, len(table))
-        _check_finite(x, 0, table, step)
+        _check_finite(x, 0, self.table.columns, self.name, step)
         if self._weights is None:
-            return x, None
-        return x, _weight_rows(self._weights[: step * n : step], 0, len(x))
+            return self._mapped(x, None)
+        return self._mapped(x, _weight_rows(self._weights[: step * n : step], 0, len(x)))
+
+
+def _table_of(X: Any, names: list[str] | None) -> Table:
+    if not hasattr(X, "columns") or not hasattr(X, "__len__"):
+        return Table(names)
+    columns = [str(c) for c in X.columns]
+    if hasattr(X, "iloc"):
+        return Table(columns, "pandas", X.index)
+    return Table(columns, "polars")
+
+
+def _in_order(X: Any, columns: list[str] | None, name: str) -> Any:
+    """A frame with the wanted columns in the wanted order; anything else as it is."""
+    if columns is None or not hasattr(X, "columns") or not hasattr(X, "__len__"):
+        return X
+    have = [str(c) for c in X.columns]
+    if have == columns:
+        return X
+    missing = [c for c in columns if c not in have]
+    if missing:
+        raise ValueError(f"{name} lacks the columns {missing}; it has {have}")
+    order = [have.index(c) for c in columns]
+    return X.iloc[:, order] if hasattr(X, "iloc") else X[:, order]
 
 
 def _is_stream(X: Any) -> bool:
@@ -186,15 +272,17 @@ def _as_rows(table: Any, start: int, stop: int) -> Array:
     return rows
 
 
-def _check_finite(x: Array, first_row: int, table: Any, step: int = 1) -> None:
+def _check_finite(
+    x: Array, first_row: int, columns: list[str] | None, label: str, step: int = 1
+) -> None:
     # one pass at memory speed: a sum is finite unless a value is not, or it overflows
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(x.sum()) or np.isfinite(x).all():
             return
     row, column = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
-    name = f" ({table.columns[column]!r})" if hasattr(table, "columns") else ""
+    name = f" ({columns[column]!r})" if columns is not None else ""
     raise ValueError(
-        f"X holds {x[row, column]} at row {first_row + row * step}, column {column}{name}; "
+        f"{label} holds {x[row, column]} at row {first_row + row * step}, column {column}{name}; "
         "drop or fill such rows first"
     )
 

@@ -27,6 +27,16 @@ def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
     return array
 
 
+def positive(name: str, value: Any) -> float:
+    """value as a float if it is a finite positive number, else ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{name}={value!r}: expected a number")
+    number = float(value)
+    if not 0.0 < number < np.inf:
+        raise ValueError(f"{name}={value!r}: expected a finite number above 0")
+    return number
+
+
 @dataclass(frozen=True, eq=False)
 class Features:
     """phi_s(x) = sqrt(2/S) cos(z_s . x / gamma + c_s), s = 1 .. S (Definition 2 of the paper).

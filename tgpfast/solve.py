@@ -1,13 +1,121 @@
-"""Statistics and a base -> parameters of the density. Sees no data and no backend."""
+"""Statistics and a base -> density (Algorithms 2, 3 and 4; MAP in `maximum_posterior`). No data."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from scipy.linalg import cho_solve, solve
+from scipy.linalg import cho_solve
 
 from .base import GaussianBase
-from .features import Array
+from .density import Density
+from .features import Array, positive
+from .linear_systems import CG_STEPS, cholesky, factorize, solve_system
+from .maximum_posterior import map_theta
 from .statistics import Statistics
+from .tilt import PointTilt, PredictiveTilt, Threads
+
+METHODS = ("fd", "ncfd", "fvpd", "map")
+CG_FEATURES = 6_000  # above it "auto" takes conjugate gradients: O(S^2 rank), not O(S^3)
+
+
+def solve(
+    stats: Statistics,
+    base: GaussianBase,
+    method: str = "fd",
+    lam: float = 0.1,
+    eta: float | None = None,
+    solver: str = "auto",
+    *,
+    n_draws: int = 100_000,
+    n_steps: int | None = None,
+    seed: int = 0,
+    backend: str = "auto",
+    n_threads: int | None = None,
+    progress: bool = False,
+) -> Density:
+    """Learn a density from statistics alone.
+
+    Parameters
+    ----------
+    stats : from ``accumulate``; method="ncfd" needs some with noise levels
+    base : the Gaussian that is tilted, in the same coordinates
+    method : "fd" (Fisher divergence, Algorithm 2), "ncfd" (noise conditional, Algorithm 3),
+        "fvpd" (Fisher variational predictive distribution, Algorithm 4), "map" (Algorithm 1)
+    lam : precision of the prior on theta, > 0
+    eta : tempering of FVPD, > 0; None is 1 / gamma^2
+    solver : "cholesky"; "cg" (preconditioned conjugate gradients; fd and ncfd); "auto": cholesky up
+        to 6,000 features. For method="map": "newton" (also "auto"), or "gradient", the paper's
+    n_draws : map: draws from the base behind its expectations, where quadrature does not serve
+    n_steps : iterations at most: of cg (2,000), of newton (100), of the gradient iteration (10,000)
+    seed : of the draws of map and of the preconditioner of cg
+    backend, n_threads : for map's passes and for evaluating the result
+    progress : show a bar on standard error for method="map"
+
+    Returns
+    -------
+    Density ; its ``diagnostics`` hold the solver, the condition number, the residual and what, if
+    anything, was added to the diagonal
+    """
+    if not isinstance(stats, Statistics):
+        raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
+    if not isinstance(base, GaussianBase):
+        raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
+    if base.dimension != stats.features.dimension:
+        raise ValueError(
+            f"base has dimension {base.dimension}, the statistics have {stats.features.dimension}"
+        )
+    if method not in METHODS:
+        raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
+    lam = positive("lam", lam)
+    if stats.n <= 0:
+        raise ValueError("the statistics are of no rows")
+    gamma = stats.features.bandwidth
+    eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
+    solver = _check_solver(solver, method, stats.features.n_features)
+    threads = Threads(backend, n_threads)
+    settings: dict[str, Any] = {
+        "method": method, "lam": lam, "gamma": gamma, "n_features": stats.features.n_features,
+        "seed": stats.features.seed, "n": stats.n, "provenance": dict(stats.provenance),
+    }  # fmt: skip
+    diagnostics: dict[str, Any]
+    if method == "map":
+        theta, diagnostics = map_theta(
+            stats, base, lam, solver=solver, n_draws=n_draws, n_steps=n_steps, seed=seed,
+            threads=threads, progress=progress,
+        )  # fmt: skip
+        tilt: Any = PointTilt(stats.features, theta, base.mean)
+    elif method == "fvpd":
+        settings["eta"] = eta
+        factor, m, diagnostics = fvpd_parameters(stats, base, lam, eta, threads)
+        tilt = PredictiveTilt(stats.features, factor, m, base.mean)
+    else:
+        if method == "ncfd":
+            settings["noise_levels"] = stats.noise_levels.tolist()
+            shift = lam * len(stats.noise_levels)
+            system, b = ncfd_system(stats, base)
+        else:
+            shift = lam * gamma**2
+            system, b = fd_system(stats, base)
+        theta, diagnostics = solve_system(system, b, shift, solver, n_steps or CG_STEPS, seed)
+        tilt = PointTilt(stats.features, theta, base.mean)
+    return Density(method, tilt, base, settings, diagnostics, threads=threads)
+
+
+def _check_solver(solver: str, method: str, n_features: int) -> str:
+    choices = {
+        "fd": ("cholesky", "cg"), "ncfd": ("cholesky", "cg"), "fvpd": ("cholesky",),
+        "map": ("newton", "gradient"),
+    }[method]  # fmt: skip
+    if solver == "auto":
+        return "cg" if "cg" in choices and n_features > CG_FEATURES else choices[0]
+    if solver not in choices:
+        expected = ", ".join(repr(c) for c in ("auto", *choices))
+        raise ValueError(f"solver={solver!r}: method={method!r} takes one of {expected}")
+    return solver
+
+
+# -- the linear systems --------------------------------------------------------------------------
 
 
 def fd_system(stats: Statistics, base: GaussianBase) -> tuple[Array, Array]:
@@ -16,16 +124,76 @@ def fd_system(stats: Statistics, base: GaussianBase) -> tuple[Array, Array]:
     psi'_s = z_s^T Sigma^-1 (sum phi'_s x - mu sum phi'_s), from sums taken about the origin.
     """
     z, gamma = stats.features.frequencies, stats.features.bandwidth
-    about_mean = stats.sum_dphi_x - np.outer(stats.sum_dphi, base.mean - stats.origin)
-    scaled = cho_solve((base._cholesky, True), about_mean.T).T
-    psi_prime = np.einsum("sk,sk->s", z, scaled)
+    psi_prime = _psi_prime(z, stats.sum_dphi, stats.sum_dphi_x, stats, base._cholesky, base.mean)
     b = gamma * psi_prime + np.einsum("sk,sk->s", z, z) * stats.sum_phi
-    return (z @ z.T) * stats.gram, b
+    return _times_outer(stats.gram, z), b
+
+
+def ncfd_system(stats: Statistics, base: GaussianBase) -> tuple[Array, Array]:
+    """ZZ^T * A and b of Algorithm 3: (lam H I + ZZ^T * A) theta = b."""
+    if stats.noise_gram is None:
+        raise ValueError(
+            'method="ncfd" needs statistics with noise levels: accumulate(..., noise_levels=...)'
+        )
+    z, b = stats.features.frequencies, np.zeros(stats.features.n_features)
+    norms = np.einsum("sk,sk->s", z, z)
+    for h, sigma in enumerate(stats.noise_levels):
+        gamma = np.hypot(stats.features.bandwidth, sigma)
+        ratio = sigma / gamma
+        delta = np.exp(-0.5 * ratio**2 * norms)
+        noisy = np.linalg.cholesky(base.covariance + sigma**2 * np.eye(base.dimension))
+        psi_prime = _psi_prime(
+            z, stats.noise_sum_dphi[h], stats.noise_sum_dphi_x[h], stats, noisy, base.mean
+        )
+        # |Z (I - sigma^2 Sigma_sigma^-1)^(1/2)|^2 = z^T (Sigma Sigma_sigma^-1) z
+        shrunk = norms - sigma**2 * np.einsum("sk,ks->s", z, cho_solve((noisy, True), z.T))
+        b += delta * (psi_prime / gamma + shrunk * stats.noise_sum_phi[h] / gamma**2)
+    return _times_outer(stats.noise_gram, z), b
+
+
+def _psi_prime(
+    z: Array, sum_dphi: Array, sum_dphi_x: Array, stats: Statistics, cholesky: Array, mean: Array
+) -> Array:
+    """z_s^T C^-1 (sum phi'_s x - mean sum phi'_s), C = cholesky cholesky^T."""
+    about_mean = sum_dphi_x - np.outer(sum_dphi, mean - stats.origin)
+    pull: Array = np.einsum("sk,ks->s", z, cho_solve((cholesky, True), about_mean.T))
+    return pull
+
+
+def _times_outer(gram: Array, z: Array) -> Array:
+    """ZZ^T * gram, in strips: one S x S array, not two."""
+    system = np.empty_like(gram)
+    for start in range(0, len(z), 512):
+        rows = slice(start, start + 512)
+        np.matmul(z[rows], z.T, out=system[rows])
+        system[rows] *= gram[rows]
+    return system
 
 
 def fd_theta(stats: Statistics, base: GaussianBase, lam: float) -> Array:
-    """theta of Fisher-divergence score matching (Algorithm 2)."""
+    """theta of Fisher-divergence score matching (Algorithm 2); LinAlgError where it is singular."""
     system, b = fd_system(stats, base)
     system[np.diag_indices_from(system)] += lam * stats.features.bandwidth**2
-    theta: Array = solve(system, b, assume_a="pos", overwrite_a=True)
+    factor, _ = cholesky(system)
+    theta: Array = cho_solve((factor, True), b, check_finite=False)
     return theta
+
+
+def fvpd_parameters(
+    stats: Statistics, base: GaussianBase, lam: float, eta: float, threads: Threads
+) -> tuple[Array, Array, dict[str, Any]]:
+    """Cholesky factor of M, and m, of Algorithm 4.
+
+    Sigma-hat^-1 = lam I + A / (gamma^2 eta), and Sigma-hat^-1 mu-hat = b / (gamma^2 eta), so that
+    neither Sigma-hat nor mu-hat is formed: M = Sigma_phi + Sigma-hat^-1, m = mu_phi - b / ...
+    """
+    scale = 1.0 / (stats.features.bandwidth**2 * eta)
+    mu_phi, matrix = base.feature_moments(
+        stats.features, backend=threads.backend, n_threads=threads.n_threads
+    )
+    system, b = fd_system(stats, base)
+    system *= scale
+    matrix += system
+    del system
+    factor, report = factorize(matrix, lam)
+    return factor, mu_phi - scale * b, report

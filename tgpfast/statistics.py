@@ -156,7 +156,7 @@ class Statistics:
         for name in _summed(self):
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
-                arrays[name] = _packed(value) if name.endswith(("gram", "gram_phi")) else value
+                arrays[name] = packed(value) if name.endswith(("gram", "gram_phi")) else value
         facts = {
             "bandwidth": self.features.bandwidth, "seed": self.features.seed, "n": self.n,
             "n_rows": self.n_rows, "sum_w2": self.sum_w2, "provenance": self.provenance,
@@ -178,8 +178,8 @@ class Statistics:
         values: dict[str, Any] = {k: storage.take(arrays, k, v, path) for k, v in shapes.items()}
         for name in ("gram", "gram_phi", "noise_gram"):
             wanted = name == "gram" or (name in arrays if name == "gram_phi" else H > 0)
-            packed = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
-            values[name] = None if packed is None else _unpacked(packed, S)
+            triangle = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
+            values[name] = None if triangle is None else unpacked(triangle, S)
         covariance = None
         if "covariance" in arrays:
             covariance = storage.take(arrays, "covariance", (d, d), path)
@@ -237,22 +237,23 @@ def _merged(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _packed(matrix: Array) -> Array:
+def packed(matrix: Array) -> Array:
     """The upper triangle, row by row: half the bytes."""
     n = len(matrix)
-    packed = np.empty(n * (n + 1) // 2)
+    triangle = np.empty(n * (n + 1) // 2)
     at = 0
     for i in range(n):
-        packed[at : at + n - i] = matrix[i, i:]
+        triangle[at : at + n - i] = matrix[i, i:]
         at += n - i
-    return packed
+    return triangle
 
 
-def _unpacked(packed: Array, n: int) -> Array:
+def unpacked(triangle: Array, n: int) -> Array:
+    """The symmetric matrix of which ``packed`` kept the upper triangle."""
     matrix = np.empty((n, n))
     at = 0
     for i in range(n):
-        matrix[i, i:] = packed[at : at + n - i]
-        matrix[i:, i] = packed[at : at + n - i]
+        matrix[i, i:] = triangle[at : at + n - i]
+        matrix[i:, i] = triangle[at : at + n - i]
         at += n - i
     return matrix

@@ -14,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT_VERSION = 1
-HOMES = {"statistics": ("tgpfast.statistics", "Statistics")}  # kind -> module and class
+HOMES = {  # kind -> module and class
+    "statistics": ("tgpfast.statistics", "Statistics"),
+    "density": ("tgpfast.density", "Density"),
+}
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 
 

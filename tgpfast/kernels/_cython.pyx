@@ -8,8 +8,9 @@ the loops.
 """
 
 from cython.parallel cimport prange, threadid
+from libc.math cimport INFINITY, log
 from libc.stdint cimport int64_t
-from scipy.linalg.cython_blas cimport dgemm, dsyrk, sgemm, ssyrk
+from scipy.linalg.cython_blas cimport dgemm, dsyrk, dtrsm, sgemm, ssyrk
 
 import os
 
@@ -38,6 +39,18 @@ cdef extern from "_simd.h" nogil:
         const double *, const double *, double, const double *, double, const double *, double,
         const double *, int64_t, double *)
     void tgp_add_row(const float *, int64_t, double *)
+    void tgp_tilt_tile(
+        const double *, int64_t, int64_t, const double *, const double *, const double *, int64_t,
+        double *)
+    void tgp_tilt_gradient_tile(
+        const double *, int64_t, int64_t, const double *, const double *, const double *, int64_t,
+        double *, double *)
+    void tgp_cosine_tile(
+        const double *, int64_t, int64_t, const double *, const double *, double, const double *,
+        int64_t, int64_t, double *, double *)
+    void tgp_half_norms(const double *, int64_t, int64_t, int64_t, double *)
+    void tgp_kernel_tile(
+        const double *, int64_t, int64_t, const double *, const double *, double *, double *)
     void tgp_project(
         const double *, int64_t, int64_t, const double *, double, double, double, double *, double *)
     void tgp_add_mass(
@@ -60,6 +73,7 @@ OPENMP = bool(TGP_HAS_OPENMP)
 SIMD = ("baseline", "avx2", "avx512")[tgp_level]
 
 cdef int64_t FEATURE_GROUP = 64  # features of one task of feature_block, at most
+cdef int64_t POINT_GROUP = 32  # points of one task of log_kernel_sums
 
 ctypedef fused real:
     double
@@ -434,6 +448,131 @@ def sigma_phi(
     for s in prange(u.shape[0], nogil=True, schedule="dynamic", num_threads=n_threads):
         slot = threadid()
         sigma_task(u, ut, half, phi, dphi, mu_phi, s, &deltas[slot, 0], out)
+
+
+# -- evaluation of a learned tilt ----------------------------------------------------------------
+
+
+def tilt(
+    const double[:, ::1] x, const double[::1] origin, const double[:, ::1] frequencies,
+    const double[::1] phases, const double[::1] coefficients, double[::1] value, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
+    cdef int64_t slot, tile, m
+    cdef double[:, ::1] xt = np.empty((n_threads, d * TGP_ROW_TILE))
+    for tile in prange(tiles, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        m = min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE)
+        tgp_transpose(&x[tile * TGP_ROW_TILE, 0], &origin[0], d, m, &xt[slot, 0])
+        tgp_tilt_tile(
+            &xt[slot, 0], d, m, &frequencies[0, 0], &phases[0], &coefficients[0], phases.shape[0],
+            &value[tile * TGP_ROW_TILE])
+
+
+cdef void gradient_task(
+    const double[:, ::1] x, const double[::1] origin, const double[:, ::1] frequencies,
+    const double[::1] phases, const double[::1] coefficients, double[::1] value,
+    double[:, ::1] gradient, int64_t start, int64_t m, double *xt, double *gt
+) noexcept nogil:
+    cdef int64_t d = x.shape[1], i, k
+    tgp_transpose(&x[start, 0], &origin[0], d, m, xt)
+    tgp_tilt_gradient_tile(
+        xt, d, m, &frequencies[0, 0], &phases[0], &coefficients[0], phases.shape[0], &value[start],
+        gt)
+    for i in range(m):
+        for k in range(d):
+            gradient[start + i, k] = gt[k * TGP_ROW_TILE + i]
+
+
+def tilt_gradient(
+    const double[:, ::1] x, const double[::1] origin, const double[:, ::1] frequencies,
+    const double[::1] phases, const double[::1] coefficients, double[::1] value,
+    double[:, ::1] gradient, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
+    cdef int64_t slot, tile
+    cdef double[:, ::1] xt = np.empty((n_threads, d * TGP_ROW_TILE))
+    cdef double[:, ::1] gt = np.empty((n_threads, d * TGP_ROW_TILE))
+    for tile in prange(tiles, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        gradient_task(
+            x, origin, frequencies, phases, coefficients, value, gradient, tile * TGP_ROW_TILE,
+            min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE), &xt[slot, 0], &gt[slot, 0])
+
+
+cdef void quadratic_task(
+    const double[:, ::1] x, const double[::1] origin, const double[:, ::1] frequencies,
+    const double[::1] phases, double amplitude, const double[:, ::1] factor,
+    const double[::1] linear, double[::1] value, int64_t start, int64_t m, double[:, ::1] block,
+    double *xt
+) noexcept nogil:
+    # row-major block is column-major block^T, which factor^T, upper there, divides from the right
+    cdef int mm = <int>m, n = <int>factor.shape[0], ldb = <int>block.shape[1]
+    cdef double one = 1.0
+    tgp_transpose(&x[start, 0], &origin[0], x.shape[1], m, xt)
+    tgp_cosine_tile(
+        xt, x.shape[1], m, &frequencies[0, 0], &phases[0], amplitude, &linear[0], factor.shape[0],
+        block.shape[1], &block[0, 0], &value[start])
+    dtrsm(b"R", b"U", b"N", b"N", &mm, &n, &one, <double *>&factor[0, 0], &n, &block[0, 0], &ldb)
+    tgp_half_norms(&block[0, 0], factor.shape[0], block.shape[1], m, &value[start])
+
+
+def quadratic_tilt(
+    const double[:, ::1] x, const double[::1] origin, const double[:, ::1] frequencies,
+    const double[::1] phases, double amplitude, const double[:, ::1] factor,
+    const double[::1] linear, double[::1] value, double[:, :, ::1] blocks, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], rows = blocks.shape[2], tiles = (n + rows - 1) // rows, slot, tile
+    cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
+    if rows > TGP_ROW_TILE:
+        raise ValueError(f"blocks of at most {TGP_ROW_TILE} rows expected, got {rows}")
+    for tile in prange(tiles, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        quadratic_task(
+            x, origin, frequencies, phases, amplitude, factor, linear, value, tile * rows,
+            min(rows, n - tile * rows), blocks[slot], &xt[slot, 0])
+
+
+# -- kernel density estimate ---------------------------------------------------------------------
+
+
+cdef void kernel_task(
+    const double[:, ::1] y, double[:, ::1] xt, int64_t n, const double *weights, int64_t first,
+    int64_t stop, double[::1] value, double *least, double *total
+) noexcept nogil:
+    cdef int64_t tile, p, m
+    for p in range(stop - first):
+        least[p] = INFINITY
+        total[p] = 0.0
+    for tile in range(xt.shape[0]):
+        m = min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE)
+        for p in range(stop - first):
+            tgp_kernel_tile(
+                &xt[tile, 0], y.shape[1], m, &y[first + p, 0],
+                weights + tile * TGP_ROW_TILE if weights != NULL else NULL, &least[p], &total[p])
+    for p in range(stop - first):
+        value[first + p] = log(total[p]) - least[p]
+
+
+def log_kernel_sums(
+    const double[:, ::1] y, const double[:, ::1] x, const double[::1] weights, double[::1] value,
+    int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
+    cdef int64_t groups = (y.shape[0] + POINT_GROUP - 1) // POINT_GROUP, slot, tile, group
+    cdef double[:, ::1] xt = np.empty((tiles, d * TGP_ROW_TILE))
+    cdef double[:, :, ::1] sums = np.empty((n_threads, 2, POINT_GROUP))
+    cdef double[::1] origin = np.zeros(d)
+    cdef const double *w = &weights[0] if weights.shape[0] else NULL
+    for tile in prange(tiles, nogil=True, schedule="static", num_threads=n_threads):
+        tgp_transpose(
+            &x[tile * TGP_ROW_TILE, 0], &origin[0], d,
+            min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE), &xt[tile, 0])
+    for group in prange(groups, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        kernel_task(
+            y, xt, n, w, group * POINT_GROUP, min((group + 1) * POINT_GROUP, <int64_t>y.shape[0]),
+            value, &sums[slot, 0, 0], &sums[slot, 1, 0])
 
 
 # -- weighted marginal CDFs ----------------------------------------------------------------------

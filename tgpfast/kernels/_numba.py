@@ -21,6 +21,7 @@ NAME = "numba"
 
 ROW_TILE = 256  # rows whose angle, sine and cosine stay in the first-level cache
 FEATURE_GROUP = 64  # features of one task of feature_block, at most
+POINT_GROUP = 32  # points of one task of log_kernel_sums: a tile of rows in cache serves them all
 
 
 # Cody-Waite: pi/2 = P1 + P2 + P3; P1 and P2 have 26 bits, so q P1 and q P2 are exact for q < 2^27.
@@ -110,7 +111,9 @@ def _blas(name, real, n_matrices):
     address = get_cython_function_address("scipy.linalg.cython_blas", name)
     llvmlite.binding.add_symbol(symbol, address)
     char, size, number = (types.CPointer(t) for t in (types.uint8, types.int32, real))
-    if n_matrices == 2:  # gemm: transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
+    if name == "dtrsm":  # side, uplo, transa, diag, m, n, alpha, a, lda, b, ldb
+        args = (char, char, char, char, size, size, number, number, size, number, size)
+    elif n_matrices == 2:  # gemm: transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
         args = (char, char, size, size, size, number, number, size, number, size, number)
         args = (*args, number, size)
     else:  # syrk: uplo, trans, n, k, alpha, a, lda, beta, c, ldc
@@ -122,6 +125,7 @@ _dgemm = _blas("dgemm", types.float64, 2)
 _sgemm = _blas("sgemm", types.float32, 2)
 _dsyrk = _blas("dsyrk", types.float64, 1)
 _ssyrk = _blas("ssyrk", types.float32, 1)
+_dtrsm = _blas("dtrsm", types.float64, 2)
 
 
 def _product(a, b, k, beta, c, ldc):
@@ -444,6 +448,47 @@ def _transpose(x, origin, start, n, out):
 
 
 @_inner
+def _lead_features(xt, m, s, group, last, frequencies, phases, partial):
+    """Partial angles of feature s, without its last three products: features of a group are led in
+    pairs, the even one of which does the work for both."""
+    if (s - group) % 2:
+        return partial[m:]
+    t = min(s + 1, last - 1)
+    lead = max(xt.shape[0] - 3, 0)
+    _lead_pair(xt, m, lead, frequencies[s], frequencies[t], phases[s], phases[t], partial)
+    return partial
+
+
+@_inner
+def _last_three(xt, f):
+    """(a, x, b, y, e, z): the last three products of an angle; missing ones are times zero."""
+    d = xt.shape[0]
+    lead = max(d - 3, 0)
+    x, y, z = xt[lead], xt[min(lead + 1, d - 1)], xt[min(lead + 2, d - 1)]
+    return f[lead], x, f[lead + 1] if d > 1 else 0.0, y, f[lead + 2] if d > 2 else 0.0, z
+
+
+@_inner
+def _is_near(f, phase, reach):
+    """Whether no angle of a tile can pass ANGLE_LIMIT."""
+    limit = abs(phase)
+    for k in range(f.shape[0]):
+        limit += abs(f[k]) * reach[k]
+    return limit <= ANGLE_LIMIT
+
+
+@_inner
+def _sincos_feature(xt, m, s, group, last, frequencies, phases, reach, partial, sine, cosine):
+    """Sine and cosine of the angles of feature s, one of group..last, over a row tile."""
+    mine = _lead_features(xt, m, s, group, last, frequencies, phases, partial)
+    a, x, b, y, e, z = _last_three(xt, frequencies[s])
+    if _is_near(frequencies[s], phases[s], reach):
+        _sincos(mine, m, a, x, b, y, e, z, sine, cosine)
+    else:
+        _sincos_far(mine, m, a, x, b, y, e, z, sine, cosine)
+
+
+@_inner
 def _feature_tile(
     xt, m, root, frequencies, phases, amplitude, first, stop, start, dphi, phi, sums, work
 ):
@@ -451,29 +496,13 @@ def _feature_tile(
     sum_phi, sum_dphi, sum_dphi_x = sums
     partial, weighted, sine, cosine, reach = work
     scale, nothing = dphi.dtype.type(amplitude), sine[:0]
-    d = xt.shape[0]
-    lead = max(d - 3, 0)
-    # the last three coordinates, or as many as there are, the rest of them times zero
-    x, y, z = xt[lead], xt[min(lead + 1, d - 1)], xt[min(lead + 2, d - 1)]
     _reaches(xt, m, reach)
     for group in range(first, stop, 4):
         last = min(group + 4, stop)
         for s in range(group, last):
-            if (s - group) % 2 == 0:
-                t = min(s + 1, last - 1)
-                _lead_pair(
-                    xt, m, lead, frequencies[s], frequencies[t], phases[s], phases[t], partial
-                )
-            f = frequencies[s]
-            a, b, e = f[lead], f[lead + 1] if d > 1 else 0.0, f[lead + 2] if d > 2 else 0.0
-            limit = abs(phases[s])
-            for k in range(d):
-                limit += abs(f[k]) * reach[k]
-            mine = partial[m:] if (s - group) % 2 else partial
-            if limit <= ANGLE_LIMIT:
-                _sincos(mine, m, a, x, b, y, e, z, sine, cosine)
-            else:
-                _sincos_far(mine, m, a, x, b, y, e, z, sine, cosine)
+            _sincos_feature(
+                xt, m, s, group, last, frequencies, phases, reach, partial, sine, cosine
+            )
             total, dtotal = _store(
                 sine, cosine, m, scale, root, dphi[s, start:],
                 phi[s, start:] if phi.size else nothing, weighted[s - group],
@@ -805,6 +834,216 @@ def sigma_phi(u, phi, dphi, mu_phi, out, n_threads):
                         (minus[i] + plus[i]) * (p * phi[t])
                         + (minus[i] - plus[i]) * (q * dphi[t]) - m * mu_phi[t]
                     )
+
+
+# -- evaluation of a learned tilt ----------------------------------------------------------------
+
+
+@_inner
+def _add_cosines(partial, n, a, x, b, y, e, z, coefficient, value):
+    for i in range(n):
+        _, cosine = _sincos_one(partial[i] + a * x[i] + b * y[i] + e * z[i])
+        value[i] += coefficient * cosine
+
+
+@_inner
+def _add_cosines_far(partial, n, a, x, b, y, e, z, coefficient, value):
+    for i in range(n):
+        value[i] += coefficient * math.cos(partial[i] + a * x[i] + b * y[i] + e * z[i])
+
+
+@_kernel
+def tilt(x, origin, frequencies, phases, coefficients, value, n_threads):
+    n, d = x.shape
+    n_features = frequencies.shape[0]
+    tiles = (n + ROW_TILE - 1) // ROW_TILE
+    for slot in prange(n_threads):
+        xt, reach, partial = np.empty((d, ROW_TILE)), np.empty(d), np.empty(2 * ROW_TILE)
+        total = np.empty(ROW_TILE)
+        for tile in range(slot, tiles, n_threads):
+            start = tile * ROW_TILE
+            m = min(ROW_TILE, n - start)
+            _transpose(x, origin, start, m, xt)
+            _reaches(xt, m, reach)
+            total[:] = 0.0
+            for s in range(n_features):
+                group = s - s % 2
+                mine = _lead_features(
+                    xt, m, s, group, min(group + 2, n_features), frequencies, phases, partial
+                )
+                a, u, b, v, e, w = _last_three(xt, frequencies[s])
+                if _is_near(frequencies[s], phases[s], reach):
+                    _add_cosines(mine, m, a, u, b, v, e, w, coefficients[s], total)
+                else:
+                    _add_cosines_far(mine, m, a, u, b, v, e, w, coefficients[s], total)
+            value[start : start + m] = total[:m]
+
+
+@_inner
+def _add_slopes(slopes, n, frequencies, group, last, gt):
+    """gt[k, i] += sum over the features group..last (four or fewer) of slope_s[i] f_s[k]."""
+    p, q, r, s = slopes[0], slopes[1], slopes[2], slopes[3]
+    for k in range(gt.shape[0]):
+        row = gt[k]
+        if last - group == 4:
+            a, b, c, e = (
+                frequencies[group, k], frequencies[group + 1, k],
+                frequencies[group + 2, k], frequencies[group + 3, k],
+            )
+            for i in range(n):
+                row[i] += (a * p[i] + b * q[i]) + (c * r[i] + e * s[i])
+        else:
+            for t in range(last - group):
+                a, slope = frequencies[group + t, k], slopes[t]
+                for i in range(n):
+                    row[i] += a * slope[i]
+
+
+@_kernel
+def tilt_gradient(x, origin, frequencies, phases, coefficients, value, gradient, n_threads):
+    n, d = x.shape
+    n_features = frequencies.shape[0]
+    tiles = (n + ROW_TILE - 1) // ROW_TILE
+    for slot in prange(n_threads):
+        xt, reach, partial = np.empty((d, ROW_TILE)), np.empty(d), np.empty(2 * ROW_TILE)
+        sine, cosine, total = np.empty(ROW_TILE), np.empty(ROW_TILE), np.empty(ROW_TILE)
+        slopes, gt = np.empty((4, ROW_TILE)), np.empty((d, ROW_TILE))
+        for tile in range(slot, tiles, n_threads):
+            start = tile * ROW_TILE
+            m = min(ROW_TILE, n - start)
+            _transpose(x, origin, start, m, xt)
+            _reaches(xt, m, reach)
+            total[:] = 0.0
+            gt[:] = 0.0
+            for group in range(0, n_features, 4):
+                last = min(group + 4, n_features)
+                for s in range(group, last):
+                    _sincos_feature(
+                        xt, m, s, group, last, frequencies, phases, reach, partial, sine, cosine
+                    )
+                    coefficient, slope = coefficients[s], slopes[s - group]
+                    for i in range(m):
+                        total[i] += coefficient * cosine[i]
+                        slope[i] = -coefficient * sine[i]
+                _add_slopes(slopes, m, frequencies, group, last, gt)
+            value[start : start + m] = total[:m]
+            for i in range(m):
+                for k in range(d):
+                    gradient[start + i, k] = gt[k, i]
+
+
+@_inner
+def _solve_rows(factor, block, n):
+    """block[:, :n] = factor^-1 block[:, :n], factor lower triangular.
+
+    Row-major block is column-major block^T, which factor^T, upper there, divides from the right.
+    """
+    letter = np.empty(4, np.uint8)
+    letter[0], letter[1], letter[2], letter[3] = ord("R"), ord("U"), ord("N"), ord("N")
+    size = np.empty(4, np.int32)
+    size[0], size[1], size[2], size[3] = n, factor.shape[0], factor.shape[1], block.shape[1]
+    one = np.ones(1)
+    _dtrsm(
+        letter.ctypes, letter[1:].ctypes, letter[2:].ctypes, letter[3:].ctypes, size.ctypes,
+        size[1:].ctypes, one.ctypes, factor.ctypes, size[2:].ctypes, block.ctypes, size[3:].ctypes,
+    )
+
+
+@_kernel
+def quadratic_tilt(
+    x, origin, frequencies, phases, amplitude, factor, linear, value, blocks, n_threads
+):
+    n, d = x.shape
+    n_features, row_tile = blocks.shape[1], blocks.shape[2]
+    tiles = (n + row_tile - 1) // row_tile
+    for slot in prange(n_threads):
+        xt, reach, partial = np.empty((d, row_tile)), np.empty(d), np.empty(2 * row_tile)
+        sine, total, block = np.empty(row_tile), np.empty(row_tile), blocks[slot]
+        for tile in range(slot, tiles, n_threads):
+            start = tile * row_tile
+            m = min(row_tile, n - start)
+            _transpose(x, origin, start, m, xt)
+            _reaches(xt, m, reach)
+            total[:] = 0.0
+            for s in range(n_features):
+                row, group = block[s], s - s % 4
+                _sincos_feature(
+                    xt, m, s, group, min(group + 4, n_features), frequencies, phases, reach,
+                    partial, sine, row,
+                )
+                coefficient = linear[s]
+                for i in range(m):
+                    row[i] *= amplitude
+                    total[i] += coefficient * row[i]
+            _solve_rows(factor, block, m)
+            for s in range(n_features):
+                row = block[s]
+                for i in range(m):
+                    total[i] += 0.5 * row[i] * row[i]
+            value[start : start + m] = total[:m]
+
+
+# -- kernel density estimate ---------------------------------------------------------------------
+
+
+@numba.njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})  # so that min vectorises
+def _least(values, n):
+    least = np.inf
+    for i in range(n):
+        least = min(least, values[i])
+    return least
+
+
+@_inner
+def _half_squares(xt, n, point, out):
+    """out[i] = |xt[:, i] - point|^2 / 2."""
+    row, a = xt[0], point[0]
+    for i in range(n):
+        out[i] = 0.5 * (row[i] - a) * (row[i] - a)
+    for k in range(1, xt.shape[0]):
+        row, a = xt[k], point[k]
+        for i in range(n):
+            out[i] += 0.5 * (row[i] - a) * (row[i] - a)
+
+
+@_inner(reassociate=True)
+def _exp_sum(values, n, least, weights):
+    total = 0.0
+    if weights.size:
+        for i in range(n):
+            total += weights[i] * _exp(least - values[i])
+    else:
+        for i in range(n):
+            total += _exp(least - values[i])
+    return total
+
+
+@_kernel
+def log_kernel_sums(y, x, weights, value, n_threads):
+    n, d = x.shape
+    tiles, groups = (n + ROW_TILE - 1) // ROW_TILE, (y.shape[0] + POINT_GROUP - 1) // POINT_GROUP
+    xt, origin = np.empty((tiles, d, ROW_TILE)), np.zeros(d)
+    for tile in prange(tiles):
+        _transpose(x, origin, tile * ROW_TILE, min(ROW_TILE, n - tile * ROW_TILE), xt[tile])
+    for slot in prange(n_threads):
+        half, least, total = np.empty(ROW_TILE), np.empty(POINT_GROUP), np.empty(POINT_GROUP)
+        for group in range(slot, groups, n_threads):
+            first = group * POINT_GROUP
+            count = min(POINT_GROUP, y.shape[0] - first)
+            least[:] = np.inf
+            total[:] = 0.0
+            for tile in range(tiles):
+                m = min(ROW_TILE, n - tile * ROW_TILE)
+                w = weights[tile * ROW_TILE :]
+                for p in range(count):
+                    _half_squares(xt[tile], m, y[first + p], half)
+                    nearest = _least(half, m)
+                    if nearest < least[p]:  # sums so far are relative to the nearest row so far
+                        total[p] *= _exp(nearest - least[p])
+                        least[p] = nearest
+                    total[p] += _exp_sum(half, m, least[p], w)
+            for p in range(count):
+                value[first + p] = math.log(total[p]) - least[p]
 
 
 # -- weighted marginal CDFs ----------------------------------------------------------------------

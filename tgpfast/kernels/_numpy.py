@@ -17,6 +17,7 @@ This module runs on one thread and ignores scratch.
 """
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 NAME = "numpy"
 
@@ -164,6 +165,64 @@ def sigma_phi(u, phi, dphi, mu_phi, out, n_threads):
     np.multiply(0.5 * (minus + plus), np.outer(phi, phi), out=out)
     out += 0.5 * (minus - plus) * np.outer(dphi, dphi)
     out -= np.outer(mu_phi, mu_phi)
+
+
+def tilt(x, origin, frequencies, phases, coefficients, value, n_threads):
+    """A sum of cosines at every row, written over value (a_si as in feature_block)::
+
+        value[i] = sum_s coefficients_s cos(a_si)
+
+    x : (n, d); origin : (d,); frequencies : (S, d); phases, coefficients : (S,); value : (n,);
+    all float64
+    """
+    angle = (x - origin) @ frequencies.T + phases
+    np.matmul(np.cos(angle), coefficients, out=value)
+
+
+def tilt_gradient(x, origin, frequencies, phases, coefficients, value, gradient, n_threads):
+    """As ``tilt``, with its gradient, written over gradient (n, d)::
+
+        gradient[i] = -sum_s coefficients_s sin(a_si) frequencies_s
+    """
+    angle = (x - origin) @ frequencies.T + phases
+    np.matmul(np.cos(angle), coefficients, out=value)
+    np.matmul(np.sin(angle) * -coefficients, frequencies, out=gradient)
+
+
+def quadratic_tilt(
+    x, origin, frequencies, phases, amplitude, factor, linear, value, blocks, n_threads
+):
+    """The exponent of the Fisher variational predictive distribution, written over value::
+
+        value[i] = |factor^-1 phi_i|^2 / 2 + linear . phi_i,   phi_is = amplitude cos(a_si)
+
+    x, origin, frequencies, phases, value : as in ``tilt``
+    factor : (S, S) lower triangular, C-ordered; what stands above its diagonal is not read
+    linear : (S,); blocks : (n_threads, S, row_tile) scratch; all float64
+    """
+    phi = amplitude * np.cos((x - origin) @ frequencies.T + phases).T
+    half = solve_triangular(factor, phi, lower=True, check_finite=False)
+    value[:] = 0.5 * np.einsum("si,si->i", half, half) + linear @ phi
+
+
+def log_kernel_sums(y, x, weights, value, n_threads):
+    """Gaussian kernels of unit width around the rows of x, summed at every row of y in log space::
+
+        value[i] = log sum_j weights_j exp(-|y_i - x_j|^2 / 2)
+
+    y : (m, d); x : (n, d), at least one row; weights : (n,), or (0,) for ones; value : (m,);
+    all float64
+    """
+    for start in range(0, len(y), 256):
+        part = slice(start, start + 256)
+        square = np.zeros((len(y[part]), len(x)))
+        for k in range(x.shape[1]):
+            square += np.square(y[part, k, None] - x[:, k])
+        least = square.min(axis=1, keepdims=True)
+        terms = np.exp(0.5 * (least - square))
+        total = terms @ weights if len(weights) else terms.sum(axis=1)
+        with np.errstate(divide="ignore"):  # rows of weight zero only
+            value[part] = np.log(total) - 0.5 * least[:, 0]
 
 
 def marginal_mass(x, weights, directions, low, step, mass, n_threads):

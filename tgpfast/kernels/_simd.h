@@ -182,6 +182,22 @@ TGP_INLINE void tgp_lead(const double *TGP_RESTRICT xt, int64_t lead, int64_t n,
         for (int64_t i = 0; i < n; i++) out[i] = constant;
 }
 
+/* out[i] = phase + f . xt[:, i]; returns how many of them lie beyond TGP_ANGLE_LIMIT. */
+TGP_INLINE int64_t tgp_angles(const double *TGP_RESTRICT xt, int64_t d, int64_t n, const double *f,
+                              double phase, double *TGP_RESTRICT out)
+{
+    int64_t lead = d > 3 ? d - 3 : 0, far = 0;
+    const double *x = xt + lead * TGP_ROW_TILE;
+    const double *y = d > 1 ? x + TGP_ROW_TILE : x, *z = d > 2 ? y + TGP_ROW_TILE : x;
+    double a = f[lead], b = d > 1 ? f[lead + 1] : 0.0, e = d > 2 ? f[lead + 2] : 0.0;
+    tgp_lead(xt, lead, n, f, phase, out);
+    for (int64_t i = 0; i < n; i++) {
+        out[i] += a * x[i] + b * y[i] + e * z[i];
+        far += !(fabs(out[i]) <= TGP_ANGLE_LIMIT);
+    }
+    return far;
+}
+
 /* Features first..stop of one row tile: to columns start.. of dphi (and of phi, unless NULL), and
  * their sums. root is NULL for unit weights. Angles that may reach beyond TGP_ANGLE_LIMIT are left
  * to the C library. */
@@ -193,21 +209,11 @@ TGP_INLINE void tgp_feature_tile_##REAL##_body(                                 
 {                                                                                                  \
     double partial[TGP_ROW_TILE], weighted[4 * TGP_ROW_TILE];                                      \
     REAL sine[TGP_ROW_TILE], cosine[TGP_ROW_TILE], scale = (REAL)amplitude;                        \
-    int64_t lead = d > 3 ? d - 3 : 0;                                                              \
-    const double *x = xt + lead * TGP_ROW_TILE;                                                    \
-    const double *y = d > 1 ? x + TGP_ROW_TILE : x, *z = d > 2 ? y + TGP_ROW_TILE : x;             \
     for (int64_t s = first; s < stop; s++) {                                                       \
-        const double *f = frequencies + s * d;                                                     \
-        double a = f[lead], b = d > 1 ? f[lead + 1] : 0.0, e = d > 2 ? f[lead + 2] : 0.0;          \
         REAL *TGP_RESTRICT to = dphi + s * ld + start;                                             \
         double *TGP_RESTRICT mine = weighted + (s - first) % 4 * TGP_ROW_TILE;                     \
-        int64_t far = 0;                                                                           \
         double total = 0, dtotal = 0;                                                              \
-        tgp_lead(xt, lead, m, f, phases[s], partial);                                              \
-        for (int64_t i = 0; i < m; i++) {                                                          \
-            partial[i] += a * x[i] + b * y[i] + e * z[i];                                          \
-            far += !(fabs(partial[i]) <= TGP_ANGLE_LIMIT);                                         \
-        }                                                                                          \
+        int64_t far = tgp_angles(xt, d, m, frequencies + s * d, phases[s], partial);               \
         if (far)                                                                                   \
             for (int64_t i = 0; i < m; i++) {                                                      \
                 sine[i] = (REAL)sin(partial[i]);                                                   \
@@ -340,6 +346,147 @@ TGP_INLINE void tgp_moment_tile_body(const double *xt, int64_t d, int64_t m, con
 TGP_DISPATCH(tgp_moment_tile,
     (const double *xt, int64_t d, int64_t m, const double *root, double *sum_x, double *sum_xx),
     (xt, d, m, root, sum_x, sum_xx))
+
+/* value[i] = sum_s coefficients[s] cos(a_si), i < m, a row tile */
+TGP_INLINE void tgp_tilt_tile_body(const double *TGP_RESTRICT xt, int64_t d, int64_t m,
+    const double *TGP_RESTRICT frequencies, const double *TGP_RESTRICT phases,
+    const double *TGP_RESTRICT coefficients, int64_t n_features, double *TGP_RESTRICT value)
+{
+    double angle[TGP_ROW_TILE], sine, cosine;
+    for (int64_t i = 0; i < m; i++) value[i] = 0.0;
+    for (int64_t s = 0; s < n_features; s++) {
+        double coefficient = coefficients[s];
+        if (tgp_angles(xt, d, m, frequencies + s * d, phases[s], angle))
+            for (int64_t i = 0; i < m; i++) value[i] += coefficient * cos(angle[i]);
+        else
+            for (int64_t i = 0; i < m; i++) {
+                tgp_sincos_double(angle[i], &sine, &cosine);
+                value[i] += coefficient * cosine;
+            }
+    }
+}
+TGP_DISPATCH(tgp_tilt_tile,
+    (const double *xt, int64_t d, int64_t m, const double *frequencies, const double *phases,
+     const double *coefficients, int64_t n_features, double *value),
+    (xt, d, m, frequencies, phases, coefficients, n_features, value))
+
+/* As tgp_tilt_tile, with gt[k TGP_ROW_TILE + i] = -sum_s coefficients[s] sin(a_si) frequencies[s, k] */
+TGP_INLINE void tgp_tilt_gradient_tile_body(const double *TGP_RESTRICT xt, int64_t d, int64_t m,
+    const double *TGP_RESTRICT frequencies, const double *TGP_RESTRICT phases,
+    const double *TGP_RESTRICT coefficients, int64_t n_features, double *TGP_RESTRICT value,
+    double *TGP_RESTRICT gt)
+{
+    double angle[TGP_ROW_TILE], slopes[4 * TGP_ROW_TILE], sine, cosine;
+    for (int64_t i = 0; i < m; i++) value[i] = 0.0;
+    for (int64_t i = 0; i < d * TGP_ROW_TILE; i++) gt[i] = 0.0;
+    for (int64_t group = 0; group < n_features; group += 4) {
+        int64_t count = group + 4 < n_features ? 4 : n_features - group;
+        for (int64_t t = 0; t < count; t++) {
+            double coefficient = coefficients[group + t];
+            double *TGP_RESTRICT slope = slopes + t * TGP_ROW_TILE;
+            if (tgp_angles(xt, d, m, frequencies + (group + t) * d, phases[group + t], angle))
+                for (int64_t i = 0; i < m; i++) {
+                    value[i] += coefficient * cos(angle[i]);
+                    slope[i] = -coefficient * sin(angle[i]);
+                }
+            else
+                for (int64_t i = 0; i < m; i++) {
+                    tgp_sincos_double(angle[i], &sine, &cosine);
+                    value[i] += coefficient * cosine;
+                    slope[i] = -coefficient * sine;
+                }
+        }
+        for (int64_t k = 0; k < d; k++) {
+            const double *f = frequencies + group * d + k;
+            const double *p = slopes, *q = p + TGP_ROW_TILE, *r = q + TGP_ROW_TILE, *t = r + TGP_ROW_TILE;
+            double *TGP_RESTRICT row = gt + k * TGP_ROW_TILE;
+            if (count == 4) {
+                double a = f[0], b = f[d], c = f[2 * d], e = f[3 * d];
+                for (int64_t i = 0; i < m; i++)
+                    row[i] += (a * p[i] + b * q[i]) + (c * r[i] + e * t[i]);
+            } else
+                for (int64_t h = 0; h < count; h++)
+                    for (int64_t i = 0; i < m; i++) row[i] += f[h * d] * slopes[h * TGP_ROW_TILE + i];
+        }
+    }
+}
+TGP_DISPATCH(tgp_tilt_gradient_tile,
+    (const double *xt, int64_t d, int64_t m, const double *frequencies, const double *phases,
+     const double *coefficients, int64_t n_features, double *value, double *gt),
+    (xt, d, m, frequencies, phases, coefficients, n_features, value, gt))
+
+/* phi[s ld + i] = amplitude cos(a_si), value[i] = sum_s linear[s] phi_si */
+TGP_INLINE void tgp_cosine_tile_body(const double *TGP_RESTRICT xt, int64_t d, int64_t m,
+    const double *TGP_RESTRICT frequencies, const double *TGP_RESTRICT phases, double amplitude,
+    const double *TGP_RESTRICT linear, int64_t n_features, int64_t ld, double *TGP_RESTRICT phi,
+    double *TGP_RESTRICT value)
+{
+    double angle[TGP_ROW_TILE], sine, cosine;
+    for (int64_t i = 0; i < m; i++) value[i] = 0.0;
+    for (int64_t s = 0; s < n_features; s++) {
+        double *TGP_RESTRICT row = phi + s * ld;
+        double coefficient = linear[s];
+        if (tgp_angles(xt, d, m, frequencies + s * d, phases[s], angle))
+            for (int64_t i = 0; i < m; i++) row[i] = amplitude * cos(angle[i]);
+        else
+            for (int64_t i = 0; i < m; i++) {
+                tgp_sincos_double(angle[i], &sine, &cosine);
+                row[i] = amplitude * cosine;
+            }
+        for (int64_t i = 0; i < m; i++) value[i] += coefficient * row[i];
+    }
+}
+TGP_DISPATCH(tgp_cosine_tile,
+    (const double *xt, int64_t d, int64_t m, const double *frequencies, const double *phases,
+     double amplitude, const double *linear, int64_t n_features, int64_t ld, double *phi,
+     double *value),
+    (xt, d, m, frequencies, phases, amplitude, linear, n_features, ld, phi, value))
+
+/* value[i] += sum_s block[s ld + i]^2 / 2 */
+TGP_INLINE void tgp_half_norms_body(const double *TGP_RESTRICT block, int64_t n_features, int64_t ld,
+                                    int64_t m, double *TGP_RESTRICT value)
+{
+    for (int64_t s = 0; s < n_features; s++) {
+        const double *TGP_RESTRICT row = block + s * ld;
+        for (int64_t i = 0; i < m; i++) value[i] += 0.5 * row[i] * row[i];
+    }
+}
+TGP_DISPATCH(tgp_half_norms,
+    (const double *block, int64_t n_features, int64_t ld, int64_t m, double *value),
+    (block, n_features, ld, m, value))
+
+/* Adds the rows of a tile to the kernel sum of one point: total is relative to exp(-least), where
+ * least is half the squared distance of the nearest row so far. weights NULL: ones. */
+TGP_INLINE void tgp_kernel_tile_body(const double *TGP_RESTRICT xt, int64_t d, int64_t m,
+    const double *point, const double *TGP_RESTRICT weights, double *least, double *total)
+{
+    double half[TGP_ROW_TILE], nearest = INFINITY, sum = 0.0, floor;
+    for (int64_t i = 0; i < m; i++) half[i] = 0.5 * (xt[i] - point[0]) * (xt[i] - point[0]);
+    for (int64_t k = 1; k < d; k++) {
+        const double *TGP_RESTRICT row = xt + k * TGP_ROW_TILE;
+        double a = point[k];
+        for (int64_t i = 0; i < m; i++) half[i] += 0.5 * (row[i] - a) * (row[i] - a);
+    }
+#pragma omp simd reduction(min : nearest)
+    for (int64_t i = 0; i < m; i++) nearest = half[i] < nearest ? half[i] : nearest;
+    if (nearest < *least) {
+        *total *= tgp_exp(nearest - *least);
+        *least = nearest;
+    }
+    floor = *least;
+    if (weights) {
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < m; i++) sum += weights[i] * tgp_exp(floor - half[i]);
+    } else {
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < m; i++) sum += tgp_exp(floor - half[i]);
+    }
+    *total += sum;
+}
+TGP_DISPATCH(tgp_kernel_tile,
+    (const double *xt, int64_t d, int64_t m, const double *point, const double *weights,
+     double *least, double *total),
+    (xt, d, m, point, weights, least, total))
 
 /* projection[i] = sum_k v[k] xt[k TGP_ROW_TILE + i], and a guess at the grid point that reaches it:
  * 1 + (projection - low) / step, kept within 0 and n_grid + 1; right but for rounding */

@@ -1,0 +1,338 @@
+"""`Density`: what learning returns. Log density, gradient, samples, marginal CDF, save and load."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from . import storage
+from .base import GaussianBase
+from .blocks import Blocks, Table
+from .features import Array, Features, as_floats
+from .normalizer import (
+    QUADRATURE_DIMENSIONS,
+    Grid,
+    Normalizer,
+    log_normalizer,
+    log_tilt,
+    logsumexp,
+    sobol_normals,
+)
+from .sampling import METHODS, SamplingReport, draw
+from .scaling import Scaling
+from .statistics import packed, unpacked
+from .tilt import PointTilt, PredictiveTilt, Threads, Tilt
+
+KIND = "density"
+MARGINAL_LOG2_POINTS = 17  # Sobol points behind marginal_cdf where d > 2
+
+
+@dataclass(eq=False)
+class Density:
+    """q(x) proportional to exp{tilt(x)} N(x | mean, covariance); made by ``fit`` and ``solve``.
+
+    Rows are given and returned in the units of the data; ``features``, ``base``, ``theta``, ``M``
+    and ``m`` are in the model's own coordinates, which differ only where ``fit`` has scaled.
+
+    Attributes
+    ----------
+    method : "fd", "ncfd", "fvpd" or "map"
+    features, base : the `Features` and `GaussianBase` of the exponent
+    settings : every choice that was made, and how
+    diagnostics : condition, residual, what was added to the diagonal, iterations
+    sampling : how the last call of ``sample`` drew, None before
+    """
+
+    method: str
+    tilt: Tilt
+    base: GaussianBase
+    settings: dict[str, Any] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    scaling: Scaling | None = None
+    table: Table = field(default_factory=Table)
+    threads: Threads = field(default_factory=Threads)
+    sampling: SamplingReport | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.scaling is None:
+            self.scaling = Scaling.identity(self.dimension)
+
+    # -- parameters ------------------------------------------------------------------------------
+
+    @property
+    def features(self) -> Features:
+        """The random Fourier features."""
+        return self.tilt.features
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return self.base.dimension
+
+    @property
+    def theta(self) -> Array:
+        """(S,) coefficients of a point model; FVPD has ``M`` and ``m`` instead."""
+        if isinstance(self.tilt, PointTilt):
+            return self.tilt.theta
+        raise AttributeError("an FVPD model has no theta: it has M and m (and M^-1 m)")
+
+    @property
+    def M(self) -> Array:
+        """(S, S) matrix of FVPD (Eq. predictive), rebuilt from its Cholesky factor at each call."""
+        return self._predictive("M").M
+
+    @property
+    def m(self) -> Array:
+        """(S,) vector of FVPD (Eq. predictive)."""
+        return self._predictive("m").m
+
+    def _predictive(self, name: str) -> PredictiveTilt:
+        if isinstance(self.tilt, PredictiveTilt):
+            return self.tilt
+        raise AttributeError(f"a {self.method} model has no {name}: it has theta")
+
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def log_density(self, Y: Any, normalized: bool = True) -> Any:
+        """Log density of every row of Y, (n,); a Series where Y is a data frame.
+
+        Parameters
+        ----------
+        Y : (n, d) rows in the units of the data, as for ``fit``
+        normalized : subtract log Z, which is estimated on first use (see ``log_normalizer``)
+        """
+        blocks = self._blocks(Y)
+        constant = -self._scaling.log_volume
+        if normalized:
+            constant -= self.log_normalizer.value
+        parts = []
+        for u in self._rows(blocks):
+            parts.append(self.tilt.value(u, self.threads) + self.base._log_density(u) + constant)
+        return blocks.table.series(np.concatenate(parts), "log_density")
+
+    def grad_log_density(self, Y: Any) -> Any:
+        """Gradient of the log density at every row of Y, (n, d); a frame where Y is one."""
+        blocks, parts = self._blocks(Y), []
+        for u in self._rows(blocks):
+            slope = self.tilt.gradient(u, self.threads)[1]
+            parts.append((slope + self.base._score(u)) / self._scaling.scale)
+        return blocks.table.frame(np.concatenate(parts))
+
+    def laplacian_log_density(self, Y: Any) -> Any:
+        """Trace of the Hessian of the log density at every row of Y, (n,)."""
+        stretch = 1.0 / self._scaling.scale
+        precision = cho_solve((self.base._cholesky, True), np.eye(self.dimension))
+        trace = float(np.diag(precision) @ stretch**2)
+        blocks, parts = self._blocks(Y), []
+        for u in self._rows(blocks):
+            parts.append(self.tilt.laplacian(u, stretch, self.threads) - trace)
+        return blocks.table.series(np.concatenate(parts), "laplacian")
+
+    @functools.cached_property
+    def log_normalizer(self) -> Normalizer:
+        """log Z with standard error and effective sample size, estimated once; see `Normalizer`.
+
+        Warns where too few samples carry the density to trust it.
+        """
+        return log_normalizer(self.tilt, self.base, self.threads)
+
+    def marginal_cdf(self, direction: Any, grid: Any) -> Array:
+        """P(x . direction <= grid_j) for x from this density, (G,).
+
+        Exact up to quadrature for one and two dimensions; from 131,072 weighted Sobol points
+        otherwise, with a standard error of about half over the root of those that count.
+
+        Parameters
+        ----------
+        direction : (d,), in the units of the data; any length but zero
+        grid : (G,) values along it, in any order
+        """
+        v = as_floats(direction, "direction", f"({self.dimension},)", 1)
+        points = as_floats(grid, "grid", "(G,)", 1)
+        if len(v) != self.dimension or not v.any():
+            raise ValueError(
+                f"direction must have shape ({self.dimension},) and not be zero, got {v.tolist()}"
+            )
+        # v . x = v . (shift + scale (mean + L w)) = offset + length (e . w), e of length 1
+        along = self.base._cholesky.T @ (v * self._scaling.scale)
+        offset = float(v @ self._scaling.invert(self.base.mean[None])[0])
+        length = float(np.linalg.norm(along))
+        places = (points - offset) / length
+        if self.dimension <= QUADRATURE_DIMENSIONS:
+            return self._marginal_by_grid(along / length, places)
+        w, log_weights = self._weighted_normals(MARGINAL_LOG2_POINTS, seed=0)
+        projection = w @ (along / length)
+        order = np.argsort(projection)
+        running = np.cumsum(np.exp(log_weights - log_weights.max())[order])
+        running = np.concatenate([[0.0], running / running[-1]])
+        return np.asarray(running[np.searchsorted(projection[order], places, side="right")])
+
+    def _marginal_by_grid(self, unit: Array, places: Array) -> Array:
+        from scipy.interpolate import make_interp_spline
+
+        rotation = unit[None] if len(unit) == 1 else np.array([unit, [-unit[1], unit[0]]])
+        grid = Grid(self.tilt, self.base, self.threads, rotation=rotation, finer=4.0)
+        axis = grid.axes[0]
+        mass = grid.log_mass if grid.log_mass.ndim == 1 else logsumexp(grid.log_mass, axis=1)
+        density = np.exp(mass - mass.max())
+        running = make_interp_spline(axis, density, k=5).antiderivative()
+        low, high = running(axis[0]), running(axis[-1])
+        return np.clip((running(np.clip(places, axis[0], axis[-1])) - low) / (high - low), 0.0, 1.0)
+
+    # -- draws -----------------------------------------------------------------------------------
+
+    def sample(
+        self, n: int, seed: int = 0, *, method: str = "auto", progress: bool = False
+    ) -> Any:
+        """n rows drawn from the density, (n, d), of the kind that ``fit`` was given.
+
+        Parameters
+        ----------
+        n : how many
+        seed : the same seed gives the same rows, for any number of threads
+        method : "grid" (exact; d <= 2), "importance" (base draws resampled), "mala" (parallel
+            Langevin chains), or "auto": the first of these that serves. ``model.sampling`` says
+            which drew and how well
+        progress : show a bar on standard error while chains run
+        """
+        if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
+            raise ValueError(f"n={n!r}: expected an integer of at least 1")
+        if method not in METHODS:
+            raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
+        needs = self.dimension > QUADRATURE_DIMENSIONS and method in ("auto", "importance")
+        normalizer = self.log_normalizer if needs else None
+        u, self.sampling = draw(
+            self.tilt, self.base, self.threads, normalizer, int(n), method=method, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+        return self.table.frame(self._scaling.invert(u))
+
+    def at_noise(self, sigma: float) -> Density:
+        """The density at another resolution, q(y | sigma); models learned with method="ncfd".
+
+        sigma is in the model's coordinates: standard deviations where ``fit`` has standardised.
+        """
+        if self.method != "ncfd":
+            raise ValueError(
+                f'at_noise needs a model learned with method="ncfd"; this one is "{self.method}"'
+            )
+        level = float(as_floats(sigma, "sigma", "()", 0))
+        if level < 0:
+            raise ValueError(f"sigma={level}: expected a number of at least 0")
+        assert isinstance(self.tilt, PointTilt)
+        f = self.features
+        features = Features(
+            f.frequencies, f.phases, float(np.hypot(f.bandwidth, level)), covariance=f.covariance,
+            seed=f.seed,
+        )  # fmt: skip
+        base = GaussianBase(
+            self.base.mean, self.base.covariance + level**2 * np.eye(self.dimension)
+        )
+        settings = {**self.settings, "sigma": level}
+        return replace(
+            self, tilt=replace(self.tilt, features=features), base=base, settings=settings
+        )
+
+    def _weighted_normals(self, log2_n: int, seed: int) -> tuple[Array, Array]:
+        """Whitened Sobol points and the logarithms of their weights."""
+        w = sobol_normals(self.dimension, log2_n, seed)
+        return w, log_tilt(self.tilt, self.base, self.threads)(w)
+
+    def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
+        """Base draws in the units of the data and their weights: what `evaluate` asks for."""
+        u = self.base.sample(n, seed)
+        log_weights = self.tilt.value(u, self.threads)
+        return self._scaling.invert(u), np.exp(log_weights - log_weights.max())
+
+    # -- input and output ------------------------------------------------------------------------
+
+    @property
+    def _scaling(self) -> Scaling:
+        assert self.scaling is not None
+        return self.scaling
+
+    def _blocks(self, Y: Any) -> Blocks:
+        return Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+
+    def _rows(self, blocks: Blocks) -> Any:
+        for x, _ in blocks:
+            u = self._scaling.apply(x)
+            if not np.isfinite(u).all():
+                raise ValueError("rows of Y overflow in the model's units: they are too far away")
+            yield u
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to an npz file without pickles; ``tgpfast.load`` reads it back bit by bit."""
+        f, scaling = self.features, self._scaling
+        arrays = {
+            "frequencies": f.frequencies, "phases": f.phases, "origin": self.tilt.origin,
+            "mean": self.base.mean, "base_covariance": self.base.covariance,
+            "shift": scaling.shift, "scale": scaling.scale,
+        }  # fmt: skip
+        if f.covariance is not None:
+            arrays["covariance"] = f.covariance
+        if isinstance(self.tilt, PointTilt):
+            arrays["theta"] = self.tilt.theta
+        else:
+            arrays["m"], arrays["factor"] = self.tilt.m, packed(self.tilt.factor.T)
+        known = self.__dict__.get("log_normalizer")
+        facts = {
+            "method": self.method, "bandwidth": f.bandwidth, "seed": f.seed,
+            "settings": self.settings, "diagnostics": self.diagnostics,
+            "columns": self.table.columns, "kind_of_table": self.table.kind,
+            "normalizer": None if known is None else known.__dict__,
+        }  # fmt: skip
+        storage.write(path, KIND, facts, arrays)
+
+    @classmethod
+    def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Density:
+        z = storage.take(arrays, "frequencies", None, path)
+        if z.ndim != 2:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: frequencies")
+        S, d = z.shape
+        take = functools.partial(storage.take, arrays, path=path)
+        phases, origin = take("phases", (S,)), take("origin", (d,))
+        mean, covariance = take("mean", (d,)), take("base_covariance", (d, d))
+        shift, scale = take("shift", (d,)), take("scale", (d,))
+        drawn = take("covariance", (d, d)) if "covariance" in arrays else None
+        try:
+            if not (np.isfinite(shift).all() and (scale > 0).all() and np.isfinite(origin).all()):
+                raise ValueError("shift, scale and origin must be finite, and scale positive")
+            features = Features(
+                z, phases, facts["bandwidth"], covariance=drawn, seed=facts["seed"]
+            )
+            tilt: Tilt
+            if facts["method"] == "fvpd":
+                m, triangle = take("m", (S,)), take("factor", (S * (S + 1) // 2,))
+                factor = np.tril(unpacked(triangle, S))
+                if not (np.isfinite(factor).all() and (np.diag(factor) > 0).all()):
+                    raise ValueError("the factor of M must be finite with a positive diagonal")
+                tilt = PredictiveTilt(features, factor, m, origin)
+            else:
+                tilt = PointTilt(features, take("theta", (S,)), origin)
+                if not np.isfinite(tilt.theta).all():
+                    raise ValueError("theta must be finite")
+            if arrays:
+                raise ValueError(f"unexpected members {sorted(arrays)}")
+            model = cls(
+                method=str(facts["method"]), tilt=tilt, base=GaussianBase(mean, covariance),
+                settings=dict(facts["settings"]), diagnostics=dict(facts["diagnostics"]),
+                scaling=Scaling(shift, scale),
+                table=Table(facts["columns"], str(facts["kind_of_table"])),
+            )  # fmt: skip
+            if facts["normalizer"] is not None:
+                model.__dict__["log_normalizer"] = Normalizer(**facts["normalizer"])
+            return model
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: {error}") from error
+
+    def __repr__(self) -> str:
+        return (
+            f"Density(method={self.method!r}, d={self.dimension}, "
+            f"n_features={self.features.n_features}, bandwidth={self.features.bandwidth:.6g})"
+        )

@@ -1,0 +1,288 @@
+"""`fit`: rows -> density. The whole pipeline on one screen; every choice it makes is recorded."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from .accumulate import accumulate
+from .base import GaussianBase
+from .blocks import Blocks
+from .density import Density
+from .features import Array, Features, as_floats, positive
+from .learn_base import learn_base
+from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
+from .solve import METHODS, solve
+
+SCALES = ("standardize", "center", "none")
+FREQUENCIES = ("auto", "data", "identity", "precision")
+BASES = ("auto", "empirical", "scaled", "learned")
+# what "auto" stands for until settings are chosen from the data
+AUTO: dict[str, Any] = {
+    "method": "fd", "n_features": 1000, "lam": 10.0, "gamma": "scott", "eta": "1/gamma2",
+    "base": "empirical", "frequency_covariance": "data",
+}  # fmt: skip
+# the settings of the paper's experiments
+PAPER: dict[str, Any] = {
+    "method": "fd", "n_features": 1000, "lam": 0.1, "gamma": "scott", "eta": "1/gamma2",
+    "sigma_max": "paper", "n_noise_levels": 10, "scale": "center", "base": "empirical",
+    "frequency_covariance": "data",
+}  # fmt: skip
+BASE_SCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # of the covariance, tried by base="scaled"
+HELD_OUT = 5  # base="scaled" holds out one row in so many
+HELD_OUT_ROWS = 50_000  # and looks at this many rows at most
+
+
+def fit(
+    X: Any,
+    *,
+    method: str = "auto",
+    n_features: Any = "auto",
+    lam: Any = "auto",
+    gamma: Any = "auto",
+    eta: Any = "auto",
+    sigma_max: Any = "paper",
+    n_noise_levels: int = 10,
+    scale: str = "standardize",
+    frequency_covariance: Any = "auto",
+    base: Any = "auto",
+    sample_weight: Any = None,
+    normalize_weights: bool = True,
+    moments: Any = None,
+    engine: str = "auto",
+    precision: str = "auto",
+    backend: str = "auto",
+    n_threads: int | None = None,
+    solver: str = "auto",
+    seed: int = 0,
+    progress: bool = False,
+) -> Density:
+    """Learn the density of the rows of X.
+
+    Reads the data twice: once for their moments, once for the statistics.
+
+    Parameters
+    ----------
+    X : (n, d) array, memmap, pandas or polars frame, path of a npy, npz, csv or parquet file, or
+        an iterable of blocks (a callable gives a fresh one at each pass); one-dimensional arrays
+        are one column
+    method : "fd", "ncfd", "fvpd" or "map" (see ``solve``); "auto" is "fd"
+    n_features : S; "auto" is 1000
+    lam : precision of the prior, > 0: more is smoother; "auto" is 10
+    gamma : bandwidth of the features, in scaled coordinates; "scott" (also "auto") is
+        n^(-1/(d+4)) sqrt(tr V / d)
+    eta : tempering of FVPD; "1/gamma2" (also "auto") is 1 / gamma^2
+    sigma_max, n_noise_levels : NCFD learns at sigma = h sigma_max / H, h = 0 .. H - 1;
+        "paper" is sqrt(tr V) / d
+    scale : "standardize" (to mean 0 and variance 1), "center", or "none"
+    frequency_covariance : of the features' frequencies: "data" (also "auto": d V / tr V),
+        "identity", "precision" (d V^-1 / tr V^-1), or a (d, d) array; in scaled coordinates
+    base : "empirical" (also "auto"): the data's mean and covariance; "scaled": the covariance times
+        a factor chosen on held-out rows; "learned": see ``learn_base``; or a `GaussianBase` in the
+        units of X
+    sample_weight : (n,) non-negative. Rescaled to sum to Kish's effective number of rows, unless
+        normalize_weights=False: then a weight of 2 is two rows
+    moments : (n, mean, covariance) of the data, if known: saves the first pass, and is needed for
+        iterators that can be read only once
+    engine, precision, backend, n_threads : see ``accumulate``
+    solver : see ``solve``
+    seed : of the features (and of the draws of MAP)
+    progress : show a bar on standard error
+
+    Returns
+    -------
+    Density ; its ``settings`` record every choice
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast
+    >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+    >>> model = tgpfast.fit(x, n_features=50)
+    >>> bool(model.log_density([[5.0]])[0] > model.log_density([[11.0]])[0])
+    True
+    """
+    asked = {
+        "method": method, "n_features": n_features, "lam": lam, "gamma": gamma, "eta": eta,
+        "base": base, "frequency_covariance": frequency_covariance,
+    }  # fmt: skip
+    chosen = {k: AUTO[k] if isinstance(v, str) and v == "auto" else v for k, v in asked.items()}
+    _check(chosen, scale, n_noise_levels)
+    blocks = Blocks(X, sample_weight=sample_weight)
+    facts = _moments(blocks, moments, chosen["base"])
+    scaling = _scaling(scale, facts)
+    weight = facts.n_effective / facts.n if normalize_weights else 1.0
+    n, d = facts.n * weight, len(facts.mean)
+    centre = scaling.apply(facts.mean[None])[0]
+    deviation = facts.deviation / scaling.scale
+    covariance = facts.correlation * np.outer(deviation, deviation)
+    spread = float(np.trace(covariance)) / d
+
+    scott = float(n ** (-1.0 / (d + 4)) * np.sqrt(spread))
+    width = scott if chosen["gamma"] == "scott" else chosen["gamma"]
+    tempering = 1.0 / width**2 if chosen["eta"] == "1/gamma2" else chosen["eta"]
+    of_features = _frequency_covariance(chosen["frequency_covariance"], covariance)
+    features = Features.draw(chosen["n_features"], width, of_features, seed)
+    levels: Any = ()
+    if chosen["method"] == "ncfd":
+        top = np.sqrt(d * spread) / d if sigma_max == "paper" else sigma_max
+        levels = _noise_levels(top, n_noise_levels)
+
+    start = chosen["base"] if isinstance(chosen["base"], GaussianBase) else None
+    start = GaussianBase(centre, covariance) if start is None else _rescaled(start, scaling)
+    rows = blocks.mapped(scaling.apply, weight)
+    stats = accumulate(
+        rows, features, noise_levels=levels, origin=centre, engine=engine, precision=precision,
+        backend=backend, n_threads=n_threads, progress=progress,
+    )  # fmt: skip
+    how: dict[str, Any] = {}
+    how["base"] = "given" if isinstance(chosen["base"], GaussianBase) else chosen["base"]
+    options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed,
+               "backend": backend, "n_threads": n_threads}  # fmt: skip
+    if how["base"] == "learned":
+        start = learn_base(stats, start, chosen["lam"])
+        how["base_report"] = start.report
+    elif how["base"] == "scaled":
+        start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
+        how.update(tried)
+    model = solve(stats, start, chosen["method"], progress=progress, **options)
+    model.scaling, model.table = scaling, blocks.table
+    model.settings.update(
+        {k: v for k, v in chosen.items() if isinstance(v, (str, int, float)) and k != "base"},
+        gamma=width, gamma_rule=chosen["gamma"] if chosen["gamma"] == "scott" else "given",
+        eta=tempering, scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d,
+        auto=sorted(k for k, v in asked.items() if isinstance(v, str) and v == "auto"),
+        frequency_covariance=chosen["frequency_covariance"]
+        if isinstance(chosen["frequency_covariance"], str) else "given",
+        weights="none" if sample_weight is None and facts.n == facts.n_effective
+        else ("Kish" if normalize_weights else "as given"),
+        provenance=dict(stats.provenance), **how,
+    )  # fmt: skip
+    if chosen["method"] == "ncfd":
+        model.settings.update(sigma_max=float(top), n_noise_levels=len(levels))
+    return model
+
+
+def _check(chosen: dict[str, Any], scale: str, n_noise_levels: Any) -> None:
+    """Options that can be judged before the data are read."""
+    for name, value, choices in (
+        ("method", chosen["method"], METHODS), ("scale", scale, SCALES),
+    ):  # fmt: skip
+        if value not in choices:
+            raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}")
+    base = chosen["base"]
+    if not isinstance(base, GaussianBase) and base not in BASES:
+        raise ValueError(
+            f"base={base!r}: expected a GaussianBase or one of {', '.join(map(repr, BASES))}"
+        )
+    kind = chosen["frequency_covariance"]
+    if isinstance(kind, str) and kind not in FREQUENCIES:
+        raise ValueError(
+            f"frequency_covariance={kind!r}: expected a (d, d) array or one of "
+            f"{', '.join(map(repr, FREQUENCIES))}"
+        )
+    chosen["lam"] = positive("lam", chosen["lam"])
+    for name, rule in (("gamma", "scott"), ("eta", "1/gamma2")):
+        if chosen[name] != rule:
+            chosen[name] = positive(name, chosen[name])
+    if isinstance(n_noise_levels, bool) or not hasattr(n_noise_levels, "__index__") or (
+        n_noise_levels < 1
+    ):
+        raise ValueError(f"n_noise_levels={n_noise_levels!r}: expected an integer of at least 1")
+
+
+def _moments(blocks: Blocks, given: Any, base: Any) -> Moments:
+    if given is not None:
+        facts = given_moments(given, blocks.dimension)
+    elif not blocks.can_repeat:
+        raise ValueError(
+            "X can be read only once, and fit reads its data twice; pass a list of blocks, a "
+            "callable that returns a fresh iterator, or moments=(n, mean, covariance)"
+        )
+    else:
+        facts = moments_of(blocks)
+    if not isinstance(base, GaussianBase):
+        check_full_rank(facts, blocks.table.columns)
+    elif base.dimension != len(facts.mean):
+        raise ValueError(f"base has dimension {base.dimension}, X has {len(facts.mean)} columns")
+    elif (facts.deviation <= 0).any():
+        k = int(np.flatnonzero(facts.deviation <= 0)[0])
+        raise ValueError(f"column {column_name(k, blocks.table.columns)} is constant; drop it")
+    return facts
+
+
+def _scaling(scale: str, facts: Moments) -> Scaling:
+    d = len(facts.mean)
+    if scale == "none":
+        return Scaling.identity(d)
+    return Scaling(facts.mean, facts.deviation if scale == "standardize" else np.ones(d))
+
+
+def _frequency_covariance(kind: Any, covariance: Array) -> Array:
+    d = len(covariance)
+    if not isinstance(kind, str):
+        given = as_floats(kind, "frequency_covariance", f"({d}, {d})", 2)
+        if given.shape != (d, d):
+            raise ValueError(f"frequency_covariance must be ({d}, {d}), got {given.shape}")
+        return given
+    if kind == "identity":
+        return np.eye(d)
+    unit = covariance / (np.trace(covariance) / d)
+    if kind == "data":
+        return np.asarray(unit)
+    precision = np.linalg.inv(unit)
+    precision = 0.5 * (precision + precision.T)
+    return np.asarray(precision * (d / np.trace(precision)))
+
+
+def _noise_levels(top: Any, n_levels: int) -> Array:
+    sigma = float(as_floats(top, "sigma_max", "()", 0))
+    if sigma < 0:
+        raise ValueError(f"sigma_max={sigma}: expected a number of at least 0")
+    if sigma == 0:
+        return np.zeros(1)
+    return np.asarray(sigma * np.arange(n_levels) / n_levels)
+
+
+def _rescaled(base: GaussianBase, scaling: Scaling) -> GaussianBase:
+    """A base in the units of X, in those of the model."""
+    covariance = base.covariance / np.outer(scaling.scale, scaling.scale)
+    return GaussianBase(scaling.apply(base.mean[None])[0], covariance)
+
+
+def _scaled_base(
+    blocks: Blocks, base: GaussianBase, features: Features, levels: Any, method: str,
+    options: dict[str, Any],
+) -> tuple[GaussianBase, dict[str, Any]]:  # fmt: skip
+    """The base whose covariance, times one of BASE_SCALES, gives held-out rows the highest log
+    density, and what was tried. The statistics know no base: one pass serves all."""
+    pilot = blocks.pilot(HELD_OUT_ROWS)
+    if pilot is None:
+        raise ValueError(
+            'base="scaled" holds rows out, which a stream does not allow; pass an array, a frame '
+            'or a npy file, or base="empirical"'
+        )
+    x, w = pilot
+    held = np.arange(len(x)) % HELD_OUT == HELD_OUT - 1
+    if held.sum() < 2:
+        raise ValueError(f'base="scaled" needs at least {2 * HELD_OUT} rows, got {len(x)}')
+    rest = {k: options[k] for k in ("backend", "n_threads")}
+    stats = accumulate(
+        x[~held], features, noise_levels=levels, origin=base.mean,
+        sample_weight=None if w is None else w[~held], **rest,
+    )  # fmt: skip
+    weights = np.ones(int(held.sum())) if w is None else w[held]
+    scores = []
+    for factor in BASE_SCALES:
+        candidate = GaussianBase(base.mean, factor * base.covariance)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of candidates that will lose
+            model = solve(stats, candidate, method, **options)
+            values = model.log_density(x[held])
+            poor = model.log_normalizer.is_poor
+        scores.append(-np.inf if poor else float(weights @ values / weights.sum()))
+    best = int(np.argmax(scores)) if np.isfinite(scores).any() else BASE_SCALES.index(1.0)
+    tried = {str(f): s for f, s in zip(BASE_SCALES, scores, strict=True) if np.isfinite(s)}
+    chosen = GaussianBase(base.mean, BASE_SCALES[best] * base.covariance)
+    return chosen, {"base_scale": BASE_SCALES[best], "base_scales_tried": tried}

@@ -1,0 +1,188 @@
+"""Maximum a posteriori theta (the objective of Algorithm 1). The data enter through sum phi alone.
+
+    F(theta) = theta^T sum phi - n log E_base[exp theta^T phi] - lam |theta|^2 / 2
+
+is concave. The expectation is over fixed nodes: a quadrature grid where one of affordable size
+resolves the features (d <= 3), scrambled Sobol draws otherwise.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from .base import GaussianBase
+from .blocks import Blocks
+from .direct import accumulate_direct
+from .features import Array, Features
+from .linear_systems import factorize
+from .normalizer import REACH, logsumexp, sobol_normals
+from .progress import Progress
+from .statistics import Statistics
+from .tilt import PointTilt, Threads, weighted_features
+
+TOLERANCE = 1e-6  # of the gradient, relative to that of sum phi
+NEWTON_STEPS, GRADIENT_STEPS = 100, 10_000
+NEGLIGIBLE = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
+QUADRATURE_DIMENSIONS = 3
+
+
+def map_theta(
+    stats: Statistics,
+    base: GaussianBase,
+    lam: float,
+    *,
+    solver: str,
+    n_draws: int,
+    n_steps: int | None,
+    seed: int,
+    threads: Threads,
+    progress: bool,
+) -> tuple[Array, dict[str, Any]]:
+    """theta and a report: nodes, iterations, gradient norm relative to |sum phi|."""
+    if isinstance(n_draws, bool) or not hasattr(n_draws, "__index__") or n_draws < 1:
+        raise ValueError(f"n_draws={n_draws!r}: expected an integer of at least 1")
+    objective = Objective(stats, base, lam, int(n_draws), seed, threads)
+    run = _newton if solver == "newton" else _gradient
+    steps = n_steps or (NEWTON_STEPS if solver == "newton" else GRADIENT_STEPS)
+    theta, report = run(objective, steps, progress)
+    report.update(solver=solver, nodes=objective.kind, n_nodes=len(objective.nodes))
+    if report["gradient_norm"] > TOLERANCE:
+        more = "" if solver == "newton" else '; solver="newton" converges in a few dozen steps'
+        warnings.warn(
+            f"MAP stopped after {report['steps']} steps at a gradient of "
+            f"{report['gradient_norm']:.1e} of |sum phi|, above {TOLERANCE:g}{more}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return theta, report
+
+
+class Objective:
+    """F and its derivatives at fixed nodes of the base."""
+
+    def __init__(
+        self,
+        stats: Statistics,
+        base: GaussianBase,
+        lam: float,
+        n_draws: int,
+        seed: int,
+        threads: Threads,
+    ) -> None:
+        self.features, self.lam, self.n, self.psi = stats.features, lam, stats.n, stats.sum_phi
+        self.threads, self.origin = threads, base.mean
+        whitened, self.log_mass, self.kind = _nodes(stats.features, base, n_draws, seed)
+        self.nodes = base.mean + whitened @ base._cholesky.T
+        # -sin(a - pi/2) = cos(a): with phases turned back by a quarter the pass that sums phi' and
+        # phi' phi'^T sums phi and phi phi^T
+        f = stats.features
+        self._turned = Features(f.frequencies, f.phases - 0.5 * np.pi, f.bandwidth)
+
+    def log_weights(self, theta: Array) -> tuple[Array, float]:
+        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
+        terms = PointTilt(self.features, theta, self.origin).value(self.nodes, self.threads)
+        terms += self.log_mass
+        total = float(logsumexp(terms))
+        return terms - total, total
+
+    def value(self, theta: Array, log_partition: float) -> float:
+        """F(theta)."""
+        prior = 0.5 * self.lam * float(theta @ theta)
+        return float(theta @ self.psi) - self.n * log_partition - prior
+
+    def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
+        """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
+        keep = log_weights > log_weights.max() + np.log(NEGLIGIBLE)
+        weights = np.exp(log_weights[keep])
+        module, count = self.threads.resolve()
+        if second:
+            sums = accumulate_direct(
+                Blocks(self.nodes[keep], sample_weight=weights), self._turned, np.zeros(0),
+                self.origin, gram_phi=False, precision="float64", backend=module, n_threads=count,
+            )  # fmt: skip
+            return sums.sum_dphi / sums.n, sums.gram / sums.n
+        mean = weighted_features(
+            self.features, self.nodes[keep], weights / weights.sum(), self.origin, self.threads
+        )
+        return mean, np.zeros((0, 0))
+
+
+def _nodes(
+    features: Features, base: GaussianBase, n_draws: int, seed: int
+) -> tuple[Array, Array, str]:
+    """(whitened nodes, log weights, kind). The grid's step resolves products of a few features."""
+    d = base.dimension
+    if d <= QUADRATURE_DIMENSIONS:
+        u = features.frequencies @ base._cholesky / features.bandwidth
+        step = np.pi / (2.0 * np.abs(u).max(axis=0) + 6.0)
+        halves = [int(np.ceil(REACH / h)) for h in step]
+        if np.prod([2.0 * k + 1.0 for k in halves]) <= 4 * n_draws:
+            axes = [h * np.arange(-k, k + 1) for h, k in zip(step, halves, strict=True)]
+            nodes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
+            square = np.einsum("ij,ij->i", nodes, nodes)
+            log_mass = -0.5 * square + float(np.log(step).sum()) - 0.5 * d * np.log(2.0 * np.pi)
+            inside = square <= REACH**2  # the corners hold nothing
+            return nodes[inside], log_mass[inside], "quadrature"
+    points = sobol_normals(d, int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
+    return points, np.full(len(points), -np.log(len(points))), "sobol"
+
+
+def _newton(objective: Objective, n_steps: int, progress: bool) -> tuple[Array, dict[str, Any]]:
+    """Newton's method with a backtracking line search."""
+    psi, n, lam = objective.psi, objective.n, objective.lam
+    scale = float(np.linalg.norm(psi)) or 1.0
+    theta = np.zeros(len(psi))
+    log_weights, partition = objective.log_weights(theta)
+    value, steps, norm = objective.value(theta, partition), 0, np.inf
+    with Progress(progress, "Newton steps", None) as bar:
+        while True:
+            mean, second = objective.moments(log_weights, second=True)
+            gradient = psi - n * mean - lam * theta
+            norm = float(np.linalg.norm(gradient)) / scale
+            if norm <= TOLERANCE or steps == n_steps:
+                break
+            hessian = n * (second - np.outer(mean, mean))
+            direction = cho_solve((factorize(hessian, lam)[0], True), gradient, check_finite=False)
+            slope, length = float(gradient @ direction), 1.0
+            while True:
+                trial = theta + length * direction
+                trial_weights, trial_partition = objective.log_weights(trial)
+                trial_value = objective.value(trial, trial_partition)
+                # the last term is the rounding of F itself, below which no step can be told
+                if trial_value >= value + 1e-4 * length * slope - 1e-13 * abs(value):
+                    break
+                length *= 0.5
+                if length < 1e-10:
+                    return theta, {"steps": steps, "gradient_norm": norm, "objective": value}
+            theta, value, log_weights = trial, trial_value, trial_weights
+            steps += 1
+            bar.add(1)
+    return theta, {"steps": steps, "gradient_norm": norm, "objective": value}
+
+
+def _gradient(objective: Objective, n_steps: int, progress: bool) -> tuple[Array, dict[str, Any]]:
+    """The paper's iteration: theta <- (1 - rho lam) theta + rho (psi_1 - n psi_2).
+
+    rho = 1 / (lam + n): the Hessian is at most lam + n E|phi|^2, and |phi|^2 is about 1.
+    """
+    psi, n, lam = objective.psi, objective.n, objective.lam
+    scale = float(np.linalg.norm(psi)) or 1.0
+    rho = 1.0 / (lam + n)
+    theta, norm, steps, value = np.zeros(len(psi)), np.inf, 0, -np.inf
+    with Progress(progress, "steps", n_steps) as bar:
+        while True:
+            log_weights, partition = objective.log_weights(theta)
+            mean, _ = objective.moments(log_weights, second=False)
+            gradient = psi - n * mean - lam * theta
+            norm = float(np.linalg.norm(gradient)) / scale
+            value = objective.value(theta, partition)
+            if norm <= TOLERANCE or steps == n_steps:
+                break
+            theta = theta + rho * gradient
+            steps += 1
+            bar.add(1)
+    return theta, {"steps": steps, "gradient_norm": norm, "objective": value}

@@ -1,0 +1,187 @@
+"""log Z = log E[e^tilt] under the Gaussian base, with its error, all in log space.
+
+Quadrature for one and two dimensions: the trapezoidal rule in the base's own (whitened)
+coordinates converges exponentially for these smooth integrands, and every second node gives the
+error for free. Scrambled Sobol points otherwise, in independent replicates whose spread is the
+error.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .base import GaussianBase
+from .features import Array
+from .tilt import PredictiveTilt, Threads, Tilt
+
+QUADRATURE_DIMENSIONS = 2
+TOLERANCE = 1e-6  # change of log Z on halving the step at which quadrature stops
+REACH, REACH_MOST = 8.5, 60.0  # half the side of the grid in standard deviations, and its limit
+EDGE = 1e-12  # share of the mass on the grid's edge that calls for a wider one
+REPLICATES, LOG2_POINTS = 8, 14  # independent scrambles, and points in each (as a power of two)
+LEAST_SAMPLE, LEAST_SHARE = 100.0, 4e-4  # below either, the normaliser is called poor
+
+LogTilt = Callable[[Array], Array]  # rows of whitened coordinates -> exponent
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """log Z and how far to trust it.
+
+    value : log E[e^tilt] under the base
+    standard_error : of the value; for quadrature, the change on halving the step
+    effective_sample_size : how many of ``n_points`` draws from the base would carry the density,
+        n_points Z^2 / E[e^(2 tilt)]
+    method : "quadrature" or "sobol"
+    n_points : nodes or draws used
+    """
+
+    value: float
+    standard_error: float
+    effective_sample_size: float
+    method: str
+    n_points: int
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether too few points carry the density to trust it."""
+        return (
+            self.effective_sample_size < max(LEAST_SAMPLE, LEAST_SHARE * self.n_points)
+            or not self.standard_error < 0.1
+        )
+
+
+def log_normalizer(tilt: Tilt, base: GaussianBase, threads: Threads) -> Normalizer:
+    """log Z; warns where its effective sample size is too low to be trusted."""
+    if base.dimension <= QUADRATURE_DIMENSIONS:
+        result = Grid(tilt, base, threads).normalizer
+    else:
+        result = _by_sobol(tilt, base, threads)
+    if result.is_poor:
+        warnings.warn(
+            f"the normaliser rests on {result.effective_sample_size:.3g} effective samples of "
+            f"{result.n_points:,}: nearly all of the learned mass lies where the Gaussian base has "
+            "almost none, most often in artefacts far from the data, so that normalised densities "
+            f"(error of log Z {result.standard_error:.2g}) and samples are not to be trusted. "
+            'Raise lam (10 times, say) or gamma, or try method="fvpd" or a wider base',
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return result
+
+
+def log_tilt(tilt: Tilt, base: GaussianBase, threads: Threads) -> LogTilt:
+    """The tilt as a function of whitened coordinates: x = mean + L w."""
+    return lambda w: tilt.value(base.mean + w @ base._cholesky.T, threads)
+
+
+def sobol_normals(d: int, log2_n: int, seed: int) -> Array:
+    """2^log2_n standard normal rows by scrambled Sobol points."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc  # on first use: scipy.stats is slow to import
+
+    points = qmc.Sobol(d, scramble=True, seed=np.random.default_rng(seed)).random_base2(log2_n)
+    tiny = 2.0**-40  # scrambled points may be 0 or 1, where the quantile is infinite
+    normals: Array = ndtri(np.clip(points, tiny, 1.0 - tiny))
+    return normals
+
+
+def logsumexp(values: Array, axis: int | None = None) -> Any:
+    """log sum exp; scipy.special, which has one too, would double the time of the import."""
+    top = values.max(axis=axis, keepdims=True)
+    total = np.log(np.exp(values - top).sum(axis=axis))
+    return total + top.reshape(np.shape(total))
+
+
+def effective_share(log_weights: Array) -> float:
+    """(sum w)^2 / (n sum w^2) of weights given by their logarithms."""
+    total, square = logsumexp(log_weights), logsumexp(2.0 * log_weights)
+    return float(np.exp(2.0 * total - square) / log_weights.size)
+
+
+def _by_sobol(tilt: Tilt, base: GaussianBase, threads: Threads) -> Normalizer:
+    exponent = log_tilt(tilt, base, threads)
+    values = np.array(
+        [exponent(sobol_normals(base.dimension, LOG2_POINTS, seed)) for seed in range(REPLICATES)]
+    )
+    parts = logsumexp(values, axis=1) - np.log(values.shape[1])
+    value = float(logsumexp(parts) - np.log(REPLICATES))
+    spread = np.std(np.exp(parts - value), ddof=1) / np.sqrt(REPLICATES)
+    sample = effective_share(values) * values.size
+    return Normalizer(value, float(spread), sample, "sobol", values.size)
+
+
+class Grid:
+    """The density on a tensor grid of whitened coordinates, fine enough to integrate it.
+
+    ``axes`` are the nodes along each coordinate, ``log_mass`` the log of density times cell volume,
+    relative to the base: it sums to Z. ``rotation`` (d, d) turns the grid: w = nodes @ rotation.
+    """
+
+    def __init__(
+        self,
+        tilt: Tilt,
+        base: GaussianBase,
+        threads: Threads,
+        *,
+        rotation: Array | None = None,
+        finer: float = 1.0,
+    ) -> None:
+        d = base.dimension
+        self.rotation = np.eye(d) if rotation is None else rotation
+        exponent = log_tilt(tilt, base, threads)
+        u = tilt.features.frequencies @ base._cholesky @ self.rotation.T
+        band = np.abs(u).max(axis=0) / tilt.features.bandwidth
+        step = np.pi / (band + 6.0) / finer  # 6: the Gaussian's own band limit
+        S = tilt.features.n_features
+        most = 1e12 / S**2 if isinstance(tilt, PredictiveTilt) else 4e9 / S
+        most = min(max(most, 1e5), 1.6e7)  # nodes: some seconds of work at most
+        reach = REACH
+        while True:
+            halves = [2 * int(np.ceil(0.5 * reach / h)) for h in step]
+            n_nodes = int(np.prod([2 * k + 1 for k in halves]))
+            if n_nodes > most:
+                step, halves = step * np.sqrt(n_nodes / most), []
+                halves = [2 * int(np.ceil(0.5 * reach / h)) for h in step]
+            self.axes = [h * np.arange(-k, k + 1) for h, k in zip(step, halves, strict=True)]
+            self.log_mass = self._evaluate(exponent, step)
+            total = float(logsumexp(self.log_mass))
+            if self._edge_share(total) > EDGE and reach < REACH_MOST:
+                reach *= 1.5
+                continue
+            coarse = self.log_mass[(slice(None, None, 2),) * d]
+            error = abs(float(logsumexp(coarse) + d * np.log(2.0)) - total)
+            if error < TOLERANCE or self.log_mass.size * 2**d > most:
+                break
+            step = 0.5 * step
+        # relative to draws from the base: E[e^(2 tilt)] by the same quadrature
+        gaussian = self._log_gaussian(step)
+        square = float(logsumexp(2.0 * self.log_mass - gaussian))
+        n = self.log_mass.size
+        share = float(np.exp(min(2.0 * total - square, 0.0)))
+        self.normalizer = Normalizer(total, error, share * n, "quadrature", n)
+
+    def _evaluate(self, exponent: LogTilt, step: Array) -> Array:
+        nodes = np.stack(np.meshgrid(*self.axes, indexing="ij"), axis=-1)
+        shape = nodes.shape[:-1]
+        values = exponent(nodes.reshape(-1, len(self.axes)) @ self.rotation).reshape(shape)
+        return values + self._log_gaussian(step)
+
+    def _log_gaussian(self, step: Array) -> Array:
+        total: Array = np.zeros(())
+        for axis, h in zip(self.axes, step, strict=True):
+            part = -0.5 * axis**2 - 0.5 * np.log(2.0 * np.pi) + np.log(h)
+            total = total[..., None] + part
+        return total
+
+    def _edge_share(self, total: float) -> float:
+        share = 0.0
+        for k in range(self.log_mass.ndim):
+            for side in (0, -1):
+                share += float(np.exp(logsumexp(np.take(self.log_mass, side, axis=k)) - total))
+        return share

@@ -1,0 +1,234 @@
+"""Draws from a learned density: exactly from a grid (d <= 2), by importance resampling, or by MALA.
+
+All three work in the base's whitened coordinates and depend on the seed alone, never on the number
+of threads.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from .base import GaussianBase
+from .features import Array
+from .normalizer import QUADRATURE_DIMENSIONS, Grid, Normalizer, effective_share, log_tilt
+from .progress import Progress
+from .tilt import Threads, Tilt
+
+METHODS = ("auto", "grid", "importance", "mala")
+REFINE = 4  # grid cells a node's step is cut into before drawing
+DEPTH = 42.0  # nodes whose log density is this far below the highest get no draws: e^-42 = 6e-19
+OVERSAMPLE = 20  # effective base draws for every draw kept by importance resampling
+MOST_DRAWS = 2**21  # base draws at most; where more would be needed, chains are cheaper
+CHAINS, BURN_IN, THIN = 8_192, 300, 10  # chains at most, steps before the first draw and between
+ACCEPTANCE = 0.574  # the acceptance rate at which MALA mixes fastest
+LEAST_ACCEPTANCE = 0.2
+
+
+@dataclass(frozen=True)
+class SamplingReport:
+    """How a sample was drawn: method, and what tells its quality."""
+
+    method: str
+    effective_sample_size: float | None = None  # importance: base draws that count
+    acceptance_rate: float | None = None  # MALA, after burn-in
+    n_chains: int | None = None
+    n_steps: int | None = None
+
+
+def draw(
+    tilt: Tilt,
+    base: GaussianBase,
+    threads: Threads,
+    normalizer: Normalizer | None,
+    n: int,
+    *,
+    method: str,
+    seed: int,
+    progress: bool = False,
+) -> tuple[Array, SamplingReport]:
+    """n rows in the model's coordinates and how they were drawn."""
+    rng = np.random.default_rng(seed)
+    if method == "auto":
+        method = _choose(base.dimension, normalizer, n)
+    if method == "grid":
+        w, report = _from_grid(tilt, base, threads, n, rng)
+    elif method == "importance":
+        w, report = _by_importance(tilt, base, threads, normalizer, n, rng)
+    else:
+        w, report = _by_chains(tilt, base, threads, n, rng, progress)
+    return base.mean + w @ base._cholesky.T, report
+
+
+def _choose(d: int, normalizer: Normalizer | None, n: int) -> str:
+    if d <= QUADRATURE_DIMENSIONS:
+        return "grid"
+    assert normalizer is not None
+    share = normalizer.effective_sample_size / normalizer.n_points
+    return "importance" if OVERSAMPLE * n <= share * MOST_DRAWS else "mala"
+
+
+# -- grid ----------------------------------------------------------------------------------------
+
+
+def _from_grid(
+    tilt: Tilt, base: GaussianBase, threads: Threads, n: int, rng: np.random.Generator
+) -> tuple[Array, SamplingReport]:
+    """Inverse CDF of the log density's spline, made linear between the nodes of a finer grid."""
+    if base.dimension > QUADRATURE_DIMENSIONS:
+        raise ValueError(
+            f'method="grid" draws in at most {QUADRATURE_DIMENSIONS} dimensions, and this density '
+            f'has {base.dimension}; use "importance" or "mala"'
+        )
+    grid = Grid(tilt, base, threads, finer=2.0)
+    axes, log_density = _refined(grid)
+    density = np.exp(log_density - log_density.max())
+    if density.ndim == 1:
+        density, axes = density[:, None], [axes[0], np.zeros(1)]
+        cells = 0.5 * (density[1:] + density[:-1])
+    else:
+        rows = density[1:] + density[:-1]
+        cells = 0.25 * (rows[:, 1:] + rows[:, :-1])
+    running = np.cumsum(cells.ravel())
+    cell = np.searchsorted(running, rng.uniform(0.0, running[-1], n), side="right")
+    i, j = np.divmod(np.minimum(cell, cells.size - 1), cells.shape[1])
+    along = rng.uniform(size=(n, 2))
+    if base.dimension == 1:
+        t = _linear_quantile(density[i, 0], density[i + 1, 0], along[:, 0])
+        w = (axes[0][i] + t * (axes[0][i + 1] - axes[0][i]))[:, None]
+    else:
+        a, b = density[i, j], density[i, j + 1]
+        c, e = density[i + 1, j], density[i + 1, j + 1]
+        t = _linear_quantile(a + b, c + e, along[:, 0])
+        s = _linear_quantile(a + t * (c - a), b + t * (e - b), along[:, 1])
+        w = np.column_stack([
+            axes[0][i] + t * (axes[0][i + 1] - axes[0][i]),
+            axes[1][j] + s * (axes[1][j + 1] - axes[1][j]),
+        ])  # fmt: skip
+    return w, SamplingReport("grid")
+
+
+def _refined(grid: Grid) -> tuple[list[Array], Array]:
+    """Axes and log density between the nodes that carry mass, REFINE times finer."""
+    from scipy.interpolate import make_interp_spline
+
+    values, axes = grid.log_mass, []
+    for k, axis in enumerate(grid.axes):
+        other = tuple(i for i in range(values.ndim) if i != k)
+        mass = np.flatnonzero((grid.log_mass.max(axis=other) if other else grid.log_mass)
+                              > grid.log_mass.max() - DEPTH)
+        first, last = max(mass[0] - 1, 0), min(mass[-1] + 1, len(axis) - 1)
+        fine = np.linspace(axis[first], axis[last], REFINE * (last - first) + 1)
+        values = make_interp_spline(axis, values, k=5, axis=k)(fine)
+        axes.append(fine)
+    return axes, values
+
+
+def _linear_quantile(start: Array, stop: Array, u: Array) -> Array:
+    """Quantile of a density on [0, 1] that runs linearly from start to stop (not both zero)."""
+    root = np.sqrt(start * start + u * (stop * stop - start * start))
+    total = start + root
+    return np.where(total > 0.0, u * (start + stop) / np.where(total > 0.0, total, 1.0), u)
+
+
+# -- importance resampling -----------------------------------------------------------------------
+
+
+def _by_importance(
+    tilt: Tilt,
+    base: GaussianBase,
+    threads: Threads,
+    normalizer: Normalizer | None,
+    n: int,
+    rng: np.random.Generator,
+) -> tuple[Array, SamplingReport]:
+    """Base draws kept in proportion to e^tilt, by systematic resampling."""
+    share = 0.01
+    if normalizer is not None:
+        share = max(normalizer.effective_sample_size / normalizer.n_points, 1e-6)
+    size = int(np.clip(OVERSAMPLE * n / share, 1_024, MOST_DRAWS))
+    w = rng.standard_normal((size, base.dimension))
+    log_weights = log_tilt(tilt, base, threads)(w)
+    effective = effective_share(log_weights) * size
+    if effective < n:
+        warnings.warn(
+            f"importance resampling has {effective:.3g} effective base draws for {n:,} asked for, "
+            'so that rows repeat; use method="mala", or raise lam',
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    return w[_resample(log_weights, n, rng)], SamplingReport("importance", effective)
+
+
+def _resample(log_weights: Array, n: int, rng: np.random.Generator) -> Array:
+    """Indices of n draws in proportion to the weights, by systematic resampling, shuffled."""
+    running = np.cumsum(np.exp(log_weights - log_weights.max()))
+    places = (np.arange(n) + rng.uniform()) * (running[-1] / n)
+    index = np.minimum(np.searchsorted(running, places, side="right"), len(running) - 1)
+    return np.asarray(rng.permutation(index))
+
+
+# -- Metropolis-adjusted Langevin ----------------------------------------------------------------
+
+
+def _by_chains(
+    tilt: Tilt,
+    base: GaussianBase,
+    threads: Threads,
+    n: int,
+    rng: np.random.Generator,
+    progress: bool,
+) -> tuple[Array, SamplingReport]:
+    """Parallel chains in whitened coordinates, started from resampled base draws.
+
+    A step of size e proposes w + (e^2/2) grad log q(w) + e xi. The step size is tuned towards an
+    acceptance of 0.574 before the first draw and fixed from then on.
+    """
+    d, chains = base.dimension, min(n, CHAINS)
+    rounds = -(-n // chains)
+
+    def target(w: Array) -> tuple[Array, Array]:
+        value, gradient = tilt.gradient(base.mean + w @ base._cholesky.T, threads)
+        return value - 0.5 * np.einsum("ij,ij->i", w, w), gradient @ base._cholesky - w
+
+    start = rng.standard_normal((16 * chains, d))
+    w = start[_resample(log_tilt(tilt, base, threads)(start), chains, rng)]
+    log_q, gradient = target(w)
+    size, accepted, tried = 1.0 / d ** (1.0 / 6.0), 0, 0
+    out = np.empty((rounds * chains, d))
+    steps = BURN_IN + (rounds - 1) * THIN
+    with Progress(progress, "steps", steps) as bar:
+        for step in range(steps + 1):
+            if step >= BURN_IN and (step - BURN_IN) % THIN == 0:
+                done = (step - BURN_IN) // THIN
+                out[done * chains : (done + 1) * chains] = w
+            if step == steps:
+                break
+            noise = rng.standard_normal((chains, d))
+            proposal = w + 0.5 * size**2 * gradient + size * noise
+            log_p, slope = target(proposal)
+            back = (w - proposal - 0.5 * size**2 * slope) / size
+            ratio = log_p - log_q - 0.5 * (
+                np.einsum("ij,ij->i", back, back) - np.einsum("ij,ij->i", noise, noise)
+            )
+            accept = np.log(rng.uniform(size=chains)) < ratio
+            w[accept], gradient[accept] = proposal[accept], slope[accept]
+            log_q[accept] = log_p[accept]
+            rate = float(accept.mean())
+            if step < BURN_IN:
+                size *= np.exp((rate - ACCEPTANCE) / np.sqrt(1.0 + step / 10.0))
+            if step >= BURN_IN // 2:
+                accepted, tried = accepted + int(accept.sum()), tried + chains
+            bar.add(1)
+    rate = accepted / tried
+    if rate < LEAST_ACCEPTANCE:
+        warnings.warn(
+            f"MALA accepted only {rate:.0%} of its steps, so that its chains hardly move and the "
+            "sample is not to be trusted; raise lam or gamma",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    report = SamplingReport("mala", acceptance_rate=rate, n_chains=chains, n_steps=steps)
+    return out[:n] if rounds == 1 else out[rng.permutation(len(out))[:n]], report

@@ -1,0 +1,204 @@
+"""The learned exponent of a density: a sum of cosines, or FVPD's quadratic form in the features.
+
+Both answer the same three questions at rows u of the model's coordinates: value, gradient and
+Laplacian. The angles are taken about ``origin``, near the data, so that far offsets cost no digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from . import kernels
+from .features import Array, Features
+
+BLOCK = 2_048  # rows of the S x rows arrays of FVPD's derivatives
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Which backend evaluates, on how many threads; None is all of them."""
+
+    backend: str = "auto"
+    n_threads: int | None = None
+
+    def resolve(self) -> tuple[ModuleType, int]:
+        """(module, count)."""
+        module: ModuleType = kernels.load(self.backend)
+        return module, kernels.resolve_threads(module, self.n_threads)
+
+
+def _read_only(array: Array) -> Array:
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False  # always: Numba compiles a kernel again for a read-only argument
+    return view
+
+
+def _angles(features: Features, origin: Array) -> tuple[Array, Array, Array]:
+    """(origin, frequencies, phases) such that the angle is frequencies . (x - origin) + phases.
+
+    Fresh arrays, writable as those of the direct engine: one compiled kernel serves both.
+    """
+    frequencies = features.frequencies / features.bandwidth
+    return np.array(origin), frequencies, features.phases + frequencies @ origin
+
+
+@dataclass(frozen=True, eq=False)
+class PointTilt:
+    """theta^T phi(x)."""
+
+    features: Features
+    theta: Array
+    origin: Array
+
+    @property
+    def amplitude(self) -> float:
+        return float(np.sqrt(2.0 / self.features.n_features))
+
+    def value(self, u: Array, threads: Threads) -> Array:
+        """theta^T phi(u), (n,)."""
+        return self._cosines(u, self.amplitude * self.theta, threads)
+
+    def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        """Value (n,) and gradient (n, d)."""
+        module, count = threads.resolve()
+        value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
+        with kernels.threads(module, count):
+            module.tilt_gradient(
+                _read_only(u), *_angles(self.features, self.origin),
+                self.amplitude * self.theta, value, gradient, count,
+            )  # fmt: skip
+        return value, gradient
+
+    def laplacian(self, u: Array, stretch: Array, threads: Threads) -> Array:
+        """Sum over k of stretch_k^2 times the second derivative in u_k, (n,)."""
+        norms = _norms(self.features, stretch)
+        return self._cosines(u, -self.amplitude * self.theta * norms, threads)
+
+    def _cosines(self, u: Array, coefficients: Array, threads: Threads) -> Array:
+        module, count = threads.resolve()
+        value = np.empty(len(u))
+        with kernels.threads(module, count):
+            module.tilt(
+                _read_only(u), *_angles(self.features, self.origin), coefficients, value, count,
+            )  # fmt: skip
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveTilt:
+    """phi^T M^-1 phi / 2 - phi^T M^-1 m, with M = factor factor^T."""
+
+    features: Features
+    factor: Array  # (S, S) lower triangular
+    m: Array
+    origin: Array
+    linear: Array = field(init=False, repr=False)  # -M^-1 m
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "linear", -self._divide(self.m[:, None])[:, 0])
+
+    @property
+    def amplitude(self) -> float:
+        return float(np.sqrt(2.0 / self.features.n_features))
+
+    @property
+    def M(self) -> Array:
+        """Sigma_phi + Sigma-hat^-1 (Eq. predictive), from its Cholesky factor."""
+        matrix: Array = self.factor @ self.factor.T
+        return matrix
+
+    def value(self, u: Array, threads: Threads) -> Array:
+        """phi^T M^-1 phi / 2 - phi^T M^-1 m, (n,)."""
+        module, count = threads.resolve()
+        value = np.empty(len(u))
+        blocks = np.empty((count, self.features.n_features, kernels.ROW_TILE))
+        with kernels.threads(module, count):
+            module.quadratic_tilt(
+                _read_only(u), *_angles(self.features, self.origin), self.amplitude,
+                _read_only(self.factor), _read_only(self.linear), value, blocks, count,
+            )  # fmt: skip
+        return value
+
+    def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        """Value (n,) and gradient (n, d): J^T (M^-1 phi - M^-1 m), J = diag(phi') Z / gamma."""
+        value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
+        frequencies = self.features.frequencies / self.features.bandwidth
+        for part, phi, dphi in self._features(u, threads):
+            pull = self._divide(phi)
+            value[part] = np.einsum("si,si->i", phi, 0.5 * pull + self.linear[:, None])
+            pull += self.linear[:, None]
+            pull *= dphi
+            gradient[part] = pull.T @ frequencies
+        return value, gradient
+
+    def laplacian(self, u: Array, stretch: Array, threads: Threads) -> Array:
+        """Sum over k of stretch_k^2 times the second derivative in u_k, (n,).
+
+        The trace of J^T M^-1 J is the quadratic form phi'^T (ZZ^T/gamma^2 * M^-1) phi'.
+        """
+        z = self.features.frequencies * stretch / self.features.bandwidth
+        mixed = (z @ z.T) * self._divide(np.eye(self.features.n_features))
+        norms, value = _norms(self.features, stretch), np.empty(len(u))
+        for part, phi, dphi in self._features(u, threads):
+            pull = self._divide(phi) + self.linear[:, None]
+            value[part] = np.einsum("si,si->i", dphi, mixed @ dphi) - norms @ (phi * pull)
+        return value
+
+    def _divide(self, block: Array) -> Array:
+        """M^-1 block."""
+        half = solve_triangular(self.factor, block, lower=True, check_finite=False)
+        whole: Array = solve_triangular(
+            self.factor, half, lower=True, trans="T", check_finite=False, overwrite_b=True
+        )
+        return whole
+
+    def _features(self, u: Array, threads: Threads) -> Iterator[tuple[slice, Array, Array]]:
+        """(rows, phi, phi') of blocks of rows, (S, n) each."""
+        for part, phi, dphi, _ in _feature_blocks(self.features, u, None, self.origin, threads):
+            yield part, phi, dphi
+
+
+Tilt = PointTilt | PredictiveTilt
+
+
+def _norms(features: Features, stretch: Array) -> Array:
+    """|stretch * z_s|^2 / gamma^2, (S,)."""
+    z = features.frequencies * stretch / features.bandwidth
+    norms: Array = np.einsum("sk,sk->s", z, z)
+    return norms
+
+
+def weighted_features(
+    features: Features, u: Array, weights: Array, origin: Array, threads: Threads
+) -> Array:
+    """Sum of weights_i phi(u_i), (S,)."""
+    total = np.zeros(features.n_features)
+    for _, _, _, sums in _feature_blocks(features, u, weights, origin, threads):
+        total += sums
+    return total
+
+
+def _feature_blocks(
+    features: Features, u: Array, weights: Array | None, origin: Array, threads: Threads
+) -> Iterator[tuple[slice, Array, Array, Array]]:
+    """(rows, phi, phi', weighted sum of phi) of blocks of rows; the arrays are used again."""
+    module, count = threads.resolve()
+    S, d = features.frequencies.shape
+    amplitude, rows = float(np.sqrt(2.0 / S)), min(BLOCK, len(u))
+    root = _read_only(np.zeros(0) if weights is None else np.sqrt(weights))
+    phi, dphi = np.empty((S, rows)), np.empty((S, rows))
+    for start in range(0, len(u), BLOCK):
+        part = slice(start, min(start + BLOCK, len(u)))
+        sums = np.zeros(S)
+        with kernels.threads(module, count):
+            module.feature_block(
+                _read_only(u[part]), root[part], *_angles(features, origin), amplitude, dphi, phi,
+                sums, np.zeros(S), np.zeros((S, d)), count,
+            )  # fmt: skip
+        n = part.stop - start
+        yield part, phi[:, :n], dphi[:, :n], sums
