@@ -293,9 +293,11 @@ print(time.perf_counter() - start)
 
 
 def child_environment():
-    """Our environment, with the tgpfast that we have imported on the path."""
+    """Our environment, with the tgpfast that we have imported on the path. Bytecode is written, as
+    by an install: numpy's is there already, and compiling only ours would tell against us."""
     paths = [str(Path(tgpfast.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
 
 
 def run_child(*arguments):

@@ -349,6 +349,168 @@ def theta_fd(x, Z, c, gamma, lam, mu, Sigma, weights=None):
     return scipy.linalg.solve(matrix, right, assume_a="pos")
 
 
+# -- the noise conditional solution (Algorithm 3) -------------------------------------------------
+
+
+def _cholesky(matrix):
+    """Lower factor L of a positive definite matrix, L L^T: column by column, in longdouble."""
+    rest, factor = _long(matrix).copy(), np.zeros_like(_long(matrix))
+    for k in range(len(rest)):
+        if not rest[k, k] > 0:
+            raise np.linalg.LinAlgError(f"pivot {k} is {float(rest[k, k])}")
+        column = rest[k:, k] / np.sqrt(rest[k, k])
+        factor[k:, k] = column
+        rest[k:, k:] -= np.outer(column, column)
+    return factor
+
+
+def _solve(matrix, right):
+    """matrix^-1 right, (S,) or (S, r), of a positive definite matrix in longdouble."""
+    factor = _cholesky(matrix)
+    x = _long(right).copy()
+    for k in range(len(factor)):
+        x[k] = (x[k] - factor[k, :k] @ x[:k]) / factor[k, k]
+    for k in reversed(range(len(factor))):
+        x[k] = (x[k] - factor[k + 1 :, k] @ x[k + 1 :]) / factor[k, k]
+    return x
+
+
+def _norms(Z, M):
+    """z_s^T M z_s, (S,): |Z M^(1/2)|^2 of the paper."""
+    return ((_long(Z) @ _long(M)) * _long(Z)).sum(axis=1)
+
+
+def noise_system(x, Z, c, gamma, lam, mu, Sigma, noise_levels, weights=None):
+    """lam H I + ZZ^T * A, (S, S), and b, (S,). Algorithm 3::
+
+    b = sum_sigma delta * psi'_sigma / gamma_sigma
+        + |Z (I - sigma^2 Sigma_sigma^-1)^(1/2)|^2 * delta * psi_sigma / gamma_sigma^2
+    """
+    d, b = Z.shape[1], np.zeros(len(Z), dtype=_LONG)
+    A = np.zeros((len(Z), len(Z)), dtype=_LONG)
+    for sigma in noise_levels:
+        width, small = _gamma_sigma(gamma, sigma), _delta(Z, gamma, sigma)
+        minus, plus = _delta_pairs(Z, gamma, sigma, -1), _delta_pairs(Z, gamma, sigma, 1)
+        sines, cosines = _dphi(x, Z, c, width), _phi(x, Z, c, width)
+        w = _weights(x, weights)[:, None]
+        A += (minus + plus) * ((sines * w).T @ sines) / (2 * width**2)
+        A += (minus - plus) * ((cosines * w).T @ cosines) / (2 * width**2)
+        inverse = _solve(_long(Sigma) + _LONG(sigma) ** 2 * np.eye(d), np.eye(d))
+        pull = (_long(x) - _long(mu)) @ inverse @ _long(Z).T
+        b += small * (w * sines * pull).sum(axis=0) / width
+        shrunk = _norms(Z, np.eye(d) - _LONG(sigma) ** 2 * inverse)
+        b += shrunk * small * (w * cosines).sum(axis=0) / width**2
+    matrix = _LONG(lam) * len(noise_levels) * np.eye(len(Z)) + (_long(Z) @ _long(Z).T) * A
+    return matrix, b
+
+
+def theta_ncfd(x, Z, c, gamma, lam, mu, Sigma, noise_levels, weights=None):
+    """The noise conditional solution (lam H I + ZZ^T * A)^-1 b, (S,). Algorithm 3."""
+    return _rounded(_solve(*noise_system(x, Z, c, gamma, lam, mu, Sigma, noise_levels, weights)))
+
+
+# -- the Fisher variational predictive distribution (Algorithm 4) ---------------------------------
+
+
+def posterior(x, Z, c, gamma, lam, eta, mu, Sigma, weights=None):
+    """mu-hat (S,) and Sigma-hat (S, S) of q(theta), in longdouble. Eq. posterior::
+
+    Sigma-hat = (lam I + ZZ^T * Phi' / (gamma^2 eta))^-1
+    mu-hat = (lam gamma^2 eta I + ZZ^T * Phi')^-1 (gamma psi' + |Z|^2 * psi)
+    """
+    gamma, lam, eta, eye = _LONG(gamma), _LONG(lam), _LONG(eta), np.eye(len(Z))
+    gram = (_long(Z) @ _long(Z).T) * _gram_dphi(x, Z, c, gamma, weights)
+    pull = _solve(Sigma, (_long(x) - _long(mu)).T).T @ _long(Z).T
+    w = _weights(x, weights)
+    right = gamma * (w @ (_dphi(x, Z, c, gamma) * pull))
+    right = right + _norms(Z, np.eye(Z.shape[1])) * (w @ _phi(x, Z, c, gamma))
+    covariance = _solve(lam * eye + gram / (gamma**2 * eta), eye)
+    return _solve(lam * gamma**2 * eta * eye + gram, right), covariance
+
+
+def fvpd(x, Z, c, gamma, lam, eta, mu, Sigma, weights=None):
+    """M (S, S) and m (S,). Algorithm 4, Eq. predictive::
+
+    M = Sigma_phi + Sigma-hat^-1,  m = mu_phi - Sigma-hat^-1 mu-hat
+    """
+    mean, covariance = posterior(x, Z, c, gamma, lam, eta, mu, Sigma, weights)
+    M = sigma_phi(Z, c, gamma, mu, Sigma) + _solve(covariance, np.eye(len(Z)))
+    m = _mu_phi(Z, c, gamma, mu, Sigma) - _solve(covariance, mean)
+    return _rounded(M), _rounded(m)
+
+
+def log_q_fvpd(x, M, m, Z, c, gamma, mu, Sigma):
+    """phi^T M^-1 phi / 2 - phi^T M^-1 m + ln N(x_i | mu, Sigma), (n,). Eq. predictive."""
+    features = _phi(x, Z, c, gamma)
+    solved = _solve(M, features.T).T
+    tilt = (solved * features).sum(axis=1) / 2 - solved @ _long(m)
+    return _rounded(tilt + log_q(x, np.zeros(len(Z)), Z, c, gamma, mu, Sigma))
+
+
+# -- maximum a posteriori (Algorithm 1), with E over the base as a sum over nodes zeta_j ----------
+
+
+def _map_terms(theta, nodes, node_weights, Z, c, gamma):
+    """phi(zeta_j) (J, S), the log of w_j exp(theta^T phi(zeta_j)) less its top, and the top."""
+    features = _phi(nodes, Z, c, gamma)
+    logs = features @ _long(theta) + np.log(_long(node_weights))
+    return features, logs - logs.max(), logs.max()
+
+
+def map_objective(x, theta, nodes, node_weights, Z, c, gamma, lam, weights=None):
+    """theta^T psi_1 - n ln sum_j w_j exp(theta^T phi(zeta_j)) - lam |theta|^2 / 2. Algorithm 1.
+
+    nodes (J, d) with node_weights w_j (J,): 1/J for draws from the base.
+    """
+    _, logs, top = _map_terms(theta, nodes, node_weights, Z, c, gamma)
+    log_partition = top + np.log(np.exp(logs).sum())
+    theta, w = _long(theta), _weights(x, weights)
+    gain = theta @ (w @ _phi(x, Z, c, gamma))
+    return float(gain - w.sum() * log_partition - _LONG(lam) * (theta @ theta) / 2)
+
+
+def map_gradient(x, theta, nodes, node_weights, Z, c, gamma, lam, weights=None):
+    """psi_1 - n psi_2 - lam theta, (S,): the direction of the iteration of Algorithm 1."""
+    features, logs, _ = _map_terms(theta, nodes, node_weights, Z, c, gamma)
+    share, w = np.exp(logs) / np.exp(logs).sum(), _weights(x, weights)
+    psi_1 = w @ _phi(x, Z, c, gamma)
+    return _rounded(psi_1 - w.sum() * (share @ features) - _LONG(lam) * _long(theta))
+
+
+# -- the base (Eqs. mu_update, sig_update) --------------------------------------------------------
+
+
+def base_objective(x, theta, P, h, Z, c, gamma, lam, weights=None):
+    """Eq. objective + lam |theta|^2 / 2 at Sigma = P^-1, mu = P^-1 h: quadratic in (theta, P, h).
+
+    Unlike ``fisher_objective`` it is defined for every symmetric P.
+    """
+    theta, gamma, Z = _long(theta), _LONG(gamma), _long(Z)
+    sines, cosines = _dphi(x, Z, c, gamma), _phi(x, Z, c, gamma)
+    gradient = (sines * theta) @ Z / gamma - (_long(x) @ _long(P) - _long(h))
+    laplacian = -cosines @ (theta * (Z**2).sum(axis=1)) / gamma**2 - np.trace(_long(P))
+    terms = (gradient**2).sum(axis=1) / 2 + laplacian
+    return float(_weights(x, weights) @ terms + _LONG(lam) * (theta @ theta) / 2)
+
+
+def mu_update(x, theta, Z, c, gamma, Sigma, weights=None):
+    """mean(x) - Sigma Z^T (theta * mean(phi')) / gamma, (d,). Eq. mu_update."""
+    share = _weights(x, weights) / _weights(x, weights).sum()
+    slope = _long(theta) * (share @ _dphi(x, Z, c, gamma))
+    return _rounded(share @ _long(x) - _long(Sigma) @ (_long(Z).T @ slope) / _LONG(gamma))
+
+
+def precision_update(x, theta, Z, c, gamma, mu, weights=None):
+    """Sigma^-1, (d, d), by the Kronecker form (Sbar x I + I x Sbar)^-1 vec(Q). Eq. sig_update."""
+    share = (_weights(x, weights) / _weights(x, weights).sum())[:, None]
+    away, d = _long(x) - _long(mu), Z.shape[1]
+    spread = (share * away).T @ away
+    upsilon = (share * _dphi(x, Z, c, gamma) * _long(theta)).T @ away
+    Q = 2 * np.eye(d) + (_long(Z).T @ upsilon + upsilon.T @ _long(Z)) / _LONG(gamma)
+    system = np.kron(spread, np.eye(d)) + np.kron(np.eye(d), spread)
+    return _rounded(_solve(system, Q.reshape(-1)).reshape(d, d))
+
+
 # -- marginal CDFs (Section 4, the P_N of KS and WD) ----------------------------------------------
 
 

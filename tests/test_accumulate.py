@@ -451,7 +451,7 @@ class Marker:
         (np.zeros((2, 2), "U3"), TypeError, "real numbers"),
         (np.zeros((2, 2), "M8[s]"), TypeError, "datetime"),
         ([[1.0, 2.0], [3.0]], ValueError, "table"),
-        ("data.csv", TypeError, "str"),
+        ("data.csv", FileNotFoundError, "data.csv"),
         (None, TypeError, "NoneType"),
         ({"a": [1.0]}, TypeError, "dict"),
         (Marker(), TypeError, "real numbers"),

@@ -21,6 +21,23 @@ which is at most L = h_s + h_t: u_s.u_t and h err by d u L, their sum by u L, th
 2 u L, and u itself, rounded once, moves |u_s -+ u_t|^2 / 2 by at most 4 u L; exp errs by 2 units in
 the last place, at most 4 u:
     |Delta error| / Delta <= (2 d + 7) u L + 4 u.
+Tilt. sum_s b_s cos(angle): the errors of the angle and of sincos, a product, S additions, the
+oracle's result. Its gradient has one more product, and a frequency f that was rounded once:
+    |tilt error|     <= sum_s |b_s| (|angle error| + sincos + (S + 2) u)
+    |gradient error| <= sum_s |b_s| |f_s| (|angle error| + sincos + (S + 4) u).
+Quadratic tilt. h = L^-1 phi by substitution, blocked or not, with divisions or with reciprocals,
+solves (L + D) h = phi exactly for some |D| <= (S + 2) u |L|. With e the error of phi, and then 2 S
+additions, two products and a sum, and the oracle's result:
+    |h error|     <= |L^-1| (e + (S + 2) u |L| |h|)
+    |value error| <= |h|.|h error| + |l|.e + (2 S + 4) u (|h|^2 / 2 + |l|.|phi|).
+Kernel sums. q = |y - x|^2 / 2: a difference, which counts twice, a product, d additions. Its
+distance to the least q is at most q, and so are all the steps by which a running sum follows a
+falling least; exp errs by 4 u, the weight's product by u. There are n additions, and at most one
+step a tile of 256 rows, each of an exp and a product. A term of share p in the sum moves its
+logarithm by p times its relative error. The logarithm itself errs by 2 units in the last place, and
+two roundings follow. What exp takes as 0 is below 4e-308 of the nearest term:
+    |value error| <= sum_j p_j ((d + 4) u q_j) + (n + 5 (n / 256 + 2)) u
+                     + 4 u |value + least q| + 2 u |value|.
 """
 
 import ctypes
@@ -513,6 +530,317 @@ def test_sigma_phi(kernels, n_features, d, n_threads):
     assert_within(out, p.reference, p.error)
 
 
+# -- kernels that evaluate ------------------------------------------------------------------------
+# Their outputs are written over: the buffers hold NaN before, and stand between guards that must
+# stay as they are. Inputs are read-only where the package hands them so.
+
+GUARD, GUARD_ROWS = -12345.0, 9
+
+
+def frozen(values):
+    """A read-only float64 copy in C order."""
+    array = np.array(values, dtype=np.float64, order="C")
+    array.flags.writeable = False
+    return array
+
+
+class Guarded:
+    """A NaN-filled array of this shape with GUARD_ROWS rows of guards on either side."""
+
+    def __init__(self, *shape):
+        self._whole = np.full((shape[0] + 2 * GUARD_ROWS, *shape[1:]), GUARD)
+        self.array = self._whole[GUARD_ROWS : GUARD_ROWS + shape[0]]
+        self.array[:] = np.nan
+
+    def checked(self):
+        """The array, once the guards have been looked at."""
+        np.testing.assert_array_equal(self._whole[:GUARD_ROWS], GUARD)
+        np.testing.assert_array_equal(self._whole[GUARD_ROWS + len(self.array) :], GUARD)
+        return self.array
+
+
+def call_tilt(kernels, angles, coefficients, n_threads=1):
+    """value (n,); ``angles`` is (x, origin, frequencies, phases)."""
+    x, *rest = angles
+    value = Guarded(len(x))
+    kernels.tilt(frozen(x), *rest, coefficients, value.array, n_threads)
+    return value.checked()
+
+
+def call_tilt_gradient(kernels, angles, coefficients, n_threads=1):
+    """value (n,), gradient (n, d)."""
+    x, *rest = angles
+    value, gradient = Guarded(len(x)), Guarded(*x.shape)
+    kernels.tilt_gradient(
+        frozen(x), *rest, coefficients, value.array, gradient.array, n_threads
+    )
+    return value.checked(), gradient.checked()
+
+
+def call_quadratic_tilt(
+    kernels, angles, amplitude, factor, linear, n_threads=1, row_tile=256
+):  # fmt: skip
+    """value (n,); what stands above the diagonal of the factor is made NaN."""
+    x, *rest = angles
+    value = Guarded(len(x))
+    lower = np.where(np.tri(len(factor), dtype=bool), factor, np.nan)
+    blocks = np.full((n_threads, len(factor), row_tile), np.nan)
+    kernels.quadratic_tilt(
+        frozen(x), *rest, amplitude, frozen(lower), frozen(linear), value.array, blocks, n_threads
+    )
+    return value.checked()
+
+
+def call_log_kernel_sums(kernels, y, x, weights=(), n_threads=1):
+    """value (m,)."""
+    value = Guarded(len(y))
+    kernels.log_kernel_sums(frozen(y), frozen(x), frozen(weights), value.array, n_threads)
+    return value.checked()
+
+
+class TiltProblem:
+    """Coefficients and a factor for the features of a `Problem`, and what they should give."""
+
+    def __init__(self, n_features, d, n):
+        p = self.p = problem(n_features, d, n, False)
+        rng = np.random.default_rng([n_features, d, n, 31])
+        self.angles = (p.x, p.origin, p.frequencies, p.phases)
+        self.coefficients = rng.normal(size=n_features)
+        self.linear = rng.normal(size=n_features)
+        below = rng.normal(scale=0.5 / math.sqrt(n_features), size=(n_features, n_features))
+        self.factor = np.tril(below, -1) + np.diag(rng.uniform(0.5, 2.0, n_features))
+
+    @functools.cached_property
+    def exact_angles(self):
+        """(S, n) in long double."""
+        p, long = self.p, np.longdouble
+        return p.Z.astype(long) / long(GAMMA) @ p.x.T.astype(long) + p.c.astype(long)[:, None]
+
+    @functools.cached_property
+    def value(self):
+        return self.coefficients.astype(np.longdouble) @ np.cos(self.exact_angles)
+
+    @functools.cached_property
+    def gradient(self):
+        slopes = -self.coefficients[:, None] * np.sin(self.exact_angles)
+        return slopes.T @ (self.p.Z.astype(np.longdouble) / np.longdouble(GAMMA))
+
+    @functools.cached_property
+    def value_error(self):
+        slack = SINCOS[np.float64] + (len(self.coefficients) + 2) * U
+        return np.abs(self.coefficients) @ (self.p.angle_error + slack)
+
+    @functools.cached_property
+    def gradient_error(self):
+        slack = SINCOS[np.float64] + (len(self.coefficients) + 4) * U
+        terms = np.abs(self.coefficients)[:, None] * (self.p.angle_error + slack)
+        return terms.T @ np.abs(self.p.frequencies)
+
+    @functools.cached_property
+    def halves(self):
+        """phi and factor^-1 phi, (S, n) in long double, by forward substitution."""
+        phi = np.sqrt(np.longdouble(2) / len(self.factor)) * np.cos(self.exact_angles)
+        return phi, forward_substitution(self.factor, phi)
+
+    @functools.cached_property
+    def quadratic(self):
+        phi, h = self.halves
+        return (h * h).sum(axis=0) / 2 + self.linear.astype(np.longdouble) @ phi
+
+    @functools.cached_property
+    def quadratic_error(self):
+        phi, h = (np.abs(a).astype(np.float64) for a in self.halves)
+        n_features, lower = len(self.factor), np.abs(self.factor)
+        inverse = np.abs(scipy.linalg.solve_triangular(self.factor, np.eye(n_features), lower=True))
+        e = self.p.feature_error(np.float64)
+        h_error = inverse @ (e + (n_features + 2) * U * (lower @ h))
+        sizes = 0.5 * (h * h).sum(axis=0) + np.abs(self.linear) @ phi
+        return (
+            (h * h_error).sum(axis=0) + np.abs(self.linear) @ e + (2 * n_features + 4) * U * sizes
+        )
+
+
+def forward_substitution(factor, right):
+    """factor^-1 right in long double, row by row."""
+    solution = np.array(right, dtype=np.longdouble)
+    for s, row in enumerate(factor.astype(np.longdouble)):
+        solution[s] = (solution[s] - row[:s] @ solution[:s]) / row[s]
+    return solution
+
+
+@functools.cache
+def tilt_problem(n_features, d, n):
+    return TiltProblem(n_features, d, n)
+
+
+every_tilt = pytest.mark.parametrize(
+    ("n_features", "d", "n"), [pytest.param(*c.values[:3], id=c.id.split("-w")[0]) for c in CASES]
+)
+
+
+@every_tilt
+def test_tilt(kernels, n_features, d, n):
+    t = tilt_problem(n_features, d, n)
+    *_, n_threads = layout_of(n_features, n)
+    found = call_tilt(kernels, t.angles, t.coefficients, n_threads)
+    assert_within(found, t.value, t.value_error)
+
+
+@every_tilt
+def test_tilt_gradient(kernels, n_features, d, n):
+    t = tilt_problem(n_features, d, n)
+    *_, n_threads = layout_of(n_features, n)
+    value, gradient = call_tilt_gradient(kernels, t.angles, t.coefficients, n_threads)
+    assert_within(value, t.value, t.value_error)
+    assert_within(gradient, t.gradient, t.gradient_error)
+
+
+@every_tilt
+def test_quadratic_tilt(kernels, n_features, d, n):
+    t = tilt_problem(n_features, d, n)
+    _, _, row_tile, n_threads = layout_of(n_features, n)
+    found = call_quadratic_tilt(
+        kernels, t.angles, t.p.amplitude, t.factor, t.linear, n_threads, row_tile
+    )
+    assert_within(found, t.quadratic, t.quadratic_error)
+
+
+def test_quadratic_tilt_of_an_ill_conditioned_factor(kernels):
+    # the bound follows the factor: columns that grow from 1 to 1e-6 cost digits, and no more
+    # than |L^-1| |L| says
+    t = TiltProblem(65, 3, 257)
+    t.factor = t.factor * np.geomspace(1.0, 1e-6, 65)
+    found = call_quadratic_tilt(kernels, t.angles, t.p.amplitude, t.factor, t.linear)
+    assert_within(found, t.quadratic, t.quadratic_error)
+    assert np.max(t.quadratic_error / np.abs(t.quadratic)) < 1e-9
+
+
+@compiled_only
+def test_quadratic_tilt_with_one_row_a_tile_gives_the_same_to_rounding(kernels):
+    t = tilt_problem(65, 3, 257)
+    for row_tile in (1, 2, 200):
+        found = call_quadratic_tilt(
+            kernels, t.angles, t.p.amplitude, t.factor, t.linear, 2, row_tile
+        )
+        assert_within(found, t.quadratic, t.quadratic_error)
+
+
+# -- kernel sums ----------------------------------------------------------------------------------
+
+POINTS = (1, 31, 32, 33, 100)  # around the group of 32 points that share a tile of rows
+KERNEL_CASES = [
+    pytest.param(
+        m, n, DIMENSIONS[(i + 2 * j) % 5], (i + j) % 2 == 1,
+        id=f"m{m}-n{n}-d{DIMENSIONS[(i + 2 * j) % 5]}{'-weighted' * ((i + j) % 2)}",
+    )
+    for i, m in enumerate(POINTS)
+    for j, n in enumerate(ROWS)
+]  # fmt: skip
+
+
+def kernel_sums(y, x, weights=()):
+    """log sum_j w_j exp(-|y_i - x_j|^2 / 2) in long double, and the bound of its error."""
+    y, x = np.asarray(y, np.longdouble), np.asarray(x, np.longdouble)
+    w = np.asarray(weights, np.longdouble) if len(weights) else np.ones(len(x), np.longdouble)
+    half = np.zeros((len(y), len(x)), np.longdouble)
+    for k in range(x.shape[1]):
+        half += (y[:, k, None] - x[:, k]) ** 2 / 2
+    least = half.min(axis=1)
+    terms = np.exp(least[:, None] - half) * w
+    total = terms.sum(axis=1)
+    value = np.log(total) - least
+    n, d = x.shape
+    spread = (terms * half).sum(axis=1) / total  # the mean of q under the shares
+    bound = (d + 4) * spread + n + 5 * (n / 256 + 2) + 4 * np.abs(value + least) + 2 * np.abs(value)
+    return value, U * bound.astype(np.float64)
+
+
+@functools.cache
+def kernel_problem(m, n, d, weighted):
+    """y, x, weights; the last points lie away from all rows."""
+    rng = np.random.default_rng([m, n, d, weighted, 5])
+    x = rng.normal(size=(n, d))
+    y = rng.normal(scale=1.5, size=(m, d))
+    y[m // 2 :] *= 10.0
+    weights = rng.uniform(0.1, 4.0, n) if weighted else np.empty(0)
+    return y, x, weights, *kernel_sums(y, x, weights)
+
+
+@pytest.mark.parametrize(("m", "n", "d", "weighted"), KERNEL_CASES)
+def test_log_kernel_sums(kernels, m, n, d, weighted):
+    y, x, weights, value, bound = kernel_problem(m, n, d, weighted)
+    for n_threads in (1, 3):
+        found = call_log_kernel_sums(kernels, y, x, weights, n_threads)
+        assert_within(found, value, bound)
+
+
+def test_log_kernel_sums_of_far_points_are_finite(kernels):
+    # at 40 a plain sum of exponentials underflows; at 1e150 the square is still finite
+    x = np.random.default_rng(1).normal(size=(300, 2))
+    for distance in (10.0, 40.0, 1e3, 1e8, 1e150):
+        y = np.array([[distance, 0.0], [0.0, -distance], [distance, distance / 2]])
+        found = call_log_kernel_sums(kernels, y, x)
+        assert np.isfinite(found).all()
+        assert_within(found, *kernel_sums(y, x))
+
+
+def test_log_kernel_sums_of_one_row_are_the_exponent(kernels):
+    # eighths: squares and their sum are exact, and log 1 = 0
+    rng = np.random.default_rng(2)
+    for d in DIMENSIONS:
+        y, x = rng.integers(-80, 81, size=(40, d)) / 8.0, rng.integers(-80, 81, size=(1, d)) / 8.0
+        found = call_log_kernel_sums(kernels, y, x, n_threads=2)
+        np.testing.assert_array_equal(found, -0.5 * np.square(y - x).sum(axis=1))
+        quarter = call_log_kernel_sums(kernels, y, x, [0.25])
+        exact = math.log(0.25) - 0.5 * np.square(y - x).sum(axis=1)
+        assert_within(quarter, exact, 4 * U * math.log(4.0) + 2 * U * np.abs(exact))
+
+
+@pytest.mark.parametrize("n", ROWS)
+def test_log_kernel_sums_of_equal_rows(kernels, n):
+    # every term is exp(0) = 1, so the sum is exact: log n - q
+    x, y = np.full((n, 3), 0.5), np.array([[0.5, 0.5, 0.5], [1.5, -2.5, 30.5]])
+    exact = math.log(n) - np.array([0.0, 0.5 * (1.0 + 9.0 + 900.0)])
+    for n_threads in (1, 2):
+        found = call_log_kernel_sums(kernels, y, x, n_threads=n_threads)
+        assert_within(found, exact, 4 * U * math.log(n) + 2 * U * np.abs(exact))
+    twice = call_log_kernel_sums(kernels, y, x, np.full(n, 2.0))
+    assert_within(twice, exact + math.log(2), 4 * U * math.log(2 * n) + 3 * U * np.abs(exact) + U)
+
+
+def test_log_kernel_sums_of_distances_that_underflow(kernels):
+    # squares of 1e-200 are 0 and terms 1e4 below the nearest are 0: neither matters
+    x = np.array([[0.0], [3e-200], [-1e-170], [200.0]])
+    y = np.array([[1e-200], [0.0], [200.0]])
+    with np.errstate(under="ignore"):
+        found = call_log_kernel_sums(kernels, y, x)
+        assert_within(found, *kernel_sums(y, x))
+    assert_within(found, [math.log(3.0), math.log(3.0), 0.0], 4 * U * math.log(3.0))
+
+
+def test_log_kernel_sums_follow_a_falling_least(kernels):
+    # tiles ever nearer, then ever farther: a running sum must be rescaled each time, and the
+    # nearest row stands in the first, a middle and the last tile
+    distance = np.abs(np.arange(5 * 256) // 256 - 2.0) * 30.0 + np.arange(5 * 256) % 7
+    for x in (distance, distance[::-1], np.sort(distance), np.sort(distance)[::-1]):
+        y = np.array([[0.0], [-3.0], [45.0]])
+        weights = np.linspace(0.5, 2.0, len(x))
+        found = call_log_kernel_sums(kernels, y, x[:, None], weights, 2)
+        assert_within(found, *kernel_sums(y, x[:, None], weights))
+
+
+def test_log_kernel_sums_of_weight_zero(kernels):
+    # rows of weight zero beside others add nothing; nothing but such rows is -inf, without a warning
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(300, 2)), rng.normal(size=(40, 2))
+    weights = rng.uniform(0.5, 1.0, 300)
+    weights[::3] = 0.0
+    found = call_log_kernel_sums(kernels, y, x, weights)
+    value, bound = kernel_sums(y, x[weights > 0], weights[weights > 0])
+    assert_within(found, value, bound + 100 * U)  # 100 additions of zero more
+    np.testing.assert_array_equal(call_log_kernel_sums(kernels, y, x, np.zeros(300)), -np.inf)
+
+
 # -- (a) sine and cosine --------------------------------------------------------------------------
 
 
@@ -597,6 +925,66 @@ def test_sincos_of_no_number_is_nan_and_stays_in_its_row(kernels, bad, dtype):
     assert np.isnan(cosine[~good]).all()
     assert_within(sine[good], np.sin(angles[good]), SINCOS[dtype] + 2 * U)
     assert_within(cosine[good], np.cos(angles[good]), SINCOS[dtype] + 2 * U)
+
+
+@pytest.mark.parametrize("name", ANGLES)
+def test_sincos_in_tilts(kernels, name):
+    # one feature of frequency 1, phase 0 and coefficient 1: the tilt is the cosine, its gradient
+    # minus the sine, and the quadratic tilt with L = l = 1 is c^2 / 2 + c
+    angles = ANGLES[name]
+    sine = np.array([math.sin(a) for a in angles])
+    cosine = np.array([math.cos(a) for a in angles])
+    one, zero = np.ones(1), np.zeros(1)
+    inputs = (angles[:, None], zero, np.ones((1, 1)), zero)
+    bound = SINCOS[np.float64]
+    assert_within(call_tilt(kernels, inputs, one), cosine, bound)
+    value, gradient = call_tilt_gradient(kernels, inputs, one)
+    assert_within(value, cosine, bound)
+    assert_within(gradient[:, 0], -sine, bound)
+    found = call_quadratic_tilt(kernels, inputs, 1.0, np.ones((1, 1)), one)
+    # the derivative in c is at most 2; the square and the sum are rounded, here and there
+    assert_within(found, 0.5 * cosine**2 + cosine, 2 * bound + 4 * U)
+
+
+@functools.cache
+def exact_angles(n_features, d):
+    """Inputs whose angles are exact in any order, and these, some beyond 2^27 and some not.
+
+    x holds eighths below 2^7, frequencies are at most 3 2^k, k <= 24, and d is at most 10: sums of
+    multiples of 1/8 below 2^36.
+    """
+    rng = np.random.default_rng([n_features, d, 6])
+    x = rng.integers(-1000, 1001, size=(300, d)) / 8.0
+    x[256:] /= 128.0 * 8.0  # the second tile is near throughout
+    x[256:] = np.round(x[256:] * 8.0) / 8.0
+    size = 2.0 ** rng.integers(0, 25, size=n_features)
+    frequencies = rng.integers(-3, 4, size=(n_features, d)) * size[:, None]
+    phases = rng.integers(-16, 17, size=n_features) / 8.0
+    angles = frequencies @ x.T + phases[:, None]
+    sine = np.array([[math.sin(a) for a in row] for row in angles])
+    cosine = np.array([[math.cos(a) for a in row] for row in angles])
+    return (x, np.zeros(d), frequencies, phases), angles, sine, cosine
+
+
+@pytest.mark.parametrize(("n_features", "d"), [(7, 1), (7, 2), (65, 3), (65, 4), (30, 10)])
+def test_tilts_of_near_and_far_features(kernels, n_features, d):
+    # the angle's error is zero here, so the bounds are those of sincos and of the sums alone: a
+    # feature reduced as if it were near, when it is far, would be all wrong
+    inputs, angles, sine, cosine = exact_angles(n_features, d)
+    far = np.abs(angles[:, :256]).max(axis=1) > 2.0**27
+    assert far.any()
+    assert not far.all()
+    rng = np.random.default_rng(n_features)
+    b, frequencies = rng.normal(size=n_features), inputs[2]
+    each = np.abs(b) * (SINCOS[np.float64] + (n_features + 4) * U)
+    value, gradient = call_tilt_gradient(kernels, inputs, b, 2)
+    assert_within(value, b @ cosine, each.sum())
+    assert_within(gradient, -(sine.T * b) @ frequencies, each @ np.abs(frequencies))
+    assert_within(call_tilt(kernels, inputs, b, 2), b @ cosine, each.sum())
+    # L = 1: half the squared cosines, and b of them
+    found = call_quadratic_tilt(kernels, inputs, 1.0, np.eye(n_features), b, 2)
+    errors = (1.0 + np.abs(b)) * (SINCOS[np.float64] + (2 * n_features + 4) * U)
+    assert_within(found, 0.5 * (cosine**2).sum(axis=0) + b @ cosine, errors.sum())
 
 
 # -- (b) the exponential in the Delta weights -----------------------------------------------------
@@ -692,6 +1080,12 @@ def all_outputs(kernels, p, noisy, dtype, n_threads):
     directions = np.random.default_rng(4).normal(size=(7, p.x.shape[1]))
     kernels.marginal_mass(p.x, p.weights_or_ones, directions, low, step, mass, n_threads)
     yield mass
+    t = tilt_problem(n_features, p.x.shape[1], n)
+    yield call_tilt(kernels, t.angles, t.coefficients, n_threads)
+    yield from call_tilt_gradient(kernels, t.angles, t.coefficients, n_threads)
+    yield call_quadratic_tilt(kernels, t.angles, 0.1, t.factor, t.linear, n_threads, 64)
+    for weights in ((), p.weights_or_ones):
+        yield call_log_kernel_sums(kernels, 1.3 * p.x[:200], p.x, weights, n_threads)
 
 
 @compiled_only
@@ -823,6 +1217,17 @@ def test_no_rows_change_nothing(kernels, dtype):
     np.testing.assert_array_equal(mass, 0.0)
 
 
+def test_no_rows_have_no_values(kernels):
+    p, ones = Problem(7, 2, 1, False, 0.0), np.ones(7)
+    angles = (np.empty((0, 2)), p.origin, p.frequencies, p.phases)
+    assert call_tilt(kernels, angles, ones, 2).shape == (0,)
+    value, gradient = call_tilt_gradient(kernels, angles, ones, 2)
+    assert value.shape == (0,)
+    assert gradient.shape == (0, 2)
+    assert call_quadratic_tilt(kernels, angles, 1.0, np.eye(7), ones, 2).shape == (0,)
+    assert call_log_kernel_sums(kernels, np.empty((0, 2)), p.x, n_threads=2).shape == (0,)
+
+
 # -- (e) marginal CDFs ----------------------------------------------------------------------------
 
 
@@ -931,7 +1336,8 @@ def test_marginal_mass_adds(kernels):
 
 PUBLIC = {
     "max_threads", "feature_block", "moments", "rank_k", "lane_rank_k", "noise_rank_k",
-    "lane_noise_rank_k", "sigma_phi", "marginal_mass",
+    "lane_noise_rank_k", "sigma_phi", "tilt", "tilt_gradient", "quadratic_tilt", "log_kernel_sums",
+    "marginal_mass",
 }  # fmt: skip
 
 
@@ -1070,3 +1476,68 @@ def test_a_strict_inequality_in_the_cdf_is_noticed(kernels):
     strict = np.array([[0.0, 1.0, 2.0, 1.0]])  # p < grid instead of p <= grid
     with pytest.raises(AssertionError):
         assert_is_marginal(strict, x, np.empty(0), one, low, step)
+
+
+def test_a_wrong_tilt_is_noticed(kernels):
+    t = tilt_problem(65, 3, 257)
+    p, b, cosine, sine = t.p, t.coefficients, np.cos(t.exact_angles), np.sin(t.exact_angles)
+    value, gradient = call_tilt_gradient(kernels, t.angles, b)
+    assert_within(value, t.value, t.value_error)
+    assert_within(gradient, t.gradient, t.gradient_error)
+    shifted = p.frequencies @ (p.x - p.origin).T + p.c[:, None]  # a phase not turned to the origin
+    for wrong in (
+        b @ sine, -t.value, np.roll(b, 1) @ cosine, b[:-1] @ cosine[:-1], b @ np.cos(shifted),
+        t.value * (1.0 + 1e-9) + 1e-9, np.roll(t.value, 1),
+    ):  # fmt: skip
+        with pytest.raises(AssertionError, match="outside"):
+            assert_within(value, wrong, t.value_error)
+    for wrong in (
+        -t.gradient, t.gradient * GAMMA, t.gradient[:, ::-1], np.roll(t.gradient, 1, axis=0),
+        t.gradient * (1.0 + 1e-9) + 1e-9, (-b[:, None] * cosine).T @ p.frequencies,
+    ):  # fmt: skip
+        with pytest.raises(AssertionError, match="outside"):
+            assert_within(gradient, wrong, t.gradient_error)
+
+
+def test_a_wrong_quadratic_tilt_is_noticed(kernels):
+    t = tilt_problem(65, 3, 257)
+    phi, h = t.halves
+    found = call_quadratic_tilt(kernels, t.angles, t.p.amplitude, t.factor, t.linear)
+    assert_within(found, t.quadratic, t.quadratic_error)
+    square, linear = (h * h).sum(axis=0), t.linear @ phi
+    transposed = scipy.linalg.solve(t.factor.T, phi.astype(np.float64))
+    for wrong in (
+        square + linear, 0.5 * square - linear, 0.5 * square, linear,
+        0.5 * (phi * h).sum(axis=0) + linear, 0.5 * (transposed**2).sum(axis=0) + linear,
+        t.quadratic * (1.0 + 1e-9),
+    ):  # fmt: skip
+        with pytest.raises(AssertionError, match="outside"):
+            assert_within(found, wrong, t.quadratic_error)
+
+
+def test_wrong_kernel_sums_are_noticed(kernels):
+    y, x, weights, value, bound = kernel_problem(100, 257, 2, True)
+    found = call_log_kernel_sums(kernels, y, x, weights)
+    assert_within(found, value, bound)
+    for wrong in (
+        kernel_sums(y, x)[0], kernel_sums(y, x, weights**2)[0], kernel_sums(y, x, weights[::-1])[0],
+        kernel_sums(y, x[:-1], weights[:-1])[0], 2.0 * value, value + 1e-9,
+    ):  # fmt: skip
+        with pytest.raises(AssertionError, match="outside"):
+            assert_within(found, wrong, bound)
+    # what a plain sum makes of the same points: none of its terms is left at the far ones
+    square = np.square(y[:, None] - x).sum(axis=2)
+    with np.errstate(divide="ignore", under="ignore"):
+        plain = np.log(np.exp(-0.5 * square) @ weights)
+    assert np.isneginf(plain).any()
+    with np.errstate(invalid="ignore"), pytest.raises(AssertionError, match="outside"):
+        assert_within(plain, value, bound)
+
+
+def test_guards_notice_a_write_beyond_the_output():
+    for row in (GUARD_ROWS - 1, -GUARD_ROWS):
+        spoilt = Guarded(5, 2)
+        spoilt.checked()
+        spoilt._whole[row, 1] = 0.0
+        with pytest.raises(AssertionError):
+            spoilt.checked()

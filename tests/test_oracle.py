@@ -282,6 +282,180 @@ def test_psi_prime_from_the_base_free_statistics():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
+# -- the noise conditional, predictive and MAP solutions ------------------------------------------
+
+
+def test_long_double_solver():
+    rng = np.random.default_rng(16)
+    half = rng.normal(size=(9, 12))
+    matrix, x = half @ half.T, rng.normal(size=(9, 2))
+    # the right hand side, 9 terms, is rounded to 1e-16 of them; the solution to condition times that
+    atol = 20 * 1e-16 * np.linalg.cond(matrix)
+    np.testing.assert_allclose(oracle._solve(matrix, matrix @ x).astype(float), x, 0, atol)
+    factor = oracle._cholesky(matrix)
+    np.testing.assert_allclose((factor @ factor.T).astype(float), matrix, 0, 1e-13)
+    with pytest.raises(np.linalg.LinAlgError, match="pivot 1"):
+        oracle._cholesky(np.array([[1.0, 2.0], [2.0, 1.0]]))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_fd_is_ncfd_without_noise(weighted):
+    # Section 3.2: Algorithm 2 is the special case sigma in {0}
+    rng, x, Z, c, weights = draw(17, n=100)
+    weights = weights if weighted else None
+    mu, Sigma = draw_base(rng)
+    found = oracle.theta_ncfd(x, Z, c, GAMMA, 0.3, mu, Sigma, (0.0,), weights)
+    expected = oracle.theta_fd(x, Z, c, GAMMA, 0.3, mu, Sigma, weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_noise_system_from_the_table_of_expectations():
+    # the gradient of L_sigma at the end of Section 3.2, with the four expectations of Table 1
+    rng, x, Z, c, weights = draw(18, n=10)
+    mu, Sigma = draw_base(rng)
+    levels, lam = (0.0, 0.5, 1.3), 0.7
+    matrix, b = lam * len(levels) * np.eye(S), np.zeros(S)
+    for sigma in levels:
+        width, noisy = oracle.gamma_sigma(GAMMA, sigma), Sigma + sigma**2 * np.eye(D)
+        for row, w in zip(x, weights, strict=True):
+            outer = oracle.expected_dphi_outer(row, Z, c, GAMMA, sigma)
+            matrix += w * (Z @ Z.T) * outer / width**2
+            pull = Z @ np.linalg.solve(noisy, row - mu)
+            b += w * (Z**2).sum(axis=1) * oracle.expected_phi(row, Z, c, GAMMA, sigma) / width**2
+            b += w * oracle.expected_dphi(row, Z, c, GAMMA, sigma) * pull / width
+            b += w * oracle.expected_cross(row, Z, c, GAMMA, sigma, Sigma) / width
+    found = oracle.noise_system(x, Z, c, GAMMA, lam, mu, Sigma, levels, weights)
+    # 30 terms of a few tens, each rounded some ten times
+    np.testing.assert_allclose(found[0].astype(float), matrix, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(found[1].astype(float), b, rtol=0, atol=1e-11)
+    theta = oracle.theta_ncfd(x, Z, c, GAMMA, lam, mu, Sigma, levels, weights)
+    np.testing.assert_allclose(matrix @ theta, b, rtol=0, atol=1e-10)
+
+
+def test_posterior_is_the_gaussian_of_the_tempered_fisher_objective():
+    # ln q(theta) = -L / eta - lam |theta|^2 / 2 + constant: its gradient vanishes at mu-hat and its
+    # second derivatives are -Sigma-hat^-1; quadratic, so that differences are exact at any step
+    rng, x, Z, c, weights = draw(19)
+    mu, Sigma = draw_base(rng)
+    lam, eta, h = 0.4, 2.5, 0.5
+    mean, covariance = oracle.posterior(x, Z, c, GAMMA, lam, eta, mu, Sigma, weights)
+    mean, covariance = mean.astype(float), covariance.astype(float)
+
+    def log_posterior(at):
+        fisher = oracle.fisher_objective(x, at, Z, c, GAMMA, mu, Sigma, weights)
+        return -fisher / eta - 0.5 * lam * at @ at
+
+    steps, here = h * np.eye(S), log_posterior(mean)
+    up = np.array([log_posterior(mean + e) for e in steps])
+    down = np.array([log_posterior(mean - e) for e in steps])
+    # rounding of the objective, below 1e4: 1e-12 of absolute error over h and h^2
+    np.testing.assert_allclose((up - down) / (2 * h), 0.0, rtol=0, atol=1e-10)
+    precision = np.linalg.inv(covariance)
+    second = np.array(
+        [[log_posterior(mean + a + b) - up[i] - up[j] + here for j, b in enumerate(steps)]
+         for i, a in enumerate(steps)]
+    ) / h**2  # fmt: skip
+    np.testing.assert_allclose(-second, precision, rtol=0, atol=1e-9)
+
+
+def test_predictive_density_integrates_theta_out():
+    # one feature in one dimension: the integral over theta that precedes Eq. predictive, on a grid
+    rng = np.random.default_rng(20)
+    Z, c, x = np.array([[1.3]]), np.array([0.4]), rng.normal(size=(3, 1)) + 0.2
+    mu, Sigma, lam, eta = np.array([0.1]), np.array([[1.4]]), 0.8, 3.0
+    M, m = oracle.fvpd(x, Z, c, GAMMA, lam, eta, mu, Sigma)
+    mean, covariance = (float(v.squeeze()) for v in oracle.posterior(
+        x, Z, c, GAMMA, lam, eta, mu, Sigma
+    ))  # fmt: skip
+    theta = np.linspace(mean - 12 * covariance**0.5, mean + 12 * covariance**0.5, 4_001)
+    mu_phi = oracle.mu_phi(Z, c, GAMMA, mu, Sigma)[0]
+    sigma_phi = oracle.sigma_phi(Z, c, GAMMA, mu, Sigma)[0, 0]
+    y = np.linspace(-3.0, 3.0, 7)[:, None]
+    away = oracle.phi(y, Z, c, GAMMA)[:, 0] - mu_phi
+    exponent = theta * away[:, None] - 0.5 * theta**2 * sigma_phi
+    exponent = exponent - 0.5 * (theta - mean) ** 2 / covariance
+    expected = np.log(np.exp(exponent).sum(axis=1))
+    expected = expected + oracle.log_q(y, np.zeros(1), Z, c, GAMMA, mu, Sigma)
+    found = oracle.log_q_fvpd(y, M, m, Z, c, GAMMA, mu, Sigma)
+    np.testing.assert_allclose(found - found[0], expected - expected[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2e3])
+def test_map_gradient_is_the_derivative_of_the_objective(scale):
+    # at scale 2e3 exp(theta^T phi) overflows; central differences of step h err by h^2 n / 6 at
+    # most (third cumulants of features below 1) and by 1e-16 |F| / h
+    rng, x, Z, c, weights = draw(21)
+    nodes, node_weights = rng.normal(size=(50, D)), rng.uniform(0.1, 1.0, 50)
+    theta, h = scale * rng.normal(size=S), 1e-4
+
+    def objective(at):
+        return oracle.map_objective(x, at, nodes, node_weights, Z, c, GAMMA, 0.6, weights)
+
+    found = oracle.map_gradient(x, theta, nodes, node_weights, Z, c, GAMMA, 0.6, weights)
+    steps = h * np.eye(S)
+    expected = [(objective(theta + e) - objective(theta - e)) / (2 * h) for e in steps]
+    atol = h**2 * weights.sum() / 6 + 4e-16 * abs(objective(theta)) / h
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+def test_map_objective_by_hand():
+    x, nodes = np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]])
+    Z, c, theta = np.array([[1.0], [2.0]]), np.array([0.0, 0.5]), np.array([0.3, -0.2])
+
+    def features(at):
+        return np.array([math.cos(at / GAMMA), math.cos(2 * at / GAMMA + 0.5)])
+
+    gain = theta @ (features(0.0) + 3.0 * features(1.0))
+    mass = 0.25 * math.exp(theta @ features(0.0)) + 0.75 * math.exp(theta @ features(2.0))
+    expected = gain - 4.0 * math.log(mass) - 0.5 * 2.0 * 0.13
+    found = oracle.map_objective(
+        x, theta, nodes, np.array([0.25, 0.75]), Z, c, GAMMA, 2.0, np.array([1.0, 3.0])
+    )
+    assert found == pytest.approx(expected, rel=1e-14)
+
+
+# -- the base -------------------------------------------------------------------------------------
+
+
+def test_base_objective_is_the_fisher_objective():
+    rng, x, Z, c, weights = draw(22)
+    mu, Sigma = draw_base(rng)
+    theta, P = rng.normal(size=S), np.linalg.inv(Sigma)
+    found = oracle.base_objective(x, theta, P, P @ mu, Z, c, GAMMA, 0.9, weights)
+    fisher = oracle.fisher_objective(x, theta, Z, c, GAMMA, mu, Sigma, weights)
+    assert found == pytest.approx(fisher + 0.45 * theta @ theta, rel=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_base_updates_are_stationary(weighted):
+    # Eq. objective is quadratic in mu at fixed Sigma and in P = Sigma^-1 at fixed mu
+    rng, x, Z, c, weights = draw(23)
+    weights = weights if weighted else None
+    mu, Sigma = draw_base(rng)
+    theta, P, h = rng.normal(size=S), np.linalg.inv(Sigma), 0.1
+    best = oracle.mu_update(x, theta, Z, c, GAMMA, Sigma, weights)
+
+    def of_mu(at):
+        return oracle.base_objective(x, theta, P, P @ at, Z, c, GAMMA, 0.0, weights)
+
+    slopes = [(of_mu(best + e) - of_mu(best - e)) / (2 * h) for e in h * np.eye(D)]
+    np.testing.assert_allclose(slopes, 0.0, rtol=0, atol=1e-10)
+    assert all(of_mu(best + e) > of_mu(best) for e in h * np.eye(D))
+    precision = oracle.precision_update(x, theta, Z, c, GAMMA, mu, weights)
+    np.testing.assert_allclose(precision, precision.T, rtol=1e-12)
+
+    def of_precision(at):
+        return oracle.base_objective(x, theta, at, at @ mu, Z, c, GAMMA, 0.0, weights)
+
+    for a in range(D):
+        for b in range(a, D):
+            step = np.zeros((D, D))
+            step[a, b] = step[b, a] = h
+            up, down = of_precision(precision + step), of_precision(precision - step)
+            assert abs(up - down) / (2 * h) <= 1e-10
+            assert up > of_precision(precision)
+
+
 # -- marginal CDFs --------------------------------------------------------------------------------
 
 

@@ -183,8 +183,13 @@ class Blocks:
         return self._mapped(x, _weight_rows(self._weights[: step * n : step], 0, len(x)))
 
 
+def _is_frame(X: Any) -> bool:
+    """Whether X is a pandas or polars data frame, or looks like one."""
+    return hasattr(X, "columns") and hasattr(X, "__len__")
+
+
 def _table_of(X: Any, names: list[str] | None) -> Table:
-    if not hasattr(X, "columns") or not hasattr(X, "__len__"):
+    if not _is_frame(X):
         return Table(names)
     columns = [str(c) for c in X.columns]
     if hasattr(X, "iloc"):
@@ -194,7 +199,7 @@ def _table_of(X: Any, names: list[str] | None) -> Table:
 
 def _in_order(X: Any, columns: list[str] | None, name: str) -> Any:
     """A frame with the wanted columns in the wanted order; anything else as it is."""
-    if columns is None or not hasattr(X, "columns") or not hasattr(X, "__len__"):
+    if columns is None or not _is_frame(X):
         return X
     have = [str(c) for c in X.columns]
     if have == columns:
@@ -207,7 +212,7 @@ def _in_order(X: Any, columns: list[str] | None, name: str) -> Any:
 
 
 def _is_stream(X: Any) -> bool:
-    if isinstance(X, (str, bytes, dict, set)) or hasattr(X, "__array__") or hasattr(X, "columns"):
+    if isinstance(X, (str, bytes, dict, set)) or hasattr(X, "__array__") or _is_frame(X):
         return False
     if isinstance(X, (list, tuple)):  # of blocks, or of rows
         first = X[0] if len(X) else None
@@ -218,7 +223,7 @@ def _is_stream(X: Any) -> bool:
 
 def _as_table(X: Any, name: str) -> Any:
     """X itself where rows can be sliced off it (array, frame), else X as an array."""
-    if hasattr(X, "columns") and hasattr(X, "__len__"):  # pandas or polars
+    if _is_frame(X):
         return X
     if isinstance(X, np.ma.MaskedArray):
         raise TypeError(
@@ -261,15 +266,28 @@ def _columns(table: Any, name: str, expected: int | None) -> int:
 def _as_rows(table: Any, start: int, stop: int) -> Array:
     if hasattr(table, "iloc"):
         part = table.iloc[start:stop].to_numpy()
-    elif hasattr(table, "columns"):
+    elif _is_frame(table):
         part = table[start:stop].to_numpy()
     else:
         part = table[start:stop]
     if part.dtype.kind not in "fiub":
-        raise TypeError(f"X has columns of dtype {part.dtype}; real numbers are expected")
+        raise TypeError(_name_the_column(table, part))
     rows = np.ascontiguousarray(np.asarray(part), dtype=np.float64).view()
     rows.flags.writeable = False  # always: Numba compiles a kernel again for a read-only argument
     return rows
+
+
+def _name_the_column(table: Any, part: Any) -> str:
+    """What is wrong with a frame whose rows are not numbers."""
+    if _is_frame(table):
+        for k, name in enumerate(table.columns):
+            column = table.iloc[:, k] if hasattr(table, "iloc") else table[:, k]
+            if np.asarray(column[:1].to_numpy()).dtype.kind not in "fiub":
+                return (
+                    f"column {k} ({str(name)!r}) has dtype {column.dtype}; real numbers are "
+                    "expected: encode it as numbers or drop it"
+                )
+    return f"X has columns of dtype {part.dtype}; real numbers are expected"
 
 
 def _check_finite(

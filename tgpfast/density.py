@@ -261,7 +261,8 @@ class Density:
 
     def _rows(self, blocks: Blocks) -> Any:
         for x, _ in blocks:
-            u = self._scaling.apply(x)
+            with np.errstate(over="ignore"):
+                u = self._scaling.apply(x)
             if not np.isfinite(u).all():
                 raise ValueError("rows of Y overflow in the model's units: they are too far away")
             yield u

@@ -27,10 +27,12 @@ def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
     return array
 
 
-def positive(name: str, value: Any) -> float:
-    """value as a float if it is a finite positive number, else ValueError."""
+def positive(name: str, value: Any, *rules: str) -> float:
+    """value as a float if it is a finite positive number, else an error; rules are the words that
+    the caller also takes, for the message."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise TypeError(f"{name}={value!r}: expected a number")
+        words = "".join(f" or {rule!r}" for rule in rules)
+        raise TypeError(f"{name}={value!r}: expected a number{words}")
     number = float(value)
     if not 0.0 < number < np.inf:
         raise ValueError(f"{name}={value!r}: expected a finite number above 0")

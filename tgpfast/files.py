@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import itertools
 import os
-import re
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,144 +17,419 @@ import numpy as np
 CHUNK = 16_384  # lines of a text file parsed at a time
 TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # suffix -> delimiter, None: found out
 SUFFIXES = (".npy", ".npz", ".parquet", *TEXT)
+WRITABLE = (".npy", *TEXT)
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", "-"))  # in lower case
+TABLE_NAMES = ("X", "x", "data")  # of the array taken from an npz that holds several
+COLUMN_NAMES = ("columns", "names", "feature_names")
+
+
+class Columns(os.PathLike[str]):
+    """Some columns of a file, by name or by index from 0; stands wherever a path is taken.
+
+    A csv file may hold text in the others.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], columns: Sequence[str | int]) -> None:
+        self.path, self.columns = path, list(columns)
+        if not self.columns:
+            raise ValueError("columns: at least one name or index is needed")
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
 
 
 def open_rows(path: str | os.PathLike[str]) -> tuple[Any, list[str] | None]:
     """(rows as an array, a frame, or a callable that streams blocks; column names or None)."""
+    wanted = path.columns if isinstance(path, Columns) else None
+    file = _existing(path)
+    suffix = file.suffix.lower()
+    if suffix in TEXT:
+        text = _TextRows(file, TEXT[suffix], wanted)
+        return text, text.names
+    if suffix == ".parquet":
+        return _from_parquet(file, wanted), None
+    rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
+    if wanted is None:
+        return rows, names
+    table = rows.reshape(len(rows), -1)
+    chosen = _indices(wanted, names, table.shape[1], file.name)
+    return _chosen(table, chosen), None if names is None else [names[k] for k in chosen]
+
+
+def column_names(path: str | os.PathLike[str]) -> list[str] | None:
+    """Names of a file's columns, None where it has none; only its beginning is read, if it can."""
+    file = _existing(path)
+    suffix = file.suffix.lower()
+    if suffix in TEXT:
+        return _TextRows(file, TEXT[suffix], None).names
+    if suffix == ".parquet":
+        return [str(c) for c in _read_parquet(file).columns]
+    return None if suffix == ".npy" else _from_npz(file)[1]
+
+
+def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None = WRITABLE) -> Path:
+    """The path, if a file can be put there and has a known ending (None: any), else an error."""
     file = Path(path)
-    if not file.exists():
-        raise FileNotFoundError(f"no such file: {os.fspath(path)!r}")
+    if suffixes is not None and file.suffix.lower() not in suffixes:
+        given = f"the ending {file.suffix!r} is not known" if file.suffix else "it has no ending"
+        raise ValueError(f"{file.name}: {given}; expected one of {', '.join(suffixes)}")
+    if file.is_dir():
+        raise ValueError(f"{os.fspath(path)!r} is a folder; give the name of a file")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(
+            f"no such folder: {os.fspath(file.parent)!r}; make it, or write {file.name} elsewhere"
+        )
+    return file
+
+
+def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] | None) -> None:
+    """Write rows to npy, or to csv or tsv with a header where there are names."""
+    file = check_writable(path)
     suffix = file.suffix.lower()
     if suffix == ".npy":
-        try:
-            return np.load(file, mmap_mode="r", allow_pickle=False), None
-        except ValueError as error:
-            raise ValueError(f"{file.name} is not an array of numbers: {error}") from None
-    if suffix == ".npz":
-        return _from_npz(file)
-    if suffix == ".parquet":
-        return _from_parquet(file), None
-    if suffix in TEXT:
-        return _from_text(file, TEXT[suffix])
-    raise ValueError(
-        f"{file.name}: the ending {suffix!r} is not known; expected one of {', '.join(SUFFIXES)}"
-    )
-
-
-def write_rows(path: str | os.PathLike[str], rows: Any, columns: list[str] | None) -> None:
-    """Write rows to npy, or to csv or tsv with a header where there are names."""
-    file, suffix = Path(path), Path(path).suffix.lower()
-    if suffix == ".npy":
-        np.save(file, rows)
+        with file.open("wb") as binary:  # np.save of a path would add a second ending to .NPY
+            np.save(binary, rows)
         return
-    if suffix not in TEXT:
-        raise ValueError(f"{file.name}: expected an ending of .npy, {', '.join(TEXT)}")
     delimiter = TEXT[suffix] or ","
-    header = delimiter.join(columns) if columns else ""
-    np.savetxt(file, rows, fmt="%.17g", delimiter=delimiter, header=header, comments="")
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        if columns is not None:
+            csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerow(columns)
+        np.savetxt(stream, rows, fmt="%.17g", delimiter=delimiter)
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    file = Path(os.fspath(path))
+    if not file.exists():
+        raise FileNotFoundError(f"no such file: {os.fspath(path)!r}")
+    if file.is_dir():
+        raise ValueError(f"{os.fspath(path)!r} is a folder; give the path of a file in it")
+    suffix = file.suffix.lower()
+    if suffix not in SUFFIXES:
+        given = f"the ending {file.suffix!r} is not known" if suffix else "it has no ending"
+        raise ValueError(f"{file.name}: {given}; expected one of {', '.join(SUFFIXES)}")
+    return file
+
+
+def _indices(
+    wanted: Sequence[str | int], names: list[str] | None, width: int, file_name: str
+) -> list[int]:
+    """Positions of columns asked for by name or index; a name goes before an index."""
+    found = []
+    for column in wanted:
+        label = str(column).strip()
+        places = [k for k, name in enumerate(names or ()) if name == label]
+        if len(places) > 1:
+            raise ValueError(
+                f"{file_name} has {len(places)} columns named {label!r}; give their indices, "
+                f"{' or '.join(map(str, places))}"
+            )
+        if places:
+            found.append(places[0])
+        elif label.isascii() and label.isdigit() and int(label) < width:
+            found.append(int(label))
+        else:
+            have = f"indices 0 to {width - 1}" + (", no names" if names is None else "")
+            if names is not None:
+                have = f"{', '.join(names)} ({have})"
+            raise ValueError(f"{file_name} has no column {label!r}; it has {have}")
+    repeated = [k for k in found if found.count(k) > 1]
+    if repeated:
+        name = repeated[0] if names is None else repr(names[repeated[0]])
+        raise ValueError(f"column {name} of {file_name} was asked for twice; name it once")
+    return found
+
+
+def _chosen(table: Any, chosen: list[int]) -> Any:
+    """Some columns of an array: a view where they are evenly spaced, else a stream of blocks."""
+    step = chosen[1] - chosen[0] if len(chosen) > 1 else 1
+    if step > 0 and chosen == list(range(chosen[0], chosen[-1] + 1, step)):
+        return table[:, chosen[0] : chosen[-1] + 1 : step]
+    return lambda: (table[i : i + CHUNK][:, chosen] for i in range(0, len(table), CHUNK))
+
+
+# -- binary files --------------------------------------------------------------------------------
+
+
+def _from_npy(file: Path) -> tuple[Any, None]:
+    try:
+        rows = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(_unreadable(file, error)) from None
+    if not isinstance(rows, np.ndarray):
+        rows.close()
+        raise ValueError(f"{file.name} is an npz archive; give it the ending .npz")
+    return _judged(rows, file.name), None
+
+
+def _unreadable(file: Path, error: Exception) -> str:
+    with file.open("rb") as stream:
+        start = stream.read(6)
+    if start != b"\x93NUMPY":
+        found = "it is empty" if not start else "it does not begin as one"
+        return f"{file.name} is not an npy file: {found}; write one with numpy.save"
+    if "ickle" in str(error) or "bject" in str(error):
+        return (
+            f"{file.name} holds Python objects, which are not loaded; expected numbers: save "
+            "array.astype(float)"
+        )
+    return f"{file.name} is damaged or cut short: {error}"
+
+
+def _judged(rows: Any, name: str) -> Any:
+    if rows.dtype.names:
+        raise TypeError(
+            f"{name} is a structured array ({', '.join(rows.dtype.names)}); expected a table of "
+            "one dtype: numpy.lib.recfunctions.structured_to_unstructured makes one"
+        )
+    if rows.dtype.kind not in "fiub":
+        raise TypeError(f"{name} has dtype {rows.dtype}; expected real numbers")
+    if rows.ndim not in (1, 2):
+        raise ValueError(f"{name} has shape {rows.shape}; expected (rows, columns)")
+    return rows
 
 
 def _from_npz(file: Path) -> tuple[Any, list[str] | None]:
     try:
         with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError) as error:
+            shapes = {name: _shape(archive, name) for name in archive.files}
+            held = ", ".join(f"{n} {s}" for n, (s, _) in shapes.items()) or "nothing"
+            if shapes.get("header", (None, ""))[1] == "U":
+                raise ValueError("it is a model or statistics saved by tgpfast, not a data file")
+            name = _table_name(shapes)
+            if name is None:
+                raise ValueError(
+                    "expected one two-dimensional array of numbers, or one named X; "
+                    f"it holds {held}"
+                )
+            table = archive[name]
+            for key in COLUMN_NAMES:
+                if shapes.get(key) == (table.shape[-1:], "U") and table.ndim == 2:
+                    return table, [str(c) for c in archive[key]]
+            return table, None
+    except (ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{file.name} cannot be read: {error}") from None
-    tables = [n for n, a in arrays.items() if a.ndim == 2 and a.dtype.kind in "fiub"]
-    for name in ("X", "x", "data"):
-        if name in tables:
-            tables = [name]
-    if len(tables) != 1:
-        held = ", ".join(f"{n} {a.shape}" for n, a in arrays.items())
-        raise ValueError(f"{file.name} must hold one two-dimensional array, or one named X: {held}")
-    table = arrays[tables[0]]
-    for name in ("columns", "names", "feature_names"):
-        if name in arrays and arrays[name].shape == (table.shape[1],):
-            return table, [str(c) for c in arrays[name]]
-    return table, None
 
 
-def _from_parquet(file: Path) -> Any:
+def _shape(archive: Any, name: str) -> tuple[tuple[int, ...], str]:
+    """Shape and kind of a member, from its first bytes."""
+    with archive.zip.open(f"{name}.npy") as stream:
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        else:
+            shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    return shape, dtype.kind
+
+
+def _table_name(shapes: dict[str, tuple[tuple[int, ...], str]]) -> str | None:
+    for ndim in (2, 1):
+        tables = [n for n, (s, kind) in shapes.items() if len(s) == ndim and kind in "fiub"]
+        for name in TABLE_NAMES:
+            if name in tables:
+                return name
+        if len(tables) == 1:
+            return tables[0]
+        if tables:
+            return None
+    return None
+
+
+def _from_parquet(file: Path, wanted: Sequence[str | int] | None) -> Any:
+    frame = _read_parquet(file)
+    names = [str(c) for c in frame.columns]
+    is_pandas = hasattr(frame, "iloc")
+    if wanted is not None:
+        chosen = _indices(wanted, names, len(names), file.name)
+        frame = frame.iloc[:, chosen] if is_pandas else frame[:, chosen]
+        names = [names[k] for k in chosen]
+    kinds = frame.dtypes
+    numeric = [getattr(k, "kind", "O") in "fiub" if is_pandas else _polars_number(k) for k in kinds]
+    for name, kind, good in zip(names, kinds, numeric, strict=True):
+        if not good:
+            raise TypeError(
+                f"{file.name}: column {name!r} is of type {kind}; expected real numbers: leave "
+                "it out, or convert it"
+            )
+    return frame
+
+
+def _polars_number(kind: Any) -> bool:
+    return bool(kind.is_integer() or kind.is_float() or str(kind) == "Boolean")
+
+
+def _read_parquet(file: Path) -> Any:
     for name in ("polars", "pandas"):
-        try:
+        with contextlib.suppress(ImportError):  # pandas needs pyarrow besides
             module = __import__(name)
-        except ImportError:
-            continue
-        return module.read_parquet(file)
-    raise ImportError(f"{file.name}: parquet files need polars or pandas: pip install polars")
+            try:
+                return module.read_parquet(file)
+            except (ImportError, OSError):
+                raise
+            except Exception as error:  # each library has its own
+                message = str(error).splitlines()[0]
+                raise ValueError(f"{file.name} is not a parquet file: {message}") from None
+    raise ImportError(
+        f"{file.name}: parquet files need polars, or pandas with pyarrow: pip install polars"
+    )
 
 
-def _from_text(file: Path, delimiter: str | None) -> tuple[Any, list[str] | None]:
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        first = stream.readline().rstrip("\r\n")
-    if not first.strip():
-        raise ValueError(f"{file.name} is empty, or its first line is")
-    if delimiter is None:
-        delimiter = next((c for c in ",;\t" if c in first), None)
-    cells = first.split(delimiter) if delimiter else first.split()
-    fields = [cell.strip().strip('"') for cell in cells]
-    columns = None if all(_is_number(f) for f in fields) else fields
-    return _TextRows(file, delimiter, columns, len(fields)), columns
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return text == ""  # a missing value, to be reported with its row and column
-    return True
+# -- text ----------------------------------------------------------------------------------------
 
 
 class _TextRows:
     """Blocks of a text file, read anew at every call."""
 
     def __init__(
-        self, file: Path, delimiter: str | None, columns: list[str] | None, width: int
+        self, file: Path, delimiter: str | None, wanted: Sequence[str | int] | None
     ) -> None:
-        self.file, self.delimiter, self.columns, self.width = file, delimiter, columns, width
+        self.file, self.delimiter = file, delimiter
+        self.skip = 0  # lines before the first row
+        with self._open() as stream:
+            header, first = self._beginning(stream)
+        fields = self._split(header or first)
+        if header and first and self.delimiter is None and len(self._split(first)) == 1:
+            fields = [header.strip().strip('"')]  # one column, with blanks in its name
+        self.width = len(fields)
+        all_names = None
+        if header:
+            all_names = [name or f"column_{k}" for k, name in enumerate(fields)]
+        self.chosen = None if wanted is None else _indices(wanted, all_names, self.width, file.name)
+        self.names = all_names
+        if all_names is not None and self.chosen is not None:
+            self.names = [all_names[k] for k in self.chosen]
+        self._all_names = all_names
+
+    def _open(self) -> Any:
+        return self.file.open(encoding="utf-8-sig", newline="")
+
+    def _beginning(self, stream: Any) -> tuple[str, str]:
+        """The header's line and the first row's, each "" where there is none."""
+        comment = ""
+        for number, text in enumerate(self._lines(stream)):
+            line = text.strip("\r\n")
+            if line.lstrip().startswith("#"):  # as numpy.savetxt writes a header
+                comment = line.lstrip().lstrip("#").strip()
+                continue
+            if not line.strip():
+                continue
+            if self.delimiter is None:
+                self.delimiter = _delimiter(line)
+            if self.skip == 0 and not comment and _is_header(self._split(line)):
+                self.skip = number + 1
+                rest = (t.strip("\r\n") for t in self._lines(stream) if t.strip())
+                return line, next(rest, "")
+            self.skip = number
+            if comment and len(self._split(comment)) == len(self._split(line)):
+                return comment, line
+            if _is_header(self._split(line)):
+                self.skip = number + 1
+                return line, ""
+            return "", line
+        if comment:
+            raise ValueError(f"{self.file.name} holds comments and no rows")
+        raise ValueError(f"{self.file.name} is empty; expected rows of numbers")
+
+    def _lines(self, stream: Any) -> Iterator[str]:
+        try:
+            yield from stream
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{self.file.name} is not UTF-8 text (byte {error.object[error.start]:#04x}: "
+                f"{error.reason}); save it as UTF-8"
+            ) from None
+
+    def _split(self, line: str) -> list[str]:
+        text = line.strip("\r\n")
+        if self.delimiter is None:
+            return [cell.strip('"') for cell in text.split()]
+        cells = next(csv.reader([text], delimiter=self.delimiter, skipinitialspace=True))
+        return [cell.strip() for cell in cells]
 
     def __call__(self) -> Iterator[Any]:
-        with self.file.open(encoding="utf-8-sig", newline="") as stream:
-            line = 1
-            if self.columns is not None:
-                stream.readline()
-                line = 2
-            while True:
-                lines = list(itertools.islice(stream, CHUNK))
-                if not lines:
-                    return
+        found = False
+        with self._open() as stream:
+            source = self._lines(stream)
+            number = self.skip + 1  # lines are counted from 1
+            for _ in itertools.islice(source, self.skip):
+                pass
+            while lines := list(itertools.islice(source, CHUNK)):
                 rows = [text for text in lines if text.strip()]
                 if rows:
-                    yield self._parse(rows, lines, line)
-                line += len(lines)
+                    found = True
+                    yield self._parse(rows, lines, number)
+                number += len(lines)
+        if not found:
+            raise ValueError(f"{self.file.name} has a header and no rows below it")
 
     def _parse(self, rows: list[str], lines: list[str], first: int) -> Any:
         try:
             block = np.loadtxt(
-                rows, delimiter=self.delimiter, ndmin=2, comments=None, quotechar='"'
-            )
+                rows, delimiter=self.delimiter, ndmin=2, comments=None, quotechar='"',
+                usecols=self.chosen,
+            )  # fmt: skip
         except ValueError as error:
-            raise ValueError(self._explain(lines, first, str(error))) from None
-        if block.shape[1] != self.width:
-            raise ValueError(
-                f"{self.file.name}, line {first}: {block.shape[1]} columns, expected {self.width}"
+            raise ValueError(self._complaint(lines, first) or self._other(error)) from None
+        if self.chosen is not None:  # the parser looks no further than the columns it wants
+            ragged = self.delimiter is None or any(
+                text.count(self.delimiter) != self.width - 1 for text in rows
             )
+        else:
+            ragged = block.shape[1] != self.width
+        if ragged or not np.isfinite(block).all():
+            complaint = self._complaint(lines, first)
+            if complaint:
+                raise ValueError(complaint)
         return block
 
-    def _explain(self, lines: list[str], first: int, message: str) -> str:
-        """The first cell that is not a number, by line and column."""
+    def _other(self, error: ValueError) -> str:
+        return f"{self.file.name} cannot be read: {str(error).split('; use `usecols`')[0]}"
+
+    def _complaint(self, lines: list[str], first: int) -> str:
+        """What is wrong with the first bad line, by its number and the column; "" if nothing."""
         for number, text in enumerate(lines, first):
             if not text.strip():
                 continue
-            cells = text.rstrip("\r\n").split(self.delimiter) if self.delimiter else text.split()
+            cells, where = self._split(text), f"{self.file.name}, line {number}"
             if len(cells) != self.width:
-                return (
-                    f"{self.file.name}, line {number}: {len(cells)} columns, expected {self.width}"
-                )
-            for k, cell in enumerate(cells):
-                bare = cell.strip().strip('"')
-                if bare == "" or not _is_number(bare):
-                    name = str(k) if self.columns is None else f"{k} ({self.columns[k]!r})"
-                    held = f"{bare!r} is not a number" if bare else "a value is missing"
-                    return f"{self.file.name}, line {number}, column {name}: {held}"
-        return f"{self.file.name}: {re.sub(r'; use `usecols`.*', '', message)}"
+                return f"{where}: {len(cells)} cells, expected {self.width}; mend or drop the line"
+            for k in range(self.width) if self.chosen is None else self.chosen:
+                fault = _fault(cells[k])
+                if fault:
+                    name = str(k) if self._all_names is None else f"{k} ({self._all_names[k]!r})"
+                    return f"{where}, column {name}: {fault}"
+        return ""
+
+
+def _delimiter(line: str) -> str | None:
+    """The first of tab, semicolon and comma that stands outside quotes; None: blanks."""
+    bare = "".join(line.split('"')[::2])
+    return next((c for c in "\t;," if c in bare), None)
+
+
+def _is_header(fields: list[str]) -> bool:
+    """Names, not a row with a bad cell: some text, and no number that could not be a name."""
+    text = [f for f in fields if not _is_number(f) and f.lower() not in MISSING]
+    broken = [f for f in fields if _is_number(f) and not f.lstrip("+-").isdigit()]
+    return bool(text) and not any(f.lower() not in MISSING for f in broken)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.isascii() and "_" not in text  # Python takes more than files should hold
+
+
+def _fault(cell: str) -> str:
+    """Why a cell cannot be used, and what to do; "" if it can."""
+    if cell.lower() in MISSING:
+        held = f" ({cell!r})" if cell else ""
+        return f"a value is missing{held}; fill it or drop the line"
+    if _is_number(cell):
+        if np.isfinite(float(cell)):
+            return ""
+        return f"{cell!r} is not a finite number; drop the line"
+    if _is_number(cell.replace(",", ".")):
+        return f"{cell!r} is not a number; write decimals with a point"
+    return f"{cell!r} is not a number; mend it, or leave the column out"

@@ -185,7 +185,7 @@ def _check(chosen: dict[str, Any], scale: str, n_noise_levels: Any) -> None:
     chosen["lam"] = positive("lam", chosen["lam"])
     for name, rule in (("gamma", "scott"), ("eta", "1/gamma2")):
         if chosen[name] != rule:
-            chosen[name] = positive(name, chosen[name])
+            chosen[name] = positive(name, chosen[name], rule)
     if isinstance(n_noise_levels, bool) or not hasattr(n_noise_levels, "__index__") or (
         n_noise_levels < 1
     ):

@@ -48,7 +48,7 @@ class ExactKDE:
         self.bandwidth = (
             facts.n_effective ** (-1.0 / (d + 4))
             if isinstance(bandwidth, str) and bandwidth == "scott"
-            else positive("bandwidth", bandwidth)
+            else positive("bandwidth", bandwidth, "scott")
         )
         self.covariance = _kernel_covariance(covariance, facts, blocks.table.columns)
         self._centre = facts.mean

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve, get_blas_funcs, get_lapack_funcs, solve_triangular
+from scipy.linalg import cho_solve, get_blas_funcs, get_lapack_funcs, norm, solve_triangular
 
 from .features import Array
 
@@ -21,13 +21,13 @@ def cholesky(matrix: Array) -> tuple[Array, float]:
 
     Overwrites the matrix, which is symmetric and C-ordered: LAPACK sees its transpose, itself.
     """
-    norm = float(np.abs(matrix).sum(axis=0).max())
+    largest = float(np.abs(matrix).sum(axis=0).max())
     potrf, pocon = get_lapack_funcs(("potrf", "pocon"), (matrix,))
     # the upper factor of the column-major view is the lower factor of the C-ordered array
     upper, info = potrf(matrix.T, lower=False, overwrite_a=True, clean=True)
     if info > 0:
         raise np.linalg.LinAlgError(f"leading minor {info} is not positive")
-    rcond, _ = pocon(upper, norm, uplo="U")
+    rcond, _ = pocon(upper, largest, uplo="U")
     return upper.T, 1.0 / max(float(rcond), 1e-300)
 
 
@@ -82,7 +82,7 @@ def solve_system(
     factor, report = factorize(matrix, shift)
     x: Array = cho_solve((factor, True), b, check_finite=False)
     residual = matrix @ x + (shift + report["added_to_diagonal"]) * x - b
-    report["residual"] = float(np.linalg.norm(residual)) / (float(np.linalg.norm(b)) or 1.0)
+    report["residual"] = float(norm(residual)) / (float(norm(b)) or 1.0)  # norm: no overflow
     return x, report
 
 
@@ -112,11 +112,11 @@ def conjugate_gradients(
 
     x = np.zeros_like(b) if start is None else start.copy()
     r = b - times(x) if start is not None else b.copy()
-    norm = float(np.linalg.norm(b))
-    best, best_x, stalled, steps = float(np.linalg.norm(r)), x.copy(), 0, 0
+    aim = CG_TOLERANCE * float(norm(b))
+    best, best_x, stalled, steps = float(norm(r)), x.copy(), 0, 0
     z = precondition(r)
     p, rz = z.copy(), float(r @ z)
-    while steps < n_steps and best > CG_TOLERANCE * norm and stalled < 50:
+    while steps < n_steps and best > aim and stalled < 50:
         q = times(p)
         alpha = rz / float(p @ q)
         x += alpha * p
@@ -124,7 +124,7 @@ def conjugate_gradients(
         steps += 1
         if steps % 50 == 0:
             r = b - times(x)  # what rounding has drifted is put back
-        size = float(np.linalg.norm(r))
+        size = float(norm(r))
         if size < 0.99 * best:
             best, best_x, stalled = size, x.copy(), 0
         else:
@@ -133,7 +133,7 @@ def conjugate_gradients(
         new = float(r @ z)
         p = z + (new / rz) * p
         rz = new
-    residual = float(np.linalg.norm(b - times(best_x))) / norm if norm else 0.0
+    residual = float(norm(b - times(best_x))) / (float(norm(b)) or 1.0)
     if residual > 1e-6:
         warnings.warn(
             f"conjugate gradients stopped at a relative residual of {residual:.1e} after {steps} "
@@ -154,7 +154,7 @@ def _nystrom(matrix: Array, rank: int, seed: int) -> tuple[Array, Array]:
     sketch = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(matrix), rank)))[0]
     image = matrix @ sketch
     # enough to make the core positive definite in floating point
-    nudge = float(np.sqrt(len(matrix)) * np.finfo(float).eps * np.linalg.norm(image))
+    nudge = float(np.sqrt(len(matrix)) * np.finfo(float).eps * norm(image))
     image += nudge * sketch
     core = sketch.T @ image
     factor = np.linalg.cholesky(0.5 * (core + core.T))

@@ -24,7 +24,8 @@ TOLERANCE = 1e-6  # change of log Z on halving the step at which quadrature stop
 REACH, REACH_MOST = 8.5, 60.0  # half the side of the grid in standard deviations, and its limit
 EDGE = 1e-12  # share of the mass on the grid's edge that calls for a wider one
 REPLICATES, LOG2_POINTS = 8, 14  # independent scrambles, and points in each (as a power of two)
-LEAST_SAMPLE, LEAST_SHARE = 100.0, 4e-4  # below either, the normaliser is called poor
+DRAWS = REPLICATES * 2**LOG2_POINTS  # 131,072: what effective sample sizes are counted of
+LEAST_SAMPLE, MOST_ERROR = 100.0, 0.1  # beyond either, the normaliser is called poor
 
 LogTilt = Callable[[Array], Array]  # rows of whitened coordinates -> exponent
 
@@ -35,8 +36,8 @@ class Normalizer:
 
     value : log E[e^tilt] under the base
     standard_error : of the value; for quadrature, the change on halving the step
-    effective_sample_size : how many of ``n_points`` draws from the base would carry the density,
-        n_points Z^2 / E[e^(2 tilt)]
+    effective_sample_size : how many of 131,072 draws from the base would carry the density, in
+        whatever way it was integrated: 131,072 Z^2 / E[e^(2 tilt)]
     method : "quadrature" or "sobol"
     n_points : nodes or draws used
     """
@@ -50,10 +51,12 @@ class Normalizer:
     @property
     def is_poor(self) -> bool:
         """Whether too few points carry the density to trust it."""
-        return (
-            self.effective_sample_size < max(LEAST_SAMPLE, LEAST_SHARE * self.n_points)
-            or not self.standard_error < 0.1
-        )
+        return self.effective_sample_size < LEAST_SAMPLE or not self.standard_error < MOST_ERROR
+
+    @property
+    def effective_share(self) -> float:
+        """Effective draws for each draw from the base."""
+        return self.effective_sample_size / DRAWS
 
 
 def log_normalizer(tilt: Tilt, base: GaussianBase, threads: Threads) -> Normalizer:
@@ -65,7 +68,7 @@ def log_normalizer(tilt: Tilt, base: GaussianBase, threads: Threads) -> Normaliz
     if result.is_poor:
         warnings.warn(
             f"the normaliser rests on {result.effective_sample_size:.3g} effective samples of "
-            f"{result.n_points:,}: nearly all of the learned mass lies where the Gaussian base has "
+            f"{DRAWS:,}: nearly all of the learned mass lies where the Gaussian base has "
             "almost none, most often in artefacts far from the data, so that normalised densities "
             f"(error of log Z {result.standard_error:.2g}) and samples are not to be trusted. "
             'Raise lam (10 times, say) or gamma, or try method="fvpd" or a wider base',
@@ -162,9 +165,9 @@ class Grid:
         # relative to draws from the base: E[e^(2 tilt)] by the same quadrature
         gaussian = self._log_gaussian(step)
         square = float(logsumexp(2.0 * self.log_mass - gaussian))
-        n = self.log_mass.size
         share = float(np.exp(min(2.0 * total - square, 0.0)))
-        self.normalizer = Normalizer(total, error, share * n, "quadrature", n)
+        n_nodes = self.log_mass.size
+        self.normalizer = Normalizer(total, error, share * DRAWS, "quadrature", n_nodes)
 
     def _evaluate(self, exponent: LogTilt, step: Array) -> Array:
         nodes = np.stack(np.meshgrid(*self.axes, indexing="ij"), axis=-1)

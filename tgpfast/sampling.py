@@ -66,8 +66,8 @@ def _choose(d: int, normalizer: Normalizer | None, n: int) -> str:
     if d <= QUADRATURE_DIMENSIONS:
         return "grid"
     assert normalizer is not None
-    share = normalizer.effective_sample_size / normalizer.n_points
-    return "importance" if OVERSAMPLE * n <= share * MOST_DRAWS else "mala"
+    enough = OVERSAMPLE * n <= normalizer.effective_share * MOST_DRAWS
+    return "importance" if enough else "mala"
 
 
 # -- grid ----------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def _by_importance(
     """Base draws kept in proportion to e^tilt, by systematic resampling."""
     share = 0.01
     if normalizer is not None:
-        share = max(normalizer.effective_sample_size / normalizer.n_points, 1e-6)
+        share = max(normalizer.effective_share, 1e-6)
     size = int(np.clip(OVERSAMPLE * n / share, 1_024, MOST_DRAWS))
     w = rng.standard_normal((size, base.dimension))
     log_weights = log_tilt(tilt, base, threads)(w)

@@ -1,0 +1,346 @@
+"""`fit`: the pipeline, its settings, and what it does with bad input."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tgpfast as tgp
+from tgpfast.blocks import Blocks
+from tgpfast.scaling import moments_of
+
+METHODS = ("fd", "ncfd", "fvpd", "map")
+
+
+def make_data(n=300, d=3, seed=0):
+    """Correlated, skewed rows with unequal scales, away from zero."""
+    rng = np.random.default_rng(seed)
+    mix = np.eye(d) + 0.3 * np.tri(d, k=-1)
+    rows = rng.standard_normal((n, d)) @ mix.T
+    rows[:, 0] += 0.3 * rows[:, 0] ** 2
+    return rows * np.linspace(0.5, 2.0, d) + np.linspace(1.0, 3.0, d)
+
+
+def small(x, **options):
+    return tgp.fit(x, **{"n_features": 30, **options})
+
+
+# -- the pipeline --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", ["standardize", "center", "none"])
+@pytest.mark.parametrize("method", METHODS)
+def test_fit_is_moments_features_accumulate_solve(method, scale):
+    """Every step by hand, from the formulas of the design, gives the same density."""
+    x = make_data()
+    n, d = x.shape
+    model = small(x, method=method, lam=2.0, scale=scale, n_noise_levels=3)
+    shift = np.zeros(d) if scale == "none" else x.mean(axis=0)
+    unit = x.std(axis=0) if scale == "standardize" else np.ones(d)
+    u = (x - shift) / unit
+    covariance = np.cov(u.T, bias=True)
+    gamma = n ** (-1 / (d + 4)) * np.sqrt(np.trace(covariance) / d)
+    features = tgp.Features.draw(30, gamma, d * covariance / np.trace(covariance), seed=0)
+    sigma_max = np.sqrt(np.trace(covariance)) / d
+    levels = sigma_max * np.arange(3) / 3 if method == "ncfd" else ()
+    base = tgp.GaussianBase(u.mean(axis=0), covariance)
+    stats = tgp.accumulate(u, features, noise_levels=levels, origin=u.mean(axis=0))
+    by_hand = tgp.solve(stats, base, method, lam=2.0)
+    want = by_hand.log_density(u, normalized=False) - np.log(unit).sum()
+    got = model.log_density(x, normalized=False)
+    # moments, and through them features, agree to some units in the last place; theta to cond times
+    condition = float(by_hand.diagnostics.get("condition", 1e4))
+    assert np.abs(got - want).max() <= 1e-13 * condition * np.abs(want).max()
+    assert model.settings["gamma"] == pytest.approx(gamma, rel=1e-13)
+    if method == "ncfd":
+        assert model.settings["sigma_max"] == pytest.approx(sigma_max, rel=1e-13)
+    if method == "fvpd":
+        assert model.settings["eta"] == pytest.approx(gamma**-2, rel=1e-13)
+
+
+def test_defaults_are_recorded():
+    model = tgp.fit(make_data(100, 2))
+    settings = model.settings
+    assert (settings["method"], settings["lam"], settings["n_features"]) == ("fd", 10.0, 1000)
+    assert (settings["gamma_rule"], settings["base"], settings["scale"]) == (
+        "scott", "empirical", "standardize",
+    )  # fmt: skip
+    assert settings["frequency_covariance"] == "data"
+    assert set(settings["auto"]) == {
+        "method", "n_features", "lam", "gamma", "eta", "base", "frequency_covariance",
+    }  # fmt: skip
+    assert settings["provenance"]["engine"] == "direct"
+    assert settings["n_rows"] == 100
+
+
+def test_paper_settings_are_those_of_the_experiments():
+    assert tgp.PAPER == {
+        "method": "fd", "n_features": 1000, "lam": 0.1, "gamma": "scott", "eta": "1/gamma2",
+        "sigma_max": "paper", "n_noise_levels": 10, "scale": "center", "base": "empirical",
+        "frequency_covariance": "data",
+    }  # fmt: skip
+    model = tgp.fit(make_data(), **{**tgp.PAPER, "method": "fvpd", "n_features": 20})
+    assert (model.method, model.settings["lam"]) == ("fvpd", 0.1)
+
+
+@pytest.mark.parametrize("d", [1, 2, 30])
+def test_one_call_just_works(d):
+    x = make_data(200, d) if d > 1 else make_data(200, 2)[:, 0]
+    model = small(x)
+    assert np.isfinite(model.log_density(x)).all()
+    assert model.sample(7).shape == (7, d)
+
+
+def test_frequency_covariances():
+    x = make_data()
+    u = (x - x.mean(axis=0)) / x.std(axis=0)
+    covariance = np.cov(u.T, bias=True)
+    inverse = np.linalg.inv(covariance)
+    given = np.diag([1.0, 2.0, 3.0])
+    for kind, want in (
+        ("data", 3 * covariance / np.trace(covariance)), ("identity", np.eye(3)),
+        ("precision", 3 * inverse / np.trace(inverse)), (given, given),
+    ):  # fmt: skip
+        model = small(x, frequency_covariance=kind)
+        assert np.allclose(model.features.covariance, want, rtol=1e-12, atol=1e-13)
+        name = kind if isinstance(kind, str) else "given"
+        assert model.settings["frequency_covariance"] == name
+
+
+# -- sources of rows -----------------------------------------------------------------------------
+
+
+def test_every_source_gives_the_same_density(tmp_path):
+    x = make_data()
+    want = small(x).log_density(x)
+    np.save(tmp_path / "x.npy", x)
+    np.savetxt(tmp_path / "x.csv", x, delimiter=",", header="a,b,c", comments="", fmt="%.17g")
+    parts = [x[:100], x[100:250], x[250:]]
+    for source in (
+        x.tolist(), np.asfortranarray(x), parts, lambda: iter(parts), tmp_path / "x.npy",
+        str(tmp_path / "x.csv"),
+    ):  # fmt: skip
+        model = small(source)
+        # other blocks sum in another order
+        assert np.abs(model.log_density(x) - want).max() <= 1e-9
+    assert small(tmp_path / "x.csv").table.columns == ["a", "b", "c"]
+
+
+def test_an_iterator_needs_moments():
+    x = make_data()
+    with pytest.raises(ValueError, match=r"read only once.*moments=\(n, mean, covariance\)"):
+        small(iter([x]))
+    moments = (len(x), x.mean(axis=0), np.cov(x.T, bias=True))
+    model = small(iter([x[:200], x[200:]]), moments=moments)
+    assert np.abs(model.log_density(x) - small(x).log_density(x)).max() <= 1e-9
+
+
+@pytest.mark.parametrize("bad", [(1, 2), (0, np.zeros(3), np.eye(3)), (5, np.zeros(2), np.eye(2)),
+                                 (5, np.zeros(3), -np.eye(3))])  # fmt: skip
+def test_bad_moments(bad):
+    with pytest.raises(ValueError, match="moments"):
+        small(make_data(), moments=bad)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_keep_their_names(library):
+    module = pytest.importorskip(library)
+    x = make_data()
+    frame = module.DataFrame(dict(zip("abc", x.T, strict=True)))
+    model = small(frame)
+    sample = model.sample(5)
+    assert isinstance(sample, module.DataFrame)
+    assert list(sample.columns) == ["a", "b", "c"]
+    values = model.log_density(frame)
+    assert isinstance(values, module.Series)
+    assert np.array_equal(np.asarray(values), small(x).log_density(x))
+    swapped = frame[["c", "a", "b"]]
+    assert np.array_equal(np.asarray(model.log_density(swapped)), np.asarray(values))
+    with pytest.raises(ValueError, match=r"lacks the columns \['b'\]"):
+        model.log_density(frame[["a", "c"]])
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def test_integer_weights_are_repeated_rows():
+    x = make_data()
+    counts = np.random.default_rng(1).integers(0, 4, len(x))
+    repeated = np.repeat(x, counts, axis=0)
+    weighted = small(x, sample_weight=counts.astype(float), normalize_weights=False)
+    plain = small(repeated)
+    assert weighted.settings["n"] == len(repeated)
+    assert np.abs(weighted.log_density(x) - plain.log_density(x)).max() <= 1e-9
+    assert weighted.settings["weights"] == "as given"
+
+
+def test_weights_are_rescaled_to_the_effective_number_of_rows():
+    x = make_data()
+    w = np.random.default_rng(1).uniform(0.1, 1.0, len(x))
+    kish = w.sum() ** 2 / (w**2).sum()
+    a, b = small(x, sample_weight=w), small(x, sample_weight=1e-6 * w)
+    assert a.settings["n"] == pytest.approx(kish, rel=1e-12)
+    assert a.settings["weights"] == "Kish"
+    assert np.abs(a.log_density(x) - b.log_density(x)).max() <= 1e-9
+    assert np.abs(a.log_density(x) - small(x).log_density(x)).max() > 1e-3  # control
+
+
+# -- bases ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", ["standardize", "none"])
+def test_a_given_base_is_in_the_units_of_the_data(scale):
+    x = make_data()
+    base = tgp.GaussianBase(x.mean(axis=0) + 0.1, 1.5 * np.cov(x.T, bias=True))
+    model = small(x, base=base, scale=scale, lam=1e12)  # no tilt is left: the density is its base
+    assert np.abs(model.log_density(x) - base.log_density(x)).max() < 1e-6
+    assert model.settings["base"] == "given"
+
+
+def test_scaled_base_takes_the_factor_that_holds_out_best():
+    rng = np.random.default_rng(2)
+    x = np.concatenate([rng.normal(-2, 0.5, (300, 2)), rng.normal(2, 0.5, (300, 2))])
+    rng.shuffle(x)
+    model = small(x, base="scaled")
+    tried = model.settings["base_scales_tried"]
+    assert model.settings["base_scale"] == float(max(tried, key=tried.get))
+    assert len(tried) > 3
+    assert np.allclose(model.base.covariance, model.settings["base_scale"] * np.cov(
+        ((x - x.mean(axis=0)) / x.std(axis=0)).T, bias=True))  # fmt: skip
+
+
+def test_learned_base_says_how_it_was_found():
+    model = small(make_data(), base="learned", lam=1.0)
+    assert model.settings["base_report"]["method"] in ("joint", "coordinate")
+    assert not np.allclose(model.base.covariance, small(make_data()).base.covariance)
+
+
+def test_scaled_base_of_a_stream_is_refused():
+    x = make_data()
+    with pytest.raises(ValueError, match="stream"):
+        small([x[:150], x[150:]], base="scaled")
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"lam": 0}, ValueError, "lam=0"), ({"lam": -1.0}, ValueError, "lam"),
+        ({"lam": np.nan}, ValueError, "lam"), ({"lam": "much"}, TypeError, "number"),
+        ({"lam": True}, TypeError, "lam"), ({"eta": 0}, ValueError, "eta=0"),
+        ({"gamma": 0}, ValueError, "gamma=0"), ({"gamma": -1}, ValueError, "gamma"),
+        ({"gamma": "silverman"}, TypeError, "'scott'"),
+        ({"method": "ncfd", "sigma_max": -1}, ValueError, "sigma_max"),
+        ({"method": "ncfd", "sigma_max": "big"}, TypeError, "sigma_max"),
+        ({"method": "ncfd", "n_noise_levels": 0}, ValueError, "n_noise_levels"),
+        ({"method": "flow"}, ValueError, "'fvpd'"), ({"scale": "z"}, ValueError, "'standardize'"),
+        ({"base": "uniform"}, ValueError, "'learned'"),
+        ({"base": tgp.GaussianBase([0.0], [[1.0]])}, ValueError, "dimension 1"),
+        ({"frequency_covariance": "cov"}, ValueError, "'precision'"),
+        ({"frequency_covariance": np.eye(2)}, ValueError, r"\(3, 3\)"),
+        ({"n_features": 0}, ValueError, "n_features"), ({"n_features": 1.5}, ValueError, "integer"),
+        ({"engine": "gpu"}, ValueError, "engine"), ({"precision": "half"}, ValueError, "precision"),
+        ({"backend": "cuda"}, ValueError, "backend"), ({"n_threads": 0}, ValueError, "n_threads"),
+        ({"solver": "lu"}, ValueError, "solver"),
+        ({"sample_weight": -np.ones(300)}, ValueError, "negative"),
+        ({"sample_weight": np.ones(3)}, ValueError, "3 entries"),
+    ],
+)  # fmt: skip
+def test_bad_options(options, error, words):
+    with pytest.raises(error, match=words):
+        small(make_data(), **options)
+
+
+def test_constant_duplicate_and_collinear_columns_are_named():
+    pandas = pytest.importorskip("pandas")
+    x = make_data(d=4)
+    frame = pandas.DataFrame(x, columns=["age", "height", "weight", "pay"])
+    with pytest.raises(ValueError, match=r"column 1 \('height'\) is constant at 7.*drop it"):
+        small(frame.assign(height=7.0))
+    with pytest.raises(ValueError, match=r"0 \('age'\), 2 \('weight'\) are linearly dependent"):
+        small(frame.assign(weight=frame["age"]))
+    with pytest.raises(ValueError, match=r"'age'.*'height'.*'pay'.*drop one"):
+        small(frame.assign(pay=frame["age"] - 2 * frame["height"]))
+    with pytest.raises(ValueError, match=r"column 2 \('weight'\)"):
+        small(frame.assign(weight=1e9))
+    frame.loc[17, "pay"] = np.nan
+    with pytest.raises(ValueError, match=r"nan at row 17, column 3 \('pay'\)"):
+        small(frame)
+
+
+def test_too_few_rows():
+    x = make_data(5, 3)
+    with pytest.raises(ValueError, match="one row"):
+        small(x[:1])
+    with pytest.raises(ValueError, match=r"3 rows do not span 3 columns.*at least 4 rows"):
+        small(x[:3])
+    assert np.isfinite(small(x).log_density(x)).all()
+    base = tgp.GaussianBase(np.zeros(3), 9 * np.eye(3))
+    assert np.isfinite(small(x[:2], base=base).log_density(x)).all()  # the remedy it names
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scale", ["standardize", "center", "none"])
+@pytest.mark.parametrize("factor", [1e150, 1e-150])
+def test_extreme_scales_are_finite(method, scale, factor):
+    x = make_data(60) * factor
+    model = small(x, method=method, scale=scale, n_features=10, n_noise_levels=2)
+    assert np.isfinite(model.log_density(x)).all()
+    assert np.isfinite(model.grad_log_density(x)).all()
+    assert np.isfinite(model.sample(5)).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scale_and_offset_change_nothing_but_the_units(method):
+    """Standardised, data moved by 1e9 and stretched by 1e6 have the same density in their units."""
+    x = make_data(200)
+    stretch = np.array([1e6, 1.0, 1e-3])
+    want = small(x, method=method).log_density(x)
+    moved = x * stretch + np.array([1e9, 1e5, -10.0])
+    got = small(moved, method=method).log_density(moved)
+    # 1e5 + x keeps x to 7e-12, 1e9 + 1e6 x to 1e-13: times a slope of log q of some tens
+    assert np.abs(got + np.log(stretch).sum() - want).max() < 1e-8
+
+
+def test_rows_too_far_away_are_refused():
+    model = small(make_data(60) * 1e-150)
+    with pytest.raises(ValueError, match="too far away"):
+        model.log_density(np.full((1, 3), 1e300))
+
+
+# -- moments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_moments_equal_exact_sums(offset, weighted):
+    """Against sums in long double; rounding of x itself (u |x|) is the data's own."""
+    x = make_data(1000) + offset
+    w = np.random.default_rng(3).uniform(0, 2, len(x)) if weighted else np.ones(len(x))
+    blocks = Blocks(x, sample_weight=w if weighted else None, block_rows=130)
+    got = moments_of(blocks)
+    long, weights = x.astype(np.longdouble), w.astype(np.longdouble)
+    mean = weights @ long / weights.sum()
+    centred = long - mean
+    covariance = (centred.T * weights) @ centred / weights.sum()
+    assert np.abs(got.mean - mean.astype(float)).max() <= 4e-16 * np.abs(mean).max()
+    error = np.abs(got.covariance - covariance.astype(float)).max()
+    assert error < 1e-13 * np.abs(covariance).max()
+    assert got.n_effective == pytest.approx(w.sum() ** 2 / (w @ w), rel=1e-14)
+
+
+def test_no_warning_on_good_data():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = small(make_data())
+        model.log_density(make_data(10, seed=5))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_column_of_words_is_named(library):
+    module = pytest.importorskip(library)
+    frame = module.DataFrame({"a": [1.0, 2.0, 3.0], "colour": ["red", "blue", "red"]})
+    with pytest.raises(TypeError, match=r"column 1 \('colour'\).*encode it as numbers or drop it"):
+        small(frame)
