@@ -46,7 +46,16 @@ class Tiles(_Speed):
 class Rows(_Speed):
     """Kernels that know no features."""
 
-    params = (["moments", "marginal_mass"], BACKENDS, ["float64"], [1000], [2, 10], [1, 2])
+    params = (
+        ["moments", "log_kernel_sums", "marginal_mass"], BACKENDS, ["float64"], [1000], [2, 10],
+        [1, 2],
+    )  # fmt: skip
+
+
+class Tilts(_Speed):
+    """Kernels that evaluate a learned exponent."""
+
+    params = (list(measure.TILT_KERNELS), BACKENDS, ["float64"], [100, 1000], [2, 10], [1, 2])
 
 
 class Matrix(_Speed):
@@ -73,6 +82,30 @@ class Float64(_Truth):
     """Kernels that exist in float64 only."""
 
     params = (list(measure.FLOAT64_KERNELS), COMPILED, ["float64"], [1000], [10], [2])
+
+
+class Tilt(_Call):
+    params = (["tilt"], COMPILED, ["float64"], [1000], [2, 10], [2])
+
+    def track_numpy_ratio(self, *_):
+        rival = measure.numpy_tilt(self.call)
+        sides = [measure.timed(run, at_least=0.05) for run in (self.call.run, rival)]
+        ours, theirs = measure.take_turns(sides, 5, budget=5.0)
+        return theirs / ours
+
+    track_numpy_ratio.unit = "rows/s / np.cos(X @ Z.T / g + c) @ theta"
+
+
+class Quadratic(_Call):
+    params = (["quadratic_tilt"], COMPILED, ["float64"], [1000, 2000], [10], [2])
+
+    def track_gemm_ratio(self, kernel, backend, precision, n_features, *_):
+        bare = measure.bare_gemm(n_features, self.call.rows)
+        sides = [measure.timed(run, at_least=0.05) for run in (self.call.run, bare)]
+        ours, theirs = measure.take_turns(sides, 5, budget=5.0)
+        return ours / theirs
+
+    track_gemm_ratio.unit = "time / bare GEMM of 2 S^2 flops a row"
 
 
 class Gram(_Call):

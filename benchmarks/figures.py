@@ -15,6 +15,7 @@ import operator
 import os
 import platform
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +33,12 @@ from tgpfast import kernels
 
 S, D, THREADS = 1000, 10, 2
 LEVELS = 10
-CHUNK = 4096  # rows that the NumPy and PyTorch rivals take at a time
+CHUNK = measure.CHUNK  # rows that the NumPy and PyTorch rivals take at a time
 SMALL_ROWS, SMALL_BLOCK = 200_000, 8_192
 MASS_ROWS = 65_536
+MAP_ROWS, MAP_DRAWS, MAP_LAM = 10_000, 100_000, 0.1
+GRADIENT_STEPS, MEASURED_STEPS = 10_000, 100  # of the paper's MAP iteration
+KDE_ROWS, KDE_POINTS = 10_000, 4_096
 SAME = 1e-9  # relative difference within which a rival's sums are the same as ours
 
 MEETS = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
@@ -270,6 +274,118 @@ def cython_over_numba(run, name, kernel, precision):
     return numbas / ours
 
 
+# -- evaluation ------------------------------------------------------------------------------------
+
+
+def tilt(run):
+    for backend in ("numba", "cython"):
+        name = f"tilt {backend} / numpy.cos(X @ Z.T / g + c) @ theta, rows/s"
+        figure = Figure(name, ">=", 8.0)
+        if backend not in kernels.available():
+            figure.note = f"skipped: no {backend}"
+            yield figure
+            continue
+        call = measure.KernelCall("tilt", backend, "float64", S, D, THREADS, run.rows)
+        rival = measure.numpy_tilt(call)
+        call.run()
+        error = measure.relative_error(rival(), call.result)
+        if not error < SAME:
+            raise RuntimeError(f"NumPy's values differ from ours by {error:.1e}")
+        ours, theirs = run.compare(
+            name, run.rows, {backend: call.run, "NumPy": rival}, at_least=0.1
+        )
+        figure.value = theirs / ours
+        yield figure
+
+
+def quadratic(run):
+    rows = run.rows // 4
+    for backend in ("numba", "cython"):
+        name = f"quadratic_tilt {backend} / bare dgemm of 2 S^2 flops a row, time"
+        figure = Figure(name, "<=", 1.3)
+        if backend not in kernels.available():
+            figure.note = f"skipped: no {backend}"
+            yield figure
+            continue
+        call = measure.KernelCall("quadratic_tilt", backend, "float64", S, D, THREADS, rows)
+        bare = measure.bare_gemm(S, rows)
+        call.run()
+        ours, theirs = run.compare(name, rows, {backend: call.run, "bare BLAS": bare}, at_least=0.1)
+        figure.value = ours / theirs
+        yield figure
+
+
+# -- MAP -------------------------------------------------------------------------------------------
+
+
+def maximum_posterior(run):
+    """Newton's method to convergence against the paper's iteration, each once; the paper's steps
+    are extrapolated from a few, without what precedes them (the draws) counted more than once."""
+    draws, few = (4_096, 10) if run.quick else (MAP_DRAWS, MEASURED_STEPS)
+    label = f"MAP, {draws:,} draws"
+    x = measure.clustered_rows(MAP_ROWS, D)
+    stats = tgpfast.accumulate(x, measure.scott_features(S, D, MAP_ROWS), n_threads=THREADS)
+    base = tgpfast.GaussianBase.from_data(x)
+
+    def learn(solver, n_steps=None, n_draws=draws):
+        with warnings.catch_warnings():
+            if solver == "gradient":
+                warnings.simplefilter("ignore", RuntimeWarning)  # so few steps do not converge
+            return tgpfast.solve(
+                stats, base, "map", lam=MAP_LAM, solver=solver, n_draws=n_draws, n_steps=n_steps,
+                n_threads=THREADS,
+            )  # fmt: skip
+
+    say(f"{label}: newton / {few} gradient steps, once each ...")
+    learn("gradient", 1, 512)  # compiled before, but its imports were not made
+    models = []
+    newton, one, several = measure.take_turns(
+        [
+            measure.timed(lambda: models.append(learn("newton"))),
+            measure.timed(lambda: learn("gradient", 1)),
+            measure.timed(lambda: learn("gradient", few)),
+        ],
+        1,
+    )
+    report = models[0].diagnostics
+    if not report["gradient_norm"] <= 1e-6:
+        raise RuntimeError(f"newton stopped at a gradient of {report['gradient_norm']:.1e}")
+    step = (several - one) / (few - 1)
+    paper = one + (GRADIENT_STEPS - 1) * step
+    for side, seconds in (
+        (f"newton, {report['steps']} steps to {report['gradient_norm']:.1e}", newton),
+        (f"gradient, {few} steps", several),
+        (f"gradient, {GRADIENT_STEPS:,} steps, extrapolated", paper),
+    ):
+        say(f"    {side}: {seconds:.4g} s")
+        run.speeds.append((label, side, "", f"{seconds:.4g}", ""))
+    name = f"MAP by newton to 1e-6 / {GRADIENT_STEPS:,} gradient steps, time"
+    yield Figure(name, "<=", 0.1, newton / paper)
+
+
+# -- kernel density estimate -----------------------------------------------------------------------
+
+
+def kernel_density(run):
+    """Shown, not required. Both exact, in log space, with the same kernel."""
+    from scipy.stats import gaussian_kde
+
+    points = KDE_POINTS // 8 if run.quick else KDE_POINTS
+    x, y = measure.clustered_rows(KDE_ROWS, D), measure.normal_rows(points, D)
+    rival = gaussian_kde(x.T)
+    ours = tgpfast.ExactKDE(x, covariance=np.cov(x.T), n_threads=THREADS)
+    error = measure.relative_error(rival.logpdf(y.T), ours.log_density(y))
+    if not error < SAME:
+        raise RuntimeError(f"scipy's log density differs from ours by {error:.1e}")
+    name = f"ExactKDE / scipy.stats.gaussian_kde.logpdf, {KDE_ROWS:,} rows, points/s"
+    mine, theirs = run.compare(
+        name, points,
+        {"tgpfast": lambda: ours.log_density(y), "scipy": lambda: rival.logpdf(y.T)},
+        at_least=0.1,
+    )  # fmt: skip
+    yield Figure(name, ">=", math.nan, theirs / mine)
+
+
 # -- few features ----------------------------------------------------------------------------------
 
 
@@ -395,7 +511,8 @@ def first_call(run):
 
 FIGURES = {
     "float64": float64, "mixed": mixed, "noise": noise, "numpy": chunked_numpy, "torch": pytorch,
-    "cython": cython, "small": few_features, "import": imports, "first-call": first_call,
+    "cython": cython, "tilt": tilt, "quadratic": quadratic, "map": maximum_posterior,
+    "kde": kernel_density, "small": few_features, "import": imports, "first-call": first_call,
 }  # fmt: skip
 
 

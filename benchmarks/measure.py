@@ -30,7 +30,12 @@ REST = 0.3  # seconds between runs: idle threads of OpenBLAS were seen to spin f
 # with the rank-k updates that they do
 GRAM_KERNELS = {"rank_k": 1, "noise_rank_k": 2, "lane_rank_k": 1, "lane_noise_rank_k": 2}
 MIXED_KERNELS = ("feature_block", *GRAM_KERNELS)  # exist in float64 and float32
-FLOAT64_KERNELS = ("moments", "sigma_phi", "marginal_mass")
+TILT_KERNELS = ("tilt", "tilt_gradient", "quadratic_tilt")
+FLOAT64_KERNELS = ("moments", "sigma_phi", *TILT_KERNELS, "log_kernel_sums", "marginal_mass")
+
+# rows of a call, where a block of BLOCK_ROWS would take NumPy too much time or memory
+TILT_ROWS, QUADRATIC_ROWS, KDE_POINTS, KDE_ROWS = 16_384, 8_192, 2_048, 8_192
+CHUNK = 4096  # rows that the NumPy rivals take at a time
 
 N_DIRECTIONS, N_GRID = 500, 10_000  # of the paper's evaluation
 
@@ -112,6 +117,44 @@ def bare_rank_k(n_features, precision, rows, updates=1):
     return run
 
 
+def bare_gemm(n_features, rows):
+    """A function that does 2 S^2 flops a row, for ``rows`` rows, by dgemm and nothing else."""
+    block_rows = min(BARE_ROWS, rows)
+    if rows % block_rows:
+        raise ValueError(f"rows={rows}: expected a multiple of {block_rows}")
+    rng = np.random.default_rng(1)
+    matrix = np.asfortranarray(rng.uniform(-1.0, 1.0, (n_features, n_features)))
+    block = np.asfortranarray(rng.uniform(-1.0, 1.0, (n_features, block_rows)))
+    product = np.zeros((n_features, block_rows), order="F")
+
+    def run(blocks=rows // block_rows):
+        with blas_threads(BLAS_THREADS):
+            for _ in range(blocks):
+                blas.dgemm(1.0, matrix, block, beta=0.0, c=product, overwrite_c=1)
+
+    run(blocks=1)
+    if not product.any():
+        raise RuntimeError("gemm copies its matrix: this would not be the bare product")
+    return run
+
+
+def numpy_tilt(call):
+    """A function that returns what a `KernelCall` of tilt computes, as one writes it in NumPy:
+    ``np.cos(X @ Z.T / g + c) @ theta``, in chunks that suit it, on the threads of the call."""
+    x, _, _, c, theta, _ = call.arguments
+    z, g = call.features.frequencies, call.features.bandwidth
+    value = np.empty(len(x))
+
+    def run():
+        with blas_threads(call.n_threads):
+            for start in range(0, len(x), CHUNK):
+                part = slice(start, start + CHUNK)
+                value[part] = np.cos(x[part] @ z.T / g + c) @ theta
+        return value
+
+    return run
+
+
 def relative_error(result, exact):
     """max |result - exact| / max |exact|, over the upper triangle where the matrices are square."""
     difference = result - exact
@@ -140,6 +183,16 @@ def normal_rows(n, dimension):
     return x
 
 
+def clustered_rows(n, dimension):
+    """(n, d) rows in two clusters, with unit variance: a density worth learning; read-only."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, dimension)) * 0.6
+    x += np.where(rng.random(n) < 0.4, 0.8, -0.8)[:, None]
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    x.flags.writeable = False
+    return x
+
+
 def scott_features(n_features, dimension, n):
     """Features for n standard normal rows, with the bandwidth of Scott's rule."""
     gamma = n ** (-1.0 / (dimension + 4))
@@ -152,9 +205,10 @@ def noise_levels(dimension, count=10):
 
 
 class KernelCall:
-    """One call of one kernel, on buffers of the sizes and flags that direct.py hands to it.
+    """One call of one kernel, on buffers of the sizes and flags that the package hands to it.
 
-    ``run()`` makes the call; ``rows`` says how many rows it covers (of the matrix, for sigma_phi);
+    ``run()`` makes the call; ``rows`` says how many rows it covers (of the matrix, for sigma_phi;
+    points, for log_kernel_sums, each against KDE_ROWS rows); ``features`` are its features;
     ``updates`` how many S x S rank-k updates it does a row.
     """
 
@@ -166,8 +220,11 @@ class KernelCall:
         self.kernel, self.n_threads = kernel, n_threads
         self.module = kernels.load(backend)
         self.updates = GRAM_KERNELS.get(kernel, 0)
-        tiles = kernel in ("feature_block", "rank_k", "noise_rank_k")
-        self.rows = rows or (direct.TILE_ROWS if tiles else BLOCK_ROWS)
+        self.rows = rows or {
+            "feature_block": direct.TILE_ROWS, "rank_k": direct.TILE_ROWS,
+            "noise_rank_k": direct.TILE_ROWS, "tilt": TILT_ROWS, "tilt_gradient": TILT_ROWS,
+            "quadratic_tilt": QUADRATIC_ROWS, "log_kernel_sums": KDE_POINTS,
+        }.get(kernel, BLOCK_ROWS)
         self._prepare(n_features, dimension)
         build = getattr(self, f"_{kernel}")  # sets result, the output that is judged
         self.arguments = build(n_features, dimension, direct.DTYPES[precision])
@@ -188,7 +245,7 @@ class KernelCall:
         return relative_error(self.result, exact.result)
 
     def _prepare(self, S, d):
-        features = scott_features(S, d, BLOCK_ROWS)
+        features = self.features = scott_features(S, d, BLOCK_ROWS)
         self.nothing = np.zeros(0)
         self.nothing.flags.writeable = False
         self.origin = np.zeros(d)
@@ -257,6 +314,31 @@ class KernelCall:
         phi, dphi = amplitude * np.cos(phases), -amplitude * np.sin(phases)
         mean = np.exp(-0.5 * np.einsum("sk,sk->s", frequencies, frequencies)) * phi
         return frequencies, phi, dphi, mean, self.result
+
+    def _tilt(self, S, d, dtype):
+        self.result = np.empty(self.rows)
+        coefficients = np.random.default_rng(2).standard_normal(S)
+        return normal_rows(self.rows, d), *self.inputs[:3], coefficients, self.result
+
+    def _tilt_gradient(self, S, d, dtype):
+        *arguments, value = self._tilt(S, d, dtype)
+        self.result = np.empty((self.rows, d))
+        return *arguments, value, self.result
+
+    def _quadratic_tilt(self, S, d, dtype):
+        self.result = np.empty(self.rows)
+        rng = np.random.default_rng(2)
+        factor = np.tril(rng.standard_normal((S, S)) * (0.5 / math.sqrt(S)), -1)
+        factor[np.diag_indices(S)] = rng.uniform(0.5, 2.0, S)
+        linear = rng.standard_normal(S)
+        factor.flags.writeable = linear.flags.writeable = False
+        blocks = np.empty((self.n_threads, S, kernels.ROW_TILE))
+        x = normal_rows(self.rows, d)
+        return x, *self.inputs, factor, linear, self.result, blocks
+
+    def _log_kernel_sums(self, S, d, dtype):
+        self.result = np.empty(self.rows)
+        return normal_rows(self.rows, d), normal_rows(KDE_ROWS, d), self.nothing, self.result
 
     def _marginal_mass(self, S, d, dtype):
         self.result = np.zeros((N_DIRECTIONS, N_GRID + 1))

@@ -1,33 +1,367 @@
 """The command line: what a person sees."""
 
+import re
 import subprocess
 import sys
+import warnings
 
+import numpy as np
 import pytest
 
-from tgpfast import __version__, cli
+import tgpfast as tgp
+from tgpfast import __version__, cli, files
+
+X = np.random.default_rng(0).standard_normal((300, 2)) @ [[1.0, 0.4], [0.0, 0.6]] + [5.0, -1.0]
+FAST = ["--features", "20", "--backend", "numpy"]
 
 
-def test_demo_prints_a_table_and_draws(tmp_path, capsys):
+@pytest.fixture
+def data(tmp_path):
+    """A csv file with two columns of numbers and one of text before them."""
+    path = tmp_path / "data.csv"
+    rows = "".join(f"r{i},{a!r},{b!r}\n" for i, (a, b) in enumerate(X.tolist()))
+    path.write_text("id,u,v\n" + rows)
+    return path
+
+
+@pytest.fixture
+def model(data, tmp_path):
+    """A model of both columns of numbers, written by the command line."""
+    path = tmp_path / "model.npz"
+    assert cli.main(["fit", str(data), "-o", str(path), "--columns", "u,v", "--quiet", *FAST]) == 0
+    return path
+
+
+def run(*arguments):
+    return cli.main([str(a) for a in arguments])
+
+
+def pairs(text):
+    """The lines of an aligned table of names and values."""
+    return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
+
+
+# -- fit -----------------------------------------------------------------------------------------
+
+
+def test_fit_reports_and_writes_what_fit_gives(data, tmp_path, capsys):
+    """The report is plain; the model is the one of `fit`, bit by bit."""
+    output = tmp_path / "m.npz"
+    assert run("fit", data, "-o", output, "--columns", "u,2", *FAST) == 0
+    out, err = capsys.readouterr()
+    report = pairs(out)
+    assert report["rows"] == "300"
+    assert report["columns"] == "2 (u, v)"
+    assert report["method"] == "fd"
+    assert report["gamma"].endswith("(scott)")
+    assert report["lambda"] == "10 (auto)"
+    assert float(report["seconds"]) >= 0.0
+    assert "effective samples" in report["log normaliser"]
+    assert report["wrote"] == str(output)
+    assert err == ""  # not a terminal: no bar
+    saved, expected = tgp.load(output), tgp.fit(X, n_features=20, backend="numpy")
+    np.testing.assert_array_equal(saved.theta, expected.theta)
+    assert saved.table.columns == ["u", "v"]
+    assert "log_normalizer" in saved.__dict__  # scores need not wait for it
+
+
+def test_options_reach_fit(monkeypatch, tmp_path):
+    """Each option arrives under its name and as what it means; those not given do not."""
+    seen = {}
+
+    def fit(source, **options):
+        seen.update(options, source=source)
+        raise ValueError("seen")
+
+    monkeypatch.setattr(cli, "fit", fit)
+    line = (
+        "fit x.csv --method fvpd --features 7 --lam 0.5 --gamma scott --eta 2e-1 --scale center "
+        "--base learned --frequency-covariance identity --seed 3 --threads 2 --backend numpy "
+        "--precision mixed --progress"
+    )
+    assert run(*line.split(), "-o", tmp_path / "m.npz") == 1
+    assert str(seen.pop("source")) == "x.csv"
+    assert seen == {
+        "method": "fvpd", "n_features": 7, "lam": 0.5, "gamma": "scott", "eta": 0.2,
+        "scale": "center", "base": "learned", "frequency_covariance": "identity", "seed": 3,
+        "n_threads": 2, "backend": "numpy", "precision": "mixed", "progress": True,
+    }  # fmt: skip
+    seen.clear()
+    run("fit", "x.csv", "-o", tmp_path / "m.npz")
+    assert seen.pop("source")
+    assert seen == {"progress": False}
+    run("fit", "x.csv", "-o", tmp_path / "m.npz", "--paper", "--lam", "auto", "--gamma", "1")
+    assert {k: seen[k] for k in tgp.PAPER} == {**tgp.PAPER, "lam": "auto", "gamma": 1.0}
+
+
+def test_progress_and_quiet(data, tmp_path, capsys, monkeypatch):
+    """A bar on a terminal or when asked for, never with --quiet; then nothing is printed."""
+    rest = ["fit", data, "-o", tmp_path / "m.npz", "--columns", "u,v", *FAST]
+    run(*rest, "--progress")
+    assert "300 rows" in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    run(*rest)
+    assert "300 rows" in capsys.readouterr().err
+    run(*rest, "--quiet", "--progress")
+    assert capsys.readouterr() == ("", "")
+
+
+# -- score, sample, info -------------------------------------------------------------------------
+
+
+def test_score_prints_the_mean_and_the_lowest_rows(model, data, capsys):
+    """Mean and standard error as numpy gives them; the five rows of least density, lowest first."""
+    assert run("score", model, data) == 0
+    lines = capsys.readouterr().out.splitlines()
+    values = tgp.load(model).log_density(X)
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    assert lines[0] == (
+        f"mean log density  {values.mean():.6g}, standard error {error:.2g}, 300 rows"
+    )
+    assert [int(line.split()[0]) for line in lines[3:]] == np.argsort(values)[:5].tolist()
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.npy"])
+def test_score_writes_every_row(model, data, tmp_path, name):
+    """One log density a row, to the last bit."""
+    assert run("score", model, data, "-o", tmp_path / name) == 0
+    rows, columns = files.open_rows(tmp_path / name)
+    rows = next(rows())[:, 0] if callable(rows) else rows
+    np.testing.assert_array_equal(rows, tgp.load(model).log_density(X))
+    assert columns == (["log_density"] if name == "s.csv" else None)
+
+
+def test_score_finds_columns_by_name(model, tmp_path, capsys):
+    """Shuffled columns give the same scores; nameless ones go by position or --columns."""
+    files.write_rows(tmp_path / "a.csv", X[:, ::-1], ["v", "u"])
+    files.write_rows(tmp_path / "b.csv", X, ["p", "q"])
+    np.save(tmp_path / "c.npy", X)
+    np.save(tmp_path / "d.npy", np.column_stack([X[:, 1], X[:, 0], X[:, 0]]))
+    texts = []
+    for name, *rest in (
+        ("a.csv",), ("b.csv", "--columns", "p,q"), ("c.npy",), ("d.npy", "--columns", "2,0"),
+    ):  # fmt: skip
+        assert run("score", model, tmp_path / name, *rest) == 0
+        texts.append(capsys.readouterr().out)
+    assert len(set(texts)) == 1
+    for name, *rest, message in (
+        ("b.csv", "b.csv lacks the model's columns u, v; it has p, q"),
+        ("d.npy", "d.npy has 3 columns, expected the model's 2 (u, v)"),
+        ("d.npy", "--columns", "0", "--columns names 1 columns, expected the model's 2"),
+    ):
+        assert run("score", model, tmp_path / name, *rest) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_sample_writes_named_columns(model, tmp_path, capsys):
+    """The rows of `model.sample` with the names of the data; the seed decides."""
+    for name in ("o.csv", "o.npy"):
+        assert run("sample", model, "-n", 7, "-o", tmp_path / name, "--seed", 4) == 0
+        assert "7 rows, 2 columns, drawn by grid" in capsys.readouterr().out
+    expected = tgp.load(model).sample(7, seed=4)
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), expected)
+    rows, columns = files.open_rows(tmp_path / "o.csv")
+    np.testing.assert_array_equal(next(rows()), expected)
+    assert columns == ["u", "v"]
+
+
+def test_sample_of_a_model_learned_from_a_frame(tmp_path, monkeypatch):
+    """Written as rows with their names, also where pandas is not installed."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["u", "v"])
+    tgp.fit(frame, n_features=10, backend="numpy").save(tmp_path / "m.npz")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert run("sample", tmp_path / "m.npz", "-n", 3, "-o", tmp_path / "o.csv", "--quiet") == 0
+    assert (tmp_path / "o.csv").read_text().startswith("u,v\n")
+
+
+def test_info_of_a_model(model, capsys):
+    """Every setting, aligned, nested ones by their path."""
+    assert run("info", model) == 0
+    facts = pairs(capsys.readouterr().out)
+    assert facts["kind"] == "model"
+    assert facts["columns"] == "u, v"
+    assert facts["n_features"] == "20"
+    assert facts["gamma_rule"] == "scott"
+    assert facts["provenance.backend"] == "numpy"
+    assert set(tgp.load(model).settings) <= {name.split(".")[0] for name in facts}
+
+
+def test_info_of_statistics(tmp_path, capsys):
+    """Rows, features, noise levels and how they were made."""
+    features = tgp.Features.draw(5, 0.5, np.eye(2), seed=1234)
+    stats = tgp.accumulate(X, features, noise_levels=(0.0, 0.25), backend="numpy")
+    stats.save(tmp_path / "s.npz")
+    assert run("info", tmp_path / "s.npz") == 0
+    facts = pairs(capsys.readouterr().out)
+    assert facts["kind"] == "statistics"
+    assert facts["n_rows"] == "300"
+    assert facts["noise_levels"] == "0, 0.25"
+    assert facts["seed"] == "1234"
+    assert facts["fingerprint"] == features.fingerprint
+    assert run("score", tmp_path / "s.npz", "x.csv") == 1
+    assert "holds Statistics, expected a model" in capsys.readouterr().err
+
+
+# -- errors and warnings -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("fit none.csv -o m.npz", "no such file: 'none.csv'"),
+        ("fit data.csv -o m.npz", "data.csv, line 2, column 0 ('id'): 'r0' is not a number; mend"),
+        ("fit data.csv -o m.npz --columns u,w", "data.csv has no column 'w'; it has id, u, v"),
+        ("fit data.csv -o no/m.npz", "no such folder: 'no'"),
+        ("fit data.csv -o . --columns u", "'.' is a folder; give the name of a file"),
+        ("fit data.csv -o m.npz --columns u --lam 0", "lam=0.0: expected a finite number above 0"),
+        ("fit data.csv -o m.npz --columns u --gamma nan", "gamma=nan: expected a finite number"),
+        ("fit data.xls -o m.npz", "data.xls: the ending '.xls' is not known; expected one of"),
+        ("fit model.npz -o m.npz", "model.npz cannot be read: it is a model or statistics"),
+        ("score none.npz data.csv", "no such file: 'none.npz'"),
+        ("score . data.csv", "'.' is a folder"),
+        ("score data.csv data.csv", "'data.csv' is not a file saved by tgpfast"),
+        ("score model.npz none.csv", "no such file: 'none.csv'"),
+        ("score model.npz data.csv -o s.xls", "s.xls: the ending '.xls' is not known"),
+        ("score model.npz data.csv --columns id,u", "line 2, column 0 ('id'): 'r0'"),
+        ("sample model.npz -o o", "o: it has no ending; expected one of .npy"),
+        ("info none.npz", "no such file: 'none.npz'"),
+        ("info data.csv", "'data.csv' is not a file saved by tgpfast"),
+        ("demo --rows 3", "--rows 3: at least 100 are needed"),
+        ("demo -o no/x.png", "no such folder: 'no'"),
+        ("demo -o x.bmp", "x.bmp: the ending '.bmp' is not known; expected one of .png"),
+        ("warmup --backend cuda", "'cuda' is not a backend"),
+    ],
+)
+def test_errors_are_one_line(model, line, message, capsys, monkeypatch):
+    """What was given, what was expected, what to do; status 1 and nothing on standard output."""
+    monkeypatch.chdir(model.parent)
+    (model.parent / "data.xls").write_text("")
+    before = sorted(p.name for p in model.parent.iterdir())
+    capsys.readouterr()
+    assert run(*line.split()) == 1
+    out, err = capsys.readouterr()
+    assert err.startswith("tgpfast: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert sorted(p.name for p in model.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("fit", "tgpfast fit: the following arguments are required: DATA, -o/--output"),
+        ("fit x -o m --gamma big", "--gamma: 'big': expected a number or auto or scott"),
+        ("fit x -o m --lam ten", "--lam: 'ten': expected a number or auto"),
+        ("fit x -o m --features 1.5", "--features: '1.5': expected a whole number of at least 1"),
+        ("fit x -o m --threads 0", "--threads: '0': expected a whole number of at least 1"),
+        ("fit x -o m --seed -1", "--seed: '-1': expected a whole number of at least 0"),
+        ("fit x -o m --columns a,,b", "--columns: 'a,,b': expected names or indices"),
+        ("fit x -o m --method em", "--method: invalid choice: 'em'"),
+        ("sample m -o o.csv -n none", "-n/--rows: 'none': expected a whole number"),
+        ("dream", "invalid choice: 'dream'"),
+        ("", "the following arguments are required: COMMAND; see tgpfast --help"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(line, message, capsys):
+    """Status 2, the option, what it takes, and where help is."""
+    with pytest.raises(SystemExit) as caught:
+        run(*line.split())
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "--help" in err
+    assert err.count("\n") == 1
+
+
+def test_warnings_are_one_line_and_not_repeated(data, tmp_path, capsys, monkeypatch):
+    """No source line, each text once, and the filters are left as they were."""
+    real = cli.fit
+
+    def fit(*arguments, **options):
+        for _ in range(2):
+            warnings.warn("the first\nof its kind", RuntimeWarning, stacklevel=1)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(cli, "fit", fit)
+    before = list(warnings.filters), warnings.showwarning
+    assert run("fit", data, "-o", tmp_path / "m.npz", "--columns", "u", "--quiet", *FAST) == 0
+    assert capsys.readouterr() == ("", "tgpfast: warning: the first of its kind\n")
+    assert (list(warnings.filters), warnings.showwarning) == before
+
+
+def test_a_poor_normaliser_warns(tmp_path, capsys):
+    """The warning of the library itself, on a fit whose mass lies far from the data."""
+    np.save(tmp_path / "x.npy", np.repeat([-3.0, 3.0], 150) + 0.3 * (X[:, 0] - 5.0))
+    options = ["--lam", "1e-3", "--gamma", "2", *FAST]
+    assert run("fit", tmp_path / "x.npy", "-o", tmp_path / "m.npz", *options) == 0
+    err = capsys.readouterr().err
+    assert err.startswith("tgpfast: warning: the normaliser rests on")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (KeyboardInterrupt(), 130, "tgpfast: interrupted\n"),
+        (ValueError("two\n  lines"), 1, "tgpfast: two lines\n"),
+        (PermissionError(13, "Permission denied", "m.npz"), 1,
+         "tgpfast: 'm.npz': Permission denied\n"),
+        (MemoryError(), 1, "tgpfast: MemoryError\n"),
+    ],
+)  # fmt: skip
+def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, monkeypatch):
+    """One line and a status for each; a mistake of ours is not hidden."""
+
+    def fit(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(cli, "fit", fit)
+    assert run("fit", "x.csv", "-o", tmp_path / "m.npz") == status
+    assert capsys.readouterr().err == message
+    error = AssertionError()
+    with pytest.raises(AssertionError):
+        run("fit", "x.csv", "-o", tmp_path / "m.npz")
+
+
+# -- demo, warmup, help --------------------------------------------------------------------------
+
+
+def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
+    """One row a method, and for the base and the kernel estimate; then the picture, if it can."""
+    monkeypatch.setattr(cli, "DEMO_DRAWS", 2_000)
     picture = tmp_path / "demo.png"
-    assert cli.main(["demo", "--rows", "2000", "--features", "40", "-o", str(picture)]) == 0
+    assert run("demo", "--rows", 200, "--features", 10, "-o", picture) == 0
     out = capsys.readouterr().out
-    assert "rows a second" in out
-    assert "numpy" in out
+    table = out.split("\n\n")[1].splitlines()
+    names = [re.split(r"  +", line)[0] for line in table[1:]]
+    assert names == ["base", "fd", "ncfd", "fvpd", "map", "exact KDE"]
+    assert len({len(line) for line in table}) == 1  # aligned
+    for line in table[1:]:
+        seconds, *_, score, ks, wd = re.split(r"  +", line)[1:]
+        assert float(seconds) >= 0.0
+        assert -4.0 < float(score) < 0.0
+        assert 0.0 < float(ks) <= 100.0
+        assert float(wd) > 0.0
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         assert "no picture" in out
     else:
         assert picture.stat().st_size > 10_000
+        assert out.endswith(f"wrote {picture}\n")
 
 
-def test_errors_are_one_line(capsys):
-    assert cli.main(["demo", "--rows", "3"]) == 1
-    err = capsys.readouterr().err
-    assert err == "tgpfast: --rows 3: at least 100 are needed\n"
-    assert cli.main(["warmup", "--backend", "cuda"]) == 1
-    assert "cuda" in capsys.readouterr().err
+def test_demo_without_matplotlib(tmp_path, capsys, monkeypatch):
+    """The table all the same, and what to install."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(cli, "_quality", lambda model, held: ["-", "0", "0", "0"])
+    assert run("demo", "--rows", 100, "--features", 5, "-o", tmp_path / "demo.png") == 0
+    assert 'no picture: matplotlib is missing; install it with: pip install "tgpfast[plot]"' in (
+        capsys.readouterr().out
+    )
 
 
 def test_warmup_says_which_backend(capsys):
@@ -35,12 +369,26 @@ def test_warmup_says_which_backend(capsys):
     assert capsys.readouterr().out == "ready: numpy\n"
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["demo", "--help"]])
-def test_help_and_version_exit_cleanly(arguments, capsys):
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_teaches(name, capsys):
+    """Help has a description and an example that parses; the list of commands has a line."""
     with pytest.raises(SystemExit) as caught:
-        cli.main(arguments)
+        cli.main([name, "--help"])
     assert caught.value.code == 0
-    assert capsys.readouterr().out.strip()
+    out = capsys.readouterr().out
+    example = re.search(r"^example: tgpfast (.*)", out, re.MULTILINE | re.DOTALL)
+    arguments = cli._parser().parse_args(example[1].split())
+    assert arguments.run is cli.COMMANDS[name][-1]
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert re.search(rf"^ +{name} ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"tgpfast {__version__}\n"
 
 
 def test_python_dash_m():

@@ -36,7 +36,7 @@ def solved(method, d=2, S=24, offset=0.0, lam=1.0, gamma=0.7, seed=1, **options)
     levels = (0.0, 0.3, 0.6) if method == "ncfd" else ()
     base = tgp.GaussianBase.from_data(x)
     stats = tgp.accumulate(x, features, noise_levels=levels, origin=base.mean, engine="direct")
-    return tgp.solve(stats, base, method, lam=lam, **options), x
+    return tgp.solve(stats, base, method, lam=lam, n_draws=5_000, **options), x
 
 
 def fitted(method="fd", d=2, scale="standardize", offset=7.0, **options):
@@ -45,7 +45,8 @@ def fitted(method="fd", d=2, scale="standardize", offset=7.0, **options):
     options = {"n_features": 24, "lam": 1.0, "engine": "direct"} | options
     if scale != "standardize":  # one bandwidth for all columns: frequencies that suit each
         variance = x.var(axis=0)
-        options = {"gamma": 0.7, "frequency_covariance": np.diag(1 / variance)} | options
+        unit = {"gamma": 0.7, "frequency_covariance": np.diag(1 / variance), "lam": 1e4}
+        options = options | unit
     return tgp.fit(x, method=method, scale=scale, **options), x
 
 
@@ -149,8 +150,8 @@ def test_change_of_units_changes_the_log_density_by_its_jacobian(method):
     assert np.abs(gradient).max() <= 1e4 * EPS * condition * size
 
 
-@pytest.mark.parametrize("name", ["numpy", "numba", "cython"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["numba", "cython"])
+@pytest.mark.parametrize("method", ["fd", "fvpd"])
 def test_backends_agree_to_rounding(method, name):
     backend = load_backend(name).NAME
     model, x = fitted(method, d=3, backend="numpy")
@@ -267,6 +268,15 @@ def test_gradient_and_laplacian_equal_finite_differences(method, d, scaled):
     assert error < 1e-3 * np.abs(laplacian).max()
 
 
+@pytest.mark.parametrize("method", ["fd", "fvpd"])
+def test_the_value_that_comes_with_the_gradient_is_the_value(method):
+    """Chains take both from one call; log_density takes the other kernel."""
+    model, x = solved(method, d=3)
+    value, _ = model.tilt.gradient(x, model.threads)
+    gap = np.abs(value - model.tilt.value(x, model.threads))
+    assert (gap <= 2 * rounding(model, x)).all()
+
+
 @pytest.mark.parametrize("method", ["fd", "ncfd", "map"])
 def test_derivatives_of_point_models_equal_the_oracle(method):
     model, x = solved(method, d=3)
@@ -286,7 +296,7 @@ def test_derivatives_of_point_models_equal_the_oracle(method):
 def test_the_mass_is_one_on_a_grid_of_its_own(method, scale, d):
     model, x = solved(method, d) if scale is None else fitted(method, d)
     centre, spread = x.mean(axis=0), x.std(axis=0)
-    n = 4001 if d == 1 else 401
+    n = 4001 if d == 1 else 241
     axes = [centre[k] + np.linspace(-11, 11, n) * spread[k] for k in range(d)]
     nodes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
     cell = np.prod([axis[1] - axis[0] for axis in axes])
@@ -327,7 +337,7 @@ def test_at_noise_errors():
         with pytest.raises(ValueError, match=f'method="ncfd"; this one is "{method}"'):
             model.at_noise(0.1)
     model, _ = solved("ncfd", S=5)
-    with pytest.raises(ValueError, match="sigma=-0.1"):
+    with pytest.raises(ValueError, match=r"sigma=-0\.1"):
         model.at_noise(-0.1)
     with pytest.raises(ValueError, match="sigma must be finite"):
         model.at_noise(np.nan)
@@ -343,13 +353,13 @@ def integrated_cdf(model, x, direction, places):
     length = np.linalg.norm(v)
     first = v / length
     rotation = first[None] if d == 1 else np.array([first, [-first[1], first[0]]])
-    across = np.linspace(-11, 11, 301 if d == 2 else 1)
+    across = np.linspace(-11, 11, 201 if d == 2 else 1)
     result = []
     for place in places:
         end = (place - direction @ x.mean(axis=0)) / length
         # Gauss-Legendre in pieces up to the end: the integrand is cut off there
-        nodes, weights = np.polynomial.legendre.leggauss(12)
-        edges = np.linspace(-11, end, 41)
+        nodes, weights = np.polynomial.legendre.leggauss(10)
+        edges = np.linspace(-11, end, 26)
         half = 0.5 * np.diff(edges)[:, None]
         along = (edges[:-1, None] + half + half * nodes).ravel()
         share = (half * weights).ravel()
@@ -363,9 +373,13 @@ def integrated_cdf(model, x, direction, places):
     return np.array(result)
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("method", ["fd", "fvpd"])
-@pytest.mark.parametrize("direction", [[1.0], [-2.5], [1.0, 0.0], [0.3, -4.0], [-0.01, -0.02]])
+@pytest.mark.parametrize(
+    ("direction", "method", "scaled"),
+    [
+        ([1.0], "fd", False), ([-2.5], "fvpd", True), ([1.0, 0.0], "fvpd", False),
+        ([0.3, -4.0], "fd", True), ([-0.01, -0.02], "map", True), ([0.0, -3.0], "ncfd", False),
+    ],
+)  # fmt: skip
 def test_marginal_cdf_equals_integration(direction, method, scaled):
     """Any direction, of any length; the grid in any order; in the units of the data."""
     v = np.array(direction)
@@ -467,3 +481,191 @@ def test_frames_in_frames_out(kind, method):
     assert isinstance(plain.log_density(frame), series_kind)  # a frame a series, by position
     with pytest.raises(ValueError, match=r"Y lacks the columns \['b c'\]; it has"):
         model.log_density(short)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_round_trip_is_exact(method, known, frame, tmp_path):
+    """Every number comes back bit by bit, and so every result."""
+    x = rows(2) * UNITS[:2]
+    x = pd.DataFrame(x, columns=["u", "v"]) if frame else x
+    model = tgp.fit(x, method=method, n_features=20)
+    if known:
+        assert model.log_normalizer.value != 0
+    path = tmp_path / "model.npz"
+    model.save(path)
+    other = tgp.load(path)
+    assert isinstance(other, tgp.Density)
+    assert ("log_normalizer" in other.__dict__) == known
+    if method == "fvpd":
+        assert np.array_equal(model.tilt.factor, other.tilt.factor)
+        assert np.array_equal(model.m, other.m)
+        assert np.array_equal(model.M, other.M)
+    else:
+        assert np.array_equal(model.theta, other.theta)
+    for name in ("frequencies", "phases", "bandwidth", "covariance", "seed"):
+        assert np.array_equal(getattr(model.features, name), getattr(other.features, name)), name
+    for name in ("mean", "covariance", "_cholesky"):
+        assert np.array_equal(getattr(model.base, name), getattr(other.base, name)), name
+    assert np.array_equal(model.tilt.origin, other.tilt.origin)
+    assert np.array_equal(model.scaling.shift, other.scaling.shift)
+    assert np.array_equal(model.scaling.scale, other.scaling.scale)
+    assert other.method == method
+    assert other.settings == model.settings
+    assert other.diagnostics == model.diagnostics
+    assert other.table.columns == model.table.columns == (["u", "v"] if frame else None)
+    assert other.table.kind == model.table.kind
+    assert other.log_normalizer == model.log_normalizer
+    assert np.array_equal(other.log_density(x), model.log_density(x))
+    draws, again = model.sample(20, seed=1), other.sample(20, seed=1)
+    assert type(draws) is type(again)
+    assert np.array_equal(draws, again)
+    twice = tmp_path / "twice.npz"
+    other.save(twice)
+    assert np.array_equal(tgp.load(twice).log_density(x), model.log_density(x))
+
+
+@pytest.mark.parametrize("base", ["learned", "scaled"])
+def test_models_of_other_bases_and_solved_ones_are_saved_too(base, tmp_path):
+    path = tmp_path / "m.npz"
+    model = tgp.fit(rows(2), n_features=15, base=base)
+    model.save(path)
+    assert tgp.load(path).settings == model.settings
+    model, x = solved("ncfd", S=6)
+    noisy = model.at_noise(0.5)
+    noisy.save(path)
+    assert np.array_equal(tgp.load(path).log_density(x), noisy.log_density(x))
+
+
+def test_a_file_of_statistics_is_loaded_as_statistics(tmp_path):
+    path = tmp_path / "s.npz"
+    features = tgp.Features.draw(5, 1.0, np.eye(2), seed=0)
+    tgp.accumulate(rows(2), features).save(path)
+    assert isinstance(tgp.load(path), tgp.Statistics)
+
+
+def doctored(path, changes):
+    """Rewrite the members of a saved file: None drops one, header fields are changed in place."""
+    with np.load(path) as file:
+        members = dict(file)
+    header = json.loads(str(members["header"]))
+    for name, value in changes.items():
+        if name.startswith("header."):
+            header[name.removeprefix("header.")] = value
+        elif value is None:
+            del members[name]
+        else:
+            members[name] = value(members[name]) if callable(value) else value
+    members["header"] = np.array(json.dumps(header))
+    np.savez(path, **members)
+
+
+def spoiled(index, value):
+    def change(array):
+        array = array.copy()
+        array[index] = value
+        return array
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Files of a point model and of an FVPD model."""
+    folder = tmp_path_factory.mktemp("models")
+    paths = {}
+    for method in ("fd", "fvpd"):
+        paths[method] = folder / f"{method}.npz"
+        tgp.fit(rows(2), method=method, n_features=6).save(paths[method])
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "words"),
+    [
+        ("fd", {"theta": spoiled(2, np.nan)}, "theta must be finite"),
+        ("fd", {"theta": np.zeros(5)}, "'theta' is float64"),
+        ("fd", {"theta": lambda a: a.astype(np.float32)}, "'theta' is float32"),
+        ("fd", {"theta": None}, "lacks 'theta'"),
+        ("fd", {"frequencies": lambda a: a.ravel()}, "frequencies"),
+        ("fd", {"frequencies": spoiled((0, 0), np.inf)}, "finite"),
+        ("fd", {"phases": lambda a: a[:-1]}, "'phases'"),
+        ("fd", {"scale": spoiled(0, -1.0)}, "scale positive"),
+        ("fd", {"scale": spoiled(0, 0.0)}, "scale positive"),
+        ("fd", {"scale": spoiled(0, np.nan)}, "scale positive"),
+        ("fd", {"shift": spoiled(1, np.nan)}, "finite"),
+        ("fd", {"origin": spoiled(1, np.inf)}, "finite"),
+        ("fd", {"mean": spoiled(0, np.nan)}, "mean must be finite"),
+        ("fd", {"base_covariance": lambda a: -a}, "positive definite"),
+        ("fd", {"base_covariance": spoiled((0, 1), 0.9)}, "symmetric"),
+        ("fd", {"extra": np.zeros(2)}, r"unexpected members \['extra'\]"),
+        ("fd", {"factor": np.zeros(21)}, "unexpected members"),
+        ("fd", {"header.bandwidth": -1.0}, "bandwidth"),
+        ("fd", {"header.bandwidth": None}, "bandwidth"),
+        ("fd", {"header.settings": 3}, "damaged"),
+        ("fd", {"header.normalizer": {"value": 1.0}}, "damaged"),
+        ("fd", {"header.method": "fvpd"}, "lacks 'm'"),
+        ("fd", {"header.kind": "statistics"}, "lacks"),
+        ("fd", {"header.kind": "forest"}, "'forest', which this tgpfast does not know"),
+        ("fd", {"header.version": 2}, "format version 2.*upgrade"),
+        ("fd", {"header.version": "new"}, "damaged header"),
+        ("fvpd", {"factor": spoiled(0, 0.0)}, "positive diagonal"),
+        ("fvpd", {"factor": spoiled(3, np.nan)}, "finite"),
+        ("fvpd", {"factor": lambda a: a[:-1]}, "'factor'"),
+        ("fvpd", {"m": lambda a: a[:-1]}, "'m'"),
+        ("fvpd", {"header.method": "fd"}, "lacks 'theta'"),
+    ],
+)
+def test_doctored_files_are_refused(method, changes, words, saved, tmp_path):
+    path = tmp_path / "doctored.npz"
+    path.write_bytes(saved[method].read_bytes())
+    doctored(path, {})
+    assert tgp.load(path).method == method  # rewriting alone does no harm
+    doctored(path, changes)
+    with pytest.raises(ValueError, match=words) as caught:
+        tgp.load(path)
+    assert "doctored.npz" in str(caught.value)
+
+
+def test_truncated_and_foreign_files_are_refused(saved, tmp_path):
+    path, whole = tmp_path / "x.npz", saved["fvpd"].read_bytes()
+    for size in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"x\.npz"):
+            tgp.load(path)
+    np.savez(path, a=np.zeros(3))
+    with pytest.raises(ValueError, match="no header"):
+        tgp.load(path)
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="not a file saved by tgpfast"):
+        tgp.load(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("header.npy", b"no array")
+    with pytest.raises(ValueError, match="damaged"):
+        tgp.load(path)
+    with pytest.raises(FileNotFoundError):
+        tgp.load(tmp_path / "absent.npz")
+
+
+def test_a_flipped_bit_never_gives_another_model(saved, tmp_path):
+    """Whatever byte of a member is changed, the file is refused or the model is the same."""
+    whole = saved["fd"].read_bytes()
+    path = tmp_path / "flipped.npz"
+    y = rows(2)[:5]
+    expected = tgp.load(saved["fd"]).log_density(y, normalized=False)
+    refused = 0
+    for place in np.random.default_rng(0).integers(0, whole.index(b"PK\x01\x02"), 40):
+        changed = bytearray(whole)
+        changed[place] ^= 0x10
+        path.write_bytes(changed)
+        try:
+            got = tgp.load(path).log_density(y, normalized=False)
+        except ValueError:
+            refused += 1
+        else:
+            assert np.array_equal(got, expected)
+    assert refused > 20

@@ -571,9 +571,7 @@ def call_tilt_gradient(kernels, angles, coefficients, n_threads=1):
     """value (n,), gradient (n, d)."""
     x, *rest = angles
     value, gradient = Guarded(len(x)), Guarded(*x.shape)
-    kernels.tilt_gradient(
-        frozen(x), *rest, coefficients, value.array, gradient.array, n_threads
-    )
+    kernels.tilt_gradient(frozen(x), *rest, coefficients, value.array, gradient.array, n_threads)
     return value.checked(), gradient.checked()
 
 
@@ -830,7 +828,7 @@ def test_log_kernel_sums_follow_a_falling_least(kernels):
 
 
 def test_log_kernel_sums_of_weight_zero(kernels):
-    # rows of weight zero beside others add nothing; nothing but such rows is -inf, without a warning
+    # rows of weight zero beside others add nothing; where there are no others the sum is -inf
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(300, 2)), rng.normal(size=(40, 2))
     weights = rng.uniform(0.5, 1.0, 300)
@@ -1497,6 +1495,20 @@ def test_a_wrong_tilt_is_noticed(kernels):
     ):  # fmt: skip
         with pytest.raises(AssertionError, match="outside"):
             assert_within(gradient, wrong, t.gradient_error)
+
+
+def test_far_angles_reduced_in_float64_alone_are_noticed():
+    # what the far path is for: 2 pi has an error of 2e-16, times as many turns as there are
+    _, angles, _, cosine = exact_angles(65, 3)
+    reduced = np.cos(np.remainder(angles, 2.0 * math.pi))
+    near = np.abs(angles) < 1.0
+    assert_within(reduced[near], cosine[near], 10 * U)
+    far = np.abs(angles) > 2.0**27
+    ones = np.ones(len(angles))
+    with pytest.raises(AssertionError, match="outside"):
+        assert_within(reduced[far], cosine[far], SINCOS[np.float64])
+    with pytest.raises(AssertionError, match="outside"):
+        assert_within(ones @ reduced, ones @ cosine, len(ones) * (SINCOS[np.float64] + 69 * U))
 
 
 def test_a_wrong_quadratic_tilt_is_noticed(kernels):

@@ -289,7 +289,7 @@ def test_long_double_solver():
     rng = np.random.default_rng(16)
     half = rng.normal(size=(9, 12))
     matrix, x = half @ half.T, rng.normal(size=(9, 2))
-    # the right hand side, 9 terms, is rounded to 1e-16 of them; the solution to condition times that
+    # matrix @ x, 9 terms, is rounded to 1e-16 of them, and the solution to condition times that
     atol = 20 * 1e-16 * np.linalg.cond(matrix)
     np.testing.assert_allclose(oracle._solve(matrix, matrix @ x).astype(float), x, 0, atol)
     factor = oracle._cholesky(matrix)

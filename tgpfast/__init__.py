@@ -14,6 +14,7 @@ from .fit import PAPER, fit
 from .kde import ExactKDE, FourierKDE
 from .learn_base import learn_base
 from .solve import solve
+from .spectrum import Spectrum
 from .statistics import Statistics
 from .storage import load
 from .warmup import warmup
@@ -27,6 +28,7 @@ __all__ = [
     "Features",
     "FourierKDE",
     "GaussianBase",
+    "Spectrum",
     "Statistics",
     "accumulate",
     "evaluate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from types import ModuleType
 from typing import Any
 
@@ -10,13 +11,16 @@ import numpy as np
 from . import kernels, memory
 from .base import GaussianBase
 from .blocks import Blocks
+from .costs import load_costs
 from .direct import DTYPES, accumulate_direct, required_memory
 from .features import Features
+from .notices import tell
 from .solve import fd_theta
+from .spectral import DIMENSIONS, accumulate_spectral, estimate, memory_budget
 from .statistics import Statistics, check_levels, check_origin
 from .tilt import PointTilt, Threads
 
-ENGINES = ("auto", "direct")
+ENGINES = ("auto", "direct", "spectral")
 PRECISIONS = ("auto", *DTYPES)
 
 MIXED_TOLERANCE = 1e-3  # largest predicted change of a log density that precision="auto" accepts
@@ -39,12 +43,14 @@ def accumulate(
     precision: str = "auto",
     backend: str = "auto",
     n_threads: int | None = None,
+    budget: Any = None,
     progress: bool = False,
 ) -> Statistics:
     """One pass over the rows of X: the sums from which every estimator is solved.
 
-    The sums are listed under `Statistics`. They are the same bit by bit for any ``n_threads``, and
-    memory does not grow with the number of rows.
+    The sums are listed under `Statistics`. Memory does not grow with the number of rows. The direct
+    engine gives the same bits for any ``n_threads``; the spectral one gives them again for the same
+    number, and differs by less than its tolerance for another.
 
     Parameters
     ----------
@@ -55,14 +61,19 @@ def accumulate(
     sample_weight : (n,) non-negative; a weight of 2 is the same as two equal rows
     origin : (d,) point about which sums of x are taken; near the data it avoids cancellation
     gram_phi : also sum phi phi^T, which held-out likelihoods of FVPD need
-    tolerance : largest error of F(w) / n, for engines that approximate; the direct one does not
-    engine : "auto" or "direct"
+    tolerance : largest error of F(w) / n of the spectral engine; the direct one is exact
+    engine : "direct", O(n S^2) at the speed of BLAS; "spectral", for d <= 3, O(n + S^2) by
+        non-uniform FFT; "auto" takes the faster by a model of their costs (see
+        ``tgpfast calibrate``), which `provenance` keeps
     precision : "float64"; "mixed" (float32 sines, cosines and products, float64 sums; about twice
         as fast); "auto" takes mixed only where d > 3 and a pilot of at most 5,000 rows, solved
         both ways at lambda = 0.1, predicts that log densities change by less than 1e-3 at the
         full n; `provenance` keeps the choice and the reason
     backend : "auto", "numba", "cython" or "numpy"
     n_threads : threads to use; by default all of the backend's
+    budget : bytes, or text like "2GB", that the spectral engine may take for its grids; by default
+        TGPFAST_MEMORY_BUDGET, or 40 % of the memory that is free. Where they need more, the direct
+        engine takes over, with a warning
     progress : show a bar on standard error
 
     Raises
@@ -80,6 +91,7 @@ def accumulate(
     centre = check_origin(origin, features.dimension)
     module = kernels.load(backend)
     count = kernels.resolve_threads(module, n_threads)
+    limit = memory_budget(budget)
     memory.check(
         required_memory(features, len(levels), gram_phi, "float64", count),
         f"a pass with {features.n_features:,} features",
@@ -88,6 +100,34 @@ def accumulate(
     blocks = X  # from fit, which has judged them
     if not isinstance(X, Blocks):
         blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+    if engine == "spectral" and features.dimension > DIMENSIONS:
+        raise ValueError(
+            f'engine="spectral" serves up to {DIMENSIONS} dimensions, and these features have '
+            f'{features.dimension}; use engine="direct" or "auto"'
+        )
+    engine, facts = _choose_engine(engine, blocks, features, levels, gram_phi, tolerance, limit)
+    if engine == "spectral" and precision == "mixed":
+        raise ValueError('precision="mixed" is of the direct engine; drop it or engine="spectral"')
+    if engine == "spectral":
+        try:
+            stats = accumulate_spectral(
+                blocks, features, levels, centre, gram_phi=gram_phi, tolerance=tolerance,
+                budget=limit, backend=module, n_threads=count, progress=progress,
+            )  # fmt: skip
+            stats.provenance.update(facts, precision_reason="spectral: float64 throughout")
+            return stats
+        except MemoryError:
+            facts["fallback"] = f"spectral grids exceed the budget of {memory.human(limit)}"
+            tell(
+                f"the grids of the spectral engine exceed the budget of {memory.human(limit)}; the "
+                "direct engine runs instead. Raise budget= or TGPFAST_MEMORY_BUDGET, or the "
+                "bandwidth"
+            )
+            if not blocks.can_repeat:
+                raise ValueError(
+                    "X can be read only once, and its rows were used up before the budget was "
+                    'found too small; pass engine="direct"'
+                ) from None
     reason = "asked for"
     if precision == "auto":
         precision, reason = _choose_precision(blocks, features, module, count)
@@ -95,8 +135,24 @@ def accumulate(
         blocks, features, levels, centre, gram_phi=gram_phi, precision=precision, backend=module,
         n_threads=count, progress=progress,
     )  # fmt: skip
-    stats.provenance["precision_reason"] = reason
+    stats.provenance.update(facts, precision_reason=reason)
     return stats
+
+
+def _choose_engine(
+    engine: str, blocks: Blocks, features: Features, levels: Any, gram_phi: bool, tolerance: float,
+    limit: int,
+) -> tuple[str, dict[str, Any]]:  # fmt: skip
+    """("direct" or "spectral", the estimates in seconds where there was a choice)."""
+    if engine != "auto":
+        return engine, {}
+    S, d = features.n_features, features.dimension
+    if d > DIMENSIONS or blocks.n_rows is None or importlib.util.find_spec("finufft") is None:
+        return "direct", {}
+    direct = load_costs().direct(blocks.n_rows, S, d, len(levels), gram_phi)
+    spectral = estimate(blocks, features, levels, gram_phi, tolerance, limit)
+    facts = {"estimated_direct": direct, "estimated_spectral": spectral}
+    return ("spectral" if spectral is not None and spectral < direct else "direct"), facts
 
 
 def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:

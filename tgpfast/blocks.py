@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .features import Array
-from .files import open_rows
+from .files import Columns, open_rows
 
 BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
 
@@ -73,7 +73,10 @@ class Blocks:
         self.name = name
         names = None
         if isinstance(X, (str, os.PathLike)):
-            X, names = open_rows(X)
+            path = X
+            X, names = open_rows(path)
+            if columns is not None and names is not None and names != columns:
+                X, names = open_rows(Columns(path, columns))
         X = _in_order(X, columns, name)
         self.table = _table_of(X, names)
         self.block_rows = block_rows

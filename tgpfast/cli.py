@@ -1,126 +1,587 @@
-"""The command ``tgpfast``: a thin adapter; a command is one function and one entry below."""
+"""The command ``tgpfast``: a thin adapter.
+
+A command is one function that adds its options (``_add_...``), one that runs it, and one entry in
+COMMANDS. Messages go to standard error, results to standard output.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 
-from . import __version__, kernels
-from .accumulate import accumulate
+from . import __version__, files, kernels
+from .accumulate import PRECISIONS
 from .base import GaussianBase
-from .features import Array, Features
-from .solve import fd_theta
+from .density import Density
+from .evaluation import evaluate
+from .features import Array
+from .fit import BASES, FREQUENCIES, PAPER, SCALES, fit
+from .kde import ExactKDE
+from .normalizer import DRAWS, Normalizer
+from .solve import METHODS
+from .statistics import Statistics
+from .storage import load
 from .warmup import warmup
+
+LOWEST = 5  # rows that `score` shows
+HELD_OUT = 5  # `demo` holds out one row in so many
+PICTURES = (".png", ".pdf", ".svg")
+DEMO_GAMMA = 1.25  # times Scott's rule
+DEMO_LAM = 10.0
+DEMO_DRAWS = 50_000  # from each model, to measure its distances
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; 0 on success, 1 with a one-line message on standard error otherwise."""
+    """Run one command; 0 on success, else a one-line message on standard error and 1.
+
+    2 where the command line itself is wrong, 130 where it is interrupted.
+    """
     arguments = _parser().parse_args(argv)
-    try:
-        arguments.run(arguments)
-    except (ValueError, TypeError, ImportError, OSError) as error:
-        print(f"tgpfast: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("tgpfast: interrupted", file=sys.stderr)
-        return 130
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RuntimeWarning)
+        warnings.showwarning = _one_line_warnings()
+        try:
+            arguments.run(arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader of our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
+            print(f"tgpfast: {_plain(error)}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("tgpfast: interrupted", file=sys.stderr)
+            return 130
     return 0
 
 
+def _plain(error: BaseException) -> str:
+    """An exception in one line, without error numbers."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fspath(error.filename)!r}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _one_line_warnings() -> Callable[..., None]:
+    seen = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in seen:
+            seen.add(text)
+            print(f"tgpfast: warning: {text}", file=sys.stderr)
+
+    return show
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tgpfast", description="Learn nonparametric densities on a CPU.",
         epilog="Start with: tgpfast demo",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"tgpfast {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    demo = commands.add_parser(
-        "demo", help="learn a toy density with every backend and draw it",
-        description="Gathers the statistics of two moons with every backend that is installed, "
-        "solves for the density by Fisher-divergence score matching, prints a table and, with "
-        "matplotlib, writes a picture of data and contours.",
-    )  # fmt: skip
-    demo.add_argument("--rows", type=int, default=200_000, help="rows to draw (%(default)s)")
-    demo.add_argument("--features", type=int, default=300, help="features S (%(default)s)")
-    demo.add_argument("--seed", type=int, default=0, help="seed of data and features (%(default)s)")
-    demo.add_argument(
-        "-o", "--output", type=Path, default=Path("tgpfast-demo.png"), help="picture to write"
-    )
-    demo.set_defaults(run=_demo)
-
-    warm = commands.add_parser(
-        "warmup", help="compile the kernels ahead of their first use",
-        description="Compiles every kernel once; Numba keeps the result on disk, so that later "
-        "processes start without waiting. Run it when an image is built.",
-    )  # fmt: skip
-    warm.add_argument("--backend", default="auto", help="auto, numba, cython or numpy")
-    warm.set_defaults(run=lambda arguments: print(f"ready: {warmup(arguments.backend)}"))
+    for name, (help_line, description, example, add_options, run) in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=help_line, description=description, epilog=f"example: {example}"
+        )
+        add_options(command)
+        command.set_defaults(run=run)
     return parser
 
 
+# -- kinds of values -----------------------------------------------------------------------------
+
+
+def _expected(text: str, what: str, words: Sequence[str]) -> str:
+    return f"{text!r}: expected {' or '.join([what, *words])}"
+
+
+def _number_or(*words: str) -> Callable[[str], float | str]:
+    """Parses one of the words, or a number."""
+
+    def parse(text: str) -> float | str:
+        if text in words:
+            return text
+        try:
+            return float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(_expected(text, "a number", words)) from None
+
+    return parse
+
+
+def _count_or(*words: str) -> Callable[[str], int | str]:
+    """Parses one of the words, or a whole number of at least 1."""
+
+    def parse(text: str) -> int | str:
+        if text in words:
+            return text
+        try:
+            value = int(text)
+        except ValueError:
+            value = 0
+        if value < 1:
+            raise argparse.ArgumentTypeError(_expected(text, "a whole number of at least 1", words))
+        return value
+
+    return parse
+
+
+def _seed(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 0")
+    return value
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected names or indices, as in x,y or 0,2")
+    return names
+
+
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--columns", type=_names, metavar="NAMES",
+        help="columns to use, names or indices from 0, separated by commas (all)",
+    )  # fmt: skip
+
+
+def _add_progress(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="print nothing but warnings")
+    parser.add_argument(
+        "--progress", action="store_true",
+        help="show a bar on standard error even where that is not a terminal",
+    )  # fmt: skip
+
+
+def _shows_progress(arguments: argparse.Namespace) -> bool:
+    return not arguments.quiet and (arguments.progress or sys.stderr.isatty())
+
+
+# -- fit -----------------------------------------------------------------------------------------
+
+FIT_OPTIONS = {  # name in the command line's result -> name in `fit`
+    "method": "method", "features": "n_features", "lam": "lam", "gamma": "gamma", "eta": "eta",
+    "scale": "scale", "base": "base", "frequency_covariance": "frequency_covariance",
+    "seed": "seed", "threads": "n_threads", "backend": "backend", "precision": "precision",
+}  # fmt: skip
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA", help="csv, tsv, txt, npy, npz or parquet file of rows")
+    add("-o", "--output", type=Path, required=True, metavar="MODEL", help="model to write (.npz)")
+    _add_columns(parser)
+    add("--method", choices=("auto", *METHODS), help="learning algorithm (auto: fd)")
+    add("--features", type=_count_or("auto"), metavar="S", help="random features (auto: 1000)")
+    add("--lam", type=_number_or("auto"), metavar="L", help="prior precision: more is smoother "
+        "(auto: 10)")  # fmt: skip
+    add("--gamma", type=_number_or("auto", "scott"), metavar="G", help="bandwidth, in scaled "
+        "coordinates: a number, or scott (auto: scott)")  # fmt: skip
+    add("--eta", type=_number_or("auto", "1/gamma2"), metavar="E", help="tempering of fvpd: a "
+        "number, or 1/gamma2 (auto: 1/gamma2)")  # fmt: skip
+    add("--scale", choices=SCALES, help="what to do to the columns first (standardize)")
+    add("--base", choices=BASES, help="the Gaussian that is tilted (auto: empirical)")
+    add("--frequency-covariance", choices=FREQUENCIES, help="of the features (auto: data)")
+    add("--seed", type=_seed, metavar="N", help="seed of the features (0)")
+    add("--threads", type=_count_or(), metavar="N", help="threads to use (all)")
+    add("--backend", choices=("auto", *kernels.BACKENDS), help="compiled loops to use (auto)")
+    add("--precision", choices=PRECISIONS, help="of the sums over rows (auto)")
+    add("--paper", action="store_true", help="the settings of the paper's experiments; other "
+        "options go before them")  # fmt: skip
+    _add_progress(parser)
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    output = files.check_writable(arguments.output, suffixes=None)
+    options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
+    given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
+    options.update({name: value for name, value in given.items() if value is not None})
+    data = arguments.data
+    if arguments.columns is not None:
+        data = files.Columns(data, arguments.columns)
+    start = time.perf_counter()
+    model = fit(data, **options, progress=_shows_progress(arguments))
+    normalizer = model.log_normalizer  # kept in the file, so that scores need not wait for it
+    seconds = time.perf_counter() - start
+    model.save(output)
+    if arguments.quiet:
+        return
+    settings, names = model.settings, model.table.columns
+    auto = settings["auto"]
+    _print_pairs({
+        "rows": f"{settings['n_rows']:,}",
+        "columns": f"{model.dimension}" + (f" ({', '.join(names)})" if names else ""),
+        "method": model.method,
+        "features": f"{model.features.n_features:,}",
+        "gamma": f"{settings['gamma']:.4g} ({settings['gamma_rule']})",
+        "lambda": f"{settings['lam']:.4g}" + (" (auto)" if "lam" in auto else ""),
+        "seconds": f"{seconds:.2f}",
+        "log normaliser": _normalizer_text(normalizer),
+        "wrote": output,
+    })  # fmt: skip
+
+
+def _normalizer_text(normalizer: Normalizer) -> str:
+    return (
+        f"{normalizer.value:.6g}, error {normalizer.standard_error:.1g}, "
+        f"{normalizer.effective_sample_size:,.0f} effective samples of {DRAWS:,} "
+        f"({normalizer.method})"
+    )
+
+
+# -- score, sample, info -------------------------------------------------------------------------
+
+
+def _add_score(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    parser.add_argument("data", type=Path, metavar="DATA", help="file of rows, as for fit; named "
+                        "columns are found by the model's names")  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="SCORES", help="write every row's log "
+                        "density to this csv, tsv, txt or npy file")  # fmt: skip
+    _add_columns(parser)
+
+
+def _score(arguments: argparse.Namespace) -> None:
+    model = _load_model(arguments.model)
+    if arguments.output is not None:
+        files.check_writable(arguments.output)
+    data = _columns_for(model, arguments.data, arguments.columns)
+    # columns are settled: those of a file without names, or chosen by the user, go by position
+    model.table = replace(model.table, columns=None)
+    values = np.asarray(model.log_density(data))
+    if arguments.output is not None:
+        files.write_rows(arguments.output, values, ["log_density"])
+        print(f"wrote {arguments.output}: {len(values):,} rows")
+        return
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    print(f"mean log density  {values.mean():.6g}, standard error {error:.2g}, "
+          f"{len(values):,} rows\n")  # fmt: skip
+    lowest = np.argsort(values, kind="stable")[:LOWEST]
+    _print_table(
+        ["lowest rows (from 0)", "log density"],
+        [[f"{row:,}", f"{values[row]:.6g}"] for row in lowest],
+    )
+
+
+def _columns_for(model: Density, path: Path, asked: list[str] | None) -> Any:
+    """The file, or those of its columns that the user names or the model knows by name."""
+    (have, width), names = files.columns_of(path), model.table.columns
+    chosen = asked
+    if asked is None and names is not None and have is not None and have != names:
+        missing = [name for name in names if name not in have]
+        if missing:
+            raise ValueError(
+                f"{path.name} lacks the model's columns {', '.join(missing)}; it has "
+                f"{', '.join(have)}: rename them, or choose by --columns"
+            )
+        chosen = names
+    found = width if chosen is None else len(chosen)
+    if found != model.dimension:
+        source = "--columns names" if asked else f"{path.name} has"
+        known = f" ({', '.join(names)})" if names else ""
+        raise ValueError(
+            f"{source} {found} columns, expected the model's {model.dimension}{known}: choose "
+            "them by --columns"
+        )
+    return path if chosen is None else files.Columns(path, chosen)
+
+
+def _add_sample(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    parser.add_argument("-n", "--rows", type=_count_or(), default=1000, metavar="N",
+                        help="rows to draw (%(default)s)")  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="ROWS",
+                        help="csv, tsv, txt or npy file to write")  # fmt: skip
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="(%(default)s)")
+    _add_progress(parser)
+
+
+def _sample(arguments: argparse.Namespace) -> None:
+    model = _load_model(arguments.model)
+    files.check_writable(arguments.output)
+    columns = model.table.columns
+    model.table = replace(model.table, kind="array")
+    show = _shows_progress(arguments)
+    rows = model.sample(arguments.rows, seed=arguments.seed, progress=show)
+    files.write_rows(arguments.output, rows, columns)
+    if not arguments.quiet:
+        assert model.sampling is not None
+        how = f"drawn by {model.sampling.method}"
+        if model.sampling.acceptance_rate is not None:
+            how += f", acceptance rate {model.sampling.acceptance_rate:.2f}"
+        print(f"wrote {arguments.output}: {len(rows):,} rows, {model.dimension} columns, {how}")
+
+
+def _add_info(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="a model, or saved Statistics")
+
+
+def _info(arguments: argparse.Namespace) -> None:
+    held = load(_existing(arguments.file))
+    for kind, facts_of in FACTS.items():
+        if isinstance(held, kind):
+            _print_pairs(dict(_flat(facts_of(held))))
+            return
+    raise ValueError(f"{os.fspath(arguments.file)!r} holds {type(held).__name__}, not known here")
+
+
+def _model_facts(model: Density) -> dict[str, Any]:
+    names, known = model.table.columns, model.__dict__.get("log_normalizer")
+    facts = {
+        "kind": "model", "method": model.method, "dimension": model.dimension,
+        "columns": ", ".join(names) if names else "not named",
+        "n_features": model.features.n_features, "gamma": model.features.bandwidth,
+    }  # fmt: skip
+    facts.update({k: v for k, v in model.settings.items() if k not in facts})
+    facts.update(seed=str(model.features.seed), diagnostics=model.diagnostics)
+    if known is not None:
+        facts["log normaliser"] = _normalizer_text(known)
+    return facts
+
+
+def _statistics_facts(stats: Statistics) -> dict[str, Any]:
+    mean = stats.origin + stats.sum_x / (stats.n if stats.n else 1.0)
+    return {
+        "kind": "statistics", "n_rows": stats.n_rows, "sum of weights": stats.n,
+        "dimension": stats.features.dimension, "n_features": stats.features.n_features,
+        "gamma": stats.features.bandwidth, "seed": str(stats.features.seed),
+        "fingerprint": stats.features.fingerprint, "mean": mean.tolist(),
+        "noise_levels": stats.noise_levels.tolist(), "gram_phi": stats.gram_phi is not None,
+        "provenance": stats.provenance,
+    }  # fmt: skip
+
+
+FACTS: dict[type, Callable[[Any], dict[str, Any]]] = {  # of what a file may hold
+    Density: _model_facts, Statistics: _statistics_facts,
+}  # fmt: skip
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {os.fspath(path)!r}")
+    if path.is_dir():
+        raise ValueError(f"{os.fspath(path)!r} is a folder; give the path of a file in it")
+    return path
+
+
+def _load_model(path: Path) -> Density:
+    held = load(_existing(path))
+    if not isinstance(held, Density):
+        raise ValueError(
+            f"{os.fspath(path)!r} holds {type(held).__name__}, expected a model: a file written "
+            "by tgpfast fit or model.save"
+        )
+    return held
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Nested mappings as one, with names joined by points."""
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _print_pairs(pairs: Mapping[str, Any]) -> None:
+    width = max(len(name) for name in pairs)
+    for name, value in pairs.items():
+        print(f"{name:<{width}}  {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_shown(v) for v in value) or "none"
+    return "none" if value is None else str(value)
+
+
+def _print_table(header: list[str], rows: list[list[str]]) -> None:
+    """Columns aligned: the first to the left, the others to the right."""
+    lines = [header, *rows]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(header))]
+    for line in lines:
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True)]
+        print("   ".join(cells))
+
+
+# -- demo ----------------------------------------------------------------------------------------
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--rows", type=_count_or(), default=20_000, metavar="N", help="rows to draw (%(default)s)")
+    add("--features", type=_count_or(), default=300, metavar="S", help="features (%(default)s)")
+    add("--seed", type=_seed, default=0, metavar="N", help="of data and features (%(default)s)")
+    add("-o", "--output", type=Path, default=Path("tgpfast-demo.png"), metavar="PICTURE",
+        help="png, pdf or svg file to write (%(default)s)")  # fmt: skip
+
+
 def _two_moons(n: int, seed: int) -> Array:
-    """Two interleaved half circles with noise 0.08, standardised."""
+    """Two interleaved half circles of radius 1 with noise 0.08."""
     rng = np.random.default_rng(seed)
     t = rng.uniform(0.0, np.pi, n)
     lower = rng.integers(0, 2, n).astype(bool)
     x = np.where(lower, 1.0 - np.cos(t), np.cos(t))
     y = np.where(lower, 0.5 - np.sin(t), np.sin(t))
-    moons = np.column_stack([x, y]) + 0.08 * rng.standard_normal((n, 2))
-    return (moons - moons.mean(axis=0)) / moons.std(axis=0)
+    return np.column_stack([x, y]) + 0.08 * rng.standard_normal((n, 2))
 
 
 def _demo(arguments: argparse.Namespace) -> None:
     if arguments.rows < 100:
         raise ValueError(f"--rows {arguments.rows}: at least 100 are needed")
+    files.check_writable(arguments.output, suffixes=PICTURES)
     x = _two_moons(arguments.rows, arguments.seed)
-    base = GaussianBase.from_data(x)
-    gamma = 2.0 * len(x) ** (-1.0 / 6.0)  # twice Scott's rule in two dimensions
-    features = Features.draw(arguments.features, gamma, np.eye(2), arguments.seed)
-    names = kernels.available()
-    show = sys.stderr.isatty()
-    if show and "numba" in names:
-        print("compiling (only the first time) ...", file=sys.stderr)
-    print(f"two moons: {len(x):,} rows, {features.n_features} features, bandwidth {gamma:.3f}\n")
-    print("backend    threads   seconds   rows a second   largest change of theta")
-    reference = None
-    for name in names:
-        accumulate(x[:2], features, backend=name)  # compiled before the clock starts
+    n_held = len(x) // HELD_OUT
+    held, rows = x[:n_held], x[n_held:]
+    gamma = DEMO_GAMMA * len(rows) ** (-1.0 / 6.0)  # Scott's rule for standardised columns
+    print(
+        f"two moons: {len(rows):,} rows to learn from, {n_held:,} held out; "
+        f"{arguments.features} features, lambda {DEMO_LAM:g}, gamma {gamma:.3f}\n"
+    )
+    table, models = [], {}
+    for name in ("base", *METHODS, "exact KDE"):
+        _note(f"{name} ...")
         start = time.perf_counter()
-        stats = accumulate(x, features, backend=name, progress=show)
+        model: Any
+        if name == "base":
+            model = GaussianBase.from_data(rows)
+        elif name == "exact KDE":
+            model = ExactKDE(rows)
+        else:
+            model = models[name.upper()] = fit(
+                rows, method=name, n_features=arguments.features, lam=DEMO_LAM, gamma=gamma,
+                seed=arguments.seed,
+            )  # fmt: skip
         seconds = time.perf_counter() - start
-        theta = fd_theta(stats, base, lam=10.0)
-        reference = theta if reference is None else reference
-        gap = np.abs(theta - reference).max() / np.abs(reference).max()
-        threads = stats.provenance["threads"]
-        print(f"{name:<10}{threads:>8}{seconds:>10.3f}{len(x) / seconds:>16,.0f}{gap:>26.1e}")
-    assert reference is not None
-    _draw(x, features, base, reference, arguments.output)
+        table.append([name, f"{seconds:.2f}", *_quality(model, held)])
+    _note("")
+    _print_table(
+        ["method", "seconds", "effective", "held-out log-lik.", "KS x100", "WD x100"], table
+    )
+    print(
+        f"\nseconds: to learn; effective: how many of {DRAWS:,} base draws carry the density\n"
+        "log-lik.: mean log density of the held-out rows, higher is better\n"
+        "KS, WD: median distance to them along 100 directions, lower is better"
+    )
+    _draw(models, x, arguments)
 
 
-def _draw(x: Array, features: Features, base: GaussianBase, theta: Array, output: Path) -> None:
+def _quality(model: Any, held: Array) -> list[str]:
+    effective = "-"
+    if isinstance(model, Density):
+        effective = f"{model.log_normalizer.effective_sample_size:,.0f}"
+    score = float(np.mean(model.log_density(held)))
+    ks, wd = evaluate(model, held, n_directions=100, n_samples=DEMO_DRAWS).median
+    return [effective, f"{score:.3f}", f"{100 * ks:.2f}", f"{100 * wd:.2f}"]
+
+
+def _draw(models: dict[str, Any], x: Array, arguments: argparse.Namespace) -> None:
+    from . import plot
+
+    _note("drawing ...")
+    title = f"two moons: {len(x):,} rows, {arguments.features} features"
     try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print('\nno picture: matplotlib is missing; install it with: pip install "tgpfast[plot]"')
+        figure = plot.density_figure(models, x, seed=arguments.seed, title=title)
+    except ImportError as error:
+        _note("")
+        print(f"\nno picture: {error}")
         return
-    side = np.linspace(-2.5, 2.5, 200)
-    grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-    angle = grid @ (features.frequencies / features.bandwidth).T + features.phases
-    log_q = np.sqrt(2.0 / features.n_features) * (np.cos(angle) @ theta) + base.log_density(grid)
-    density = np.exp(log_q - log_q.max()).reshape(200, 200)
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, sharex=True, sharey=True)
-    left.plot(*x[:4000].T, ".", markersize=2, alpha=0.5, color="#0072B2")
-    left.set_title(f"data (4,000 of {len(x):,} rows)")
-    right.contourf(side, side, density, levels=12, cmap="cividis")
-    right.set_title(f"learned density (FD, {features.n_features} features)")
-    for axes in (left, right):
-        axes.set(xlabel="x", ylabel="y", aspect="equal", xlim=(-2.5, 2.5), ylim=(-2.5, 2.5))
-    figure.savefig(output, dpi=120)
-    print(f"\nwrote {output}")
+    plot.save(figure, arguments.output)
+    _note("")
+    print(f"\nwrote {arguments.output}")
+
+
+def _note(text: str) -> None:
+    """A line on a terminal that the next one overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r{text:<40}\r", end="", file=sys.stderr, flush=True)
+
+
+# -- warmup --------------------------------------------------------------------------------------
+
+
+def _add_warmup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--backend", default="auto", help="auto, numba, cython or numpy")
+
+
+def _warmup(arguments: argparse.Namespace) -> None:
+    print(f"ready: {warmup(arguments.backend)}")
+
+
+# name -> what it does in a line, in full, an example, its options, its function
+COMMANDS: dict[str, tuple[str, str, str, Callable[..., None], Callable[..., None]]] = {
+    "fit": (
+        "learn a density from a file of rows",
+        "Learns the density of the rows of DATA, writes it to MODEL and prints a short report. "
+        "The file is read twice; csv, tsv, txt and npy files are never held in memory whole. "
+        "Text files may begin with a line of names; their delimiter is found out.",
+        "tgpfast fit data.csv -o model.npz --method fvpd --columns x,y",
+        _add_fit, _fit,
+    ),
+    "score": (
+        "log density of rows under a model",
+        "Evaluates the log density of every row of DATA. Without -o prints the mean, with its "
+        "standard error, and the rows that the model finds least likely.",
+        "tgpfast score model.npz held-out.csv -o scores.csv",
+        _add_score, _score,
+    ),
+    "sample": (
+        "draw rows from a model",
+        "Draws rows from a model, in the units and with the column names of its data.",
+        "tgpfast sample model.npz -n 1000 -o rows.csv --seed 1",
+        _add_sample, _sample,
+    ),
+    "info": (
+        "what a model or a statistics file holds",
+        "Prints the settings a model was learned with, or the facts of saved Statistics.",
+        "tgpfast info model.npz",
+        _add_info, _info,
+    ),
+    "demo": (
+        "learn a toy density with every method and draw it",
+        "Learns two moons by all four methods, prints how long each took and how near it came on "
+        "held-out rows, beside the Gaussian base and a kernel density estimate, and, with "
+        "matplotlib, writes a picture of data, contours and samples.",
+        "tgpfast demo -o moons.png",
+        _add_demo, _demo,
+    ),
+    "warmup": (
+        "compile the kernels ahead of their first use",
+        "Compiles every kernel once; Numba keeps the result on disk, so that later processes "
+        "start without waiting. Run it when an image is built.",
+        "tgpfast warmup --backend numba",
+        _add_warmup, _warmup,
+    ),
+}  # fmt: skip

@@ -30,7 +30,8 @@ def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
 def positive(name: str, value: Any, *rules: str) -> float:
     """value as a float if it is a finite positive number, else an error; rules are the words that
     the caller also takes, for the message."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+    number_like = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or not number_like:
         words = "".join(f" or {rule!r}" for rule in rules)
         raise TypeError(f"{name}={value!r}: expected a number{words}")
     number = float(value)

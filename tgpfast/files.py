@@ -56,15 +56,18 @@ def open_rows(path: str | os.PathLike[str]) -> tuple[Any, list[str] | None]:
     return _chosen(table, chosen), None if names is None else [names[k] for k in chosen]
 
 
-def column_names(path: str | os.PathLike[str]) -> list[str] | None:
-    """Names of a file's columns, None where it has none; only its beginning is read, if it can."""
+def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
+    """(names of a file's columns, None where it has none; how many they are)."""
     file = _existing(path)
     suffix = file.suffix.lower()
     if suffix in TEXT:
-        return _TextRows(file, TEXT[suffix], None).names
+        text = _TextRows(file, TEXT[suffix], None)
+        return text.names, text.width
     if suffix == ".parquet":
-        return [str(c) for c in _read_parquet(file).columns]
-    return None if suffix == ".npy" else _from_npz(file)[1]
+        found = [str(c) for c in _read_parquet(file).columns]
+        return found, len(found)
+    rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
+    return names, 1 if rows.ndim == 1 else int(rows.shape[1])
 
 
 def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None = WRITABLE) -> Path:
@@ -189,6 +192,11 @@ def _judged(rows: Any, name: str) -> Any:
 
 
 def _from_npz(file: Path) -> tuple[Any, list[str] | None]:
+    if not zipfile.is_zipfile(file):
+        raise ValueError(
+            f"{file.name} cannot be read: it is no npz archive, or is cut short; write one with "
+            "numpy.savez"
+        )
     try:
         with np.load(file, allow_pickle=False) as archive:
             shapes = {name: _shape(archive, name) for name in archive.files}
@@ -314,17 +322,13 @@ class _TextRows:
                 continue
             if self.delimiter is None:
                 self.delimiter = _delimiter(line)
-            if self.skip == 0 and not comment and _is_header(self._split(line)):
+            if _is_header(self._split(line)):
                 self.skip = number + 1
                 rest = (t.strip("\r\n") for t in self._lines(stream) if t.strip())
                 return line, next(rest, "")
             self.skip = number
-            if comment and len(self._split(comment)) == len(self._split(line)):
-                return comment, line
-            if _is_header(self._split(line)):
-                self.skip = number + 1
-                return line, ""
-            return "", line
+            named = comment and len(self._split(comment)) == len(self._split(line))
+            return comment if named else "", line
         if comment:
             raise ValueError(f"{self.file.name} holds comments and no rows")
         raise ValueError(f"{self.file.name} is empty; expected rows of numbers")

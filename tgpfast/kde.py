@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from . import kernels
 from .base import GaussianBase
 from .blocks import Blocks
 from .features import Array, as_floats, positive
+from .notices import tell
 from .scaling import Moments, check_full_rank, moments_of
 from .statistics import Statistics
 from .tilt import PointTilt, Threads
@@ -157,12 +157,10 @@ class FourierKDE:
         values = self.density(Y)
         negative = values <= 0.0
         if negative.any():
-            warnings.warn(
+            tell(
                 f"the Fourier estimate is not positive at {int(negative.sum()):,} of "
                 f"{len(values):,} rows, where its log density is -inf; more features lessen this, "
-                "and ExactKDE does not have it",
-                RuntimeWarning,
-                stacklevel=2,
+                "and ExactKDE does not have it"
             )
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.maximum(values, 0.0)))
@@ -182,11 +180,9 @@ class FourierKDE:
         total = float(weights.sum())
         effective = total**2 / float(weights @ weights) if total > 0 else 0.0
         if effective < n:
-            warnings.warn(
+            tell(
                 f"{effective:.3g} effective draws for {n:,} asked for, so that rows repeat; use "
-                "ExactKDE.sample",
-                RuntimeWarning,
-                stacklevel=2,
+                "ExactKDE.sample"
             )
         if total == 0.0:
             raise ValueError("the estimate is nowhere positive at the draws; use ExactKDE")

@@ -43,6 +43,10 @@ def learn_base(stats: Statistics, base: GaussianBase, lam: float = 0.1) -> Gauss
         raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
     if not isinstance(base, GaussianBase):
         raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
+    if base.dimension != stats.features.dimension:
+        raise ValueError(
+            f"base has dimension {base.dimension}, the statistics have {stats.features.dimension}"
+        )
     lam = positive("lam", lam)
     problem = _Problem(stats, lam)
     P, h = problem.joint()
@@ -67,7 +71,7 @@ def coordinate_descent(
     problem = problem or _Problem(stats, lam)
     P = cho_solve((base._cholesky, True), np.eye(base.dimension))
     h = P @ (base.mean - problem.centre)
-    objectives, refused = [problem.objective(P, h)], []
+    objectives, refused, converged = [problem.objective(P, h)], [], False
     for number in range(n_rounds):
         theta = problem.theta(P, h)
         new_h = P @ problem.mu_step(theta, P)
@@ -78,7 +82,7 @@ def coordinate_descent(
             refused.append({"round": number, "step": "mu", "reason": "the objective would rise"})
         mu = np.linalg.solve(P, h)
         before, target = problem.objective_at(theta, P, P @ mu), problem.sigma_step(theta, mu)
-        length = 1.0
+        length, reason = 1.0, ""
         while length > 1e-6:
             # on the way from P to the step's target the objective falls: it is convex in P
             trial = P + length * (target - P)
@@ -86,9 +90,11 @@ def coordinate_descent(
             if values[0] > LEAST_SHARE * values[-1] > 0.0:
                 if problem.objective_at(theta, trial, trial @ mu) <= before:
                     break
-                reason = "the objective would rise"
+                reason = reason or "the objective would rise"
             else:
-                reason = f"its least eigenvalue is {values[0]:.2e}"
+                reason = reason or (
+                    f"its eigenvalues would run from {values[0]:.2e} to {values[-1]:.2e}"
+                )
             length *= 0.5
         if length < 1.0:
             refused.append({"round": number, "step": "Sigma", "reason": reason, "taken": length
@@ -97,13 +103,25 @@ def coordinate_descent(
             P, h = trial, trial @ mu
         objectives.append(problem.objective(P, h))
         if objectives[-2] - objectives[-1] <= STOP * abs(objectives[-1]):
+            converged = True
             break
     mean, covariance = problem.mean_covariance(P, h)
     report = {
         "method": "coordinate", "objective": objectives[-1], "objectives": objectives,
-        "refused": refused,
+        "refused": refused, "converged": converged,
     }  # fmt: skip
     return GaussianBase(mean, covariance, report=report)
+
+
+def _check_rank(scatter: Array, squares: Array) -> None:
+    """ValueError where the rows do not span their space: the objective has no minimum then."""
+    values = np.linalg.eigvalsh(scatter)
+    if not values[0] > 1e-12 * max(float(squares.max()), 0.0):
+        raise ValueError(
+            "the rows of these statistics do not span their space (scatter matrix with "
+            f"eigenvalues from {values[0]:.2e} to {values[-1]:.2e}), so that no covariance can be "
+            "learned; drop constant or dependent columns, or give more rows"
+        )
 
 
 class _Problem:
@@ -117,6 +135,7 @@ class _Problem:
         shift = stats.sum_x / stats.n
         self.centre = stats.origin + shift
         self.sum_xx = stats.sum_xx - stats.n * np.outer(shift, shift)
+        _check_rank(self.sum_xx, np.diag(stats.sum_xx))
         self.sum_dphi = stats.sum_dphi
         self.sum_dphi_x = stats.sum_dphi_x - np.outer(stats.sum_dphi, shift)
         self.linear = np.einsum("sk,sk->s", self.z, self.z) * stats.sum_phi / self.gamma**2

@@ -3,13 +3,13 @@ them: condition, residual, and anything that had to be added to the diagonal."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, get_blas_funcs, get_lapack_funcs, norm, solve_triangular
 
 from .features import Array
+from .notices import tell
 
 CG_TOLERANCE, CG_STEPS = 1e-12, 2_000
 CG_RANK = 1_000  # of the Nystrom preconditioner, at most an eighth of S
@@ -38,9 +38,9 @@ def factorize(matrix: Array, shift: float) -> tuple[Array, dict[str, Any]]:
     much at each try; the user is told how much and why.
     """
     n = len(matrix)
+    if not np.isfinite(matrix).all():
+        raise ValueError("the system holds values that are not finite: so do the statistics")
     scale = float(np.abs(np.diag(matrix)).max()) + shift
-    if not np.isfinite(scale):
-        raise ValueError("the system holds values that are not finite")
     added = 0.0
     while True:
         attempt = matrix.copy()
@@ -55,20 +55,16 @@ def factorize(matrix: Array, shift: float) -> tuple[Array, dict[str, Any]]:
                     "the system is far from positive definite: these are not statistics of rows"
                 ) from None
     if added:
-        warnings.warn(
+        tell(
             "the system is not positive definite in floating point: its smallest eigenvalues are "
             f"lost in the rounding of entries as large as {scale:.1e}. {added:.1e} was added to "
             f"the diagonal, beside the {shift:.1e} of the prior. Raise lam, or accumulate with "
-            'precision="float64"',
-            RuntimeWarning,
-            stacklevel=5,
+            'precision="float64"'
         )
     elif condition > ILL_CONDITIONED:
-        warnings.warn(
+        tell(
             f"the system is ill-conditioned (condition number {condition:.1e}): few digits of the "
-            "solution are certain; raise lam or gamma",
-            RuntimeWarning,
-            stacklevel=5,
+            "solution are certain; raise lam or gamma"
         )
     return factor, {"solver": "cholesky", "condition": condition, "added_to_diagonal": added}
 
@@ -116,14 +112,21 @@ def conjugate_gradients(
     best, best_x, stalled, steps = float(norm(r)), x.copy(), 0, 0
     z = precondition(r)
     p, rz = z.copy(), float(r @ z)
-    while steps < n_steps and best > aim and stalled < 50:
+    restarts = 0
+    while steps < n_steps and stalled < 50:
+        if best <= aim:  # by the recurrence; what rounding has drifted is put back
+            r = b - times(best_x)
+            best = float(norm(r))
+            restarts += 1
+            if best <= aim or restarts > 5:
+                break
+            x, z = best_x.copy(), precondition(r)
+            p, rz = z.copy(), float(r @ z)
         q = times(p)
         alpha = rz / float(p @ q)
         x += alpha * p
         r -= alpha * q
         steps += 1
-        if steps % 50 == 0:
-            r = b - times(x)  # what rounding has drifted is put back
         size = float(norm(r))
         if size < 0.99 * best:
             best, best_x, stalled = size, x.copy(), 0
@@ -135,11 +138,9 @@ def conjugate_gradients(
         rz = new
     residual = float(norm(b - times(best_x))) / (float(norm(b)) or 1.0)
     if residual > 1e-6:
-        warnings.warn(
+        tell(
             f"conjugate gradients stopped at a relative residual of {residual:.1e} after {steps} "
-            'steps; raise lam, allow more steps, or use solver="cholesky"',
-            RuntimeWarning,
-            stacklevel=4,
+            'steps; raise lam, allow more steps, or use solver="cholesky"'
         )
     top = float(values[0]) if len(values) else 0.0
     report = {
@@ -153,6 +154,8 @@ def _nystrom(matrix: Array, rank: int, seed: int) -> tuple[Array, Array]:
     """Orthonormal U (S, r) and values (r,), falling, of a randomised approximation from below."""
     sketch = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(matrix), rank)))[0]
     image = matrix @ sketch
+    if not image.any():
+        return np.zeros((len(matrix), 0)), np.zeros(0)
     # enough to make the core positive definite in floating point
     nudge = float(np.sqrt(len(matrix)) * np.finfo(float).eps * norm(image))
     image += nudge * sketch

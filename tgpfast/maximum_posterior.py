@@ -8,7 +8,6 @@ resolves the features (d <= 3), scrambled Sobol draws otherwise.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from .direct import accumulate_direct
 from .features import Array, Features
 from .linear_systems import factorize
 from .normalizer import REACH, logsumexp, sobol_normals
+from .notices import tell
 from .progress import Progress
 from .statistics import Statistics
 from .tilt import PointTilt, Threads, weighted_features
@@ -28,6 +28,7 @@ TOLERANCE = 1e-6  # of the gradient, relative to that of sum phi
 NEWTON_STEPS, GRADIENT_STEPS = 100, 10_000
 NEGLIGIBLE = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
 QUADRATURE_DIMENSIONS = 3
+GAP, MOST_GAP = 1e-6, 0.1  # of log E between two sets of nodes: to refine a grid, to warn
 
 
 def map_theta(
@@ -45,18 +46,36 @@ def map_theta(
     """theta and a report: nodes, iterations, gradient norm relative to |sum phi|."""
     if isinstance(n_draws, bool) or not hasattr(n_draws, "__index__") or n_draws < 1:
         raise ValueError(f"n_draws={n_draws!r}: expected an integer of at least 1")
-    objective = Objective(stats, base, lam, int(n_draws), seed, threads)
     run = _newton if solver == "newton" else _gradient
     steps = n_steps or (NEWTON_STEPS if solver == "newton" else GRADIENT_STEPS)
-    theta, report = run(objective, steps, progress)
-    report.update(solver=solver, nodes=objective.kind, n_nodes=len(objective.nodes))
+    theta, finer, total = np.zeros(stats.features.n_features), 1.0, 0
+    objective = Objective(stats, base, lam, int(n_draws), seed, threads)
+    while True:
+        theta, report = run(objective, theta, steps - total, progress)
+        total += report["steps"]
+        # a sharp tilt may hide peaks between the nodes: look at it on others
+        finer *= 2.0
+        other = Objective(stats, base, lam, int(n_draws), seed + 1, threads, finer=finer)
+        gap = abs(other.log_weights(theta)[1] - objective.log_weights(theta)[1])
+        refines = objective.kind == other.kind == "quadrature"
+        if gap <= GAP or not refines or total >= steps:
+            break
+        objective = other
+    report.update(
+        solver=solver, steps=total, nodes=objective.kind, n_nodes=len(objective.nodes),
+        partition_gap=gap,
+    )  # fmt: skip
+    if gap > MOST_GAP:
+        tell(
+            f"log E[exp theta phi] differs by {gap:.2g} between two sets of {len(other.nodes):,} "
+            "nodes: they are too few for so sharp a density, and the optimum follows them. Raise "
+            "n_draws, lam or gamma"
+        )
     if report["gradient_norm"] > TOLERANCE:
         more = "" if solver == "newton" else '; solver="newton" converges in a few dozen steps'
-        warnings.warn(
+        tell(
             f"MAP stopped after {report['steps']} steps at a gradient of "
-            f"{report['gradient_norm']:.1e} of |sum phi|, above {TOLERANCE:g}{more}",
-            RuntimeWarning,
-            stacklevel=4,
+            f"{report['gradient_norm']:.1e} of |sum phi|, above {TOLERANCE:g}{more}"
         )
     return theta, report
 
@@ -72,10 +91,14 @@ class Objective:
         n_draws: int,
         seed: int,
         threads: Threads,
+        *,
+        finer: float = 1.0,
     ) -> None:
         self.features, self.lam, self.n, self.psi = stats.features, lam, stats.n, stats.sum_phi
         self.threads, self.origin = threads, base.mean
-        whitened, self.log_mass, self.kind = _nodes(stats.features, base, n_draws, seed)
+        whitened, self.log_mass, self.kind = _nodes(
+            stats.features, base, n_draws, seed, finer
+        )
         self.nodes = base.mean + whitened @ base._cholesky.T
         # -sin(a - pi/2) = cos(a): with phases turned back by a quarter the pass that sums phi' and
         # phi' phi'^T sums phi and phi phi^T
@@ -112,13 +135,13 @@ class Objective:
 
 
 def _nodes(
-    features: Features, base: GaussianBase, n_draws: int, seed: int
+    features: Features, base: GaussianBase, n_draws: int, seed: int, finer: float
 ) -> tuple[Array, Array, str]:
     """(whitened nodes, log weights, kind). The grid's step resolves products of a few features."""
     d = base.dimension
     if d <= QUADRATURE_DIMENSIONS:
         u = features.frequencies @ base._cholesky / features.bandwidth
-        step = np.pi / (2.0 * np.abs(u).max(axis=0) + 6.0)
+        step = np.pi / (2.0 * np.abs(u).max(axis=0) + 6.0) / finer
         halves = [int(np.ceil(REACH / h)) for h in step]
         if np.prod([2.0 * k + 1.0 for k in halves]) <= 4 * n_draws:
             axes = [h * np.arange(-k, k + 1) for h, k in zip(step, halves, strict=True)]
@@ -131,11 +154,12 @@ def _nodes(
     return points, np.full(len(points), -np.log(len(points))), "sobol"
 
 
-def _newton(objective: Objective, n_steps: int, progress: bool) -> tuple[Array, dict[str, Any]]:
+def _newton(
+    objective: Objective, theta: Array, n_steps: int, progress: bool
+) -> tuple[Array, dict[str, Any]]:
     """Newton's method with a backtracking line search."""
     psi, n, lam = objective.psi, objective.n, objective.lam
     scale = float(np.linalg.norm(psi)) or 1.0
-    theta = np.zeros(len(psi))
     log_weights, partition = objective.log_weights(theta)
     value, steps, norm = objective.value(theta, partition), 0, np.inf
     with Progress(progress, "Newton steps", None) as bar:
@@ -164,7 +188,9 @@ def _newton(objective: Objective, n_steps: int, progress: bool) -> tuple[Array, 
     return theta, {"steps": steps, "gradient_norm": norm, "objective": value}
 
 
-def _gradient(objective: Objective, n_steps: int, progress: bool) -> tuple[Array, dict[str, Any]]:
+def _gradient(
+    objective: Objective, theta: Array, n_steps: int, progress: bool
+) -> tuple[Array, dict[str, Any]]:
     """The paper's iteration: theta <- (1 - rho lam) theta + rho (psi_1 - n psi_2).
 
     rho = 1 / (lam + n): the Hessian is at most lam + n E|phi|^2, and |phi|^2 is about 1.
@@ -172,7 +198,7 @@ def _gradient(objective: Objective, n_steps: int, progress: bool) -> tuple[Array
     psi, n, lam = objective.psi, objective.n, objective.lam
     scale = float(np.linalg.norm(psi)) or 1.0
     rho = 1.0 / (lam + n)
-    theta, norm, steps, value = np.zeros(len(psi)), np.inf, 0, -np.inf
+    norm, steps, value = np.inf, 0, -np.inf
     with Progress(progress, "steps", n_steps) as bar:
         while True:
             log_weights, partition = objective.log_weights(theta)

@@ -36,3 +36,18 @@ def check(need: int, what: str, remedy: str) -> None:
         raise ValueError(
             f"{what} would take {human(need)} of memory, and {human(have)} is available; {remedy}"
         )
+
+
+def parse(size: object) -> int:
+    """Bytes of a number, or of text such as "500MB" or "2 GiB"."""
+    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+             "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+    text = str(size).strip().upper()
+    digits = text.rstrip("KMGTIB ")
+    try:
+        value = float(digits) * units[text[len(digits) :].strip()]
+    except (ValueError, KeyError):
+        raise ValueError(f"{size!r} is not an amount of memory; give bytes, or '2GB'") from None
+    if not 0 < value < 2**63:
+        raise ValueError(f"{size!r}: expected a positive amount of memory")
+    return int(value)

@@ -8,7 +8,6 @@ error.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from .base import GaussianBase
 from .features import Array
+from .notices import tell
 from .tilt import PredictiveTilt, Threads, Tilt
 
 QUADRATURE_DIMENSIONS = 2
@@ -66,14 +66,12 @@ def log_normalizer(tilt: Tilt, base: GaussianBase, threads: Threads) -> Normaliz
     else:
         result = _by_sobol(tilt, base, threads)
     if result.is_poor:
-        warnings.warn(
+        tell(
             f"the normaliser rests on {result.effective_sample_size:.3g} effective samples of "
             f"{DRAWS:,}: nearly all of the learned mass lies where the Gaussian base has "
             "almost none, most often in artefacts far from the data, so that normalised densities "
             f"(error of log Z {result.standard_error:.2g}) and samples are not to be trusted. "
-            'Raise lam (10 times, say) or gamma, or try method="fvpd" or a wider base',
-            RuntimeWarning,
-            stacklevel=4,
+            'Raise lam (10 times, say) or gamma, or try method="fvpd" or a wider base'
         )
     return result
 

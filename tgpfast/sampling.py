@@ -6,7 +6,6 @@ of threads.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from .base import GaussianBase
 from .features import Array
 from .normalizer import QUADRATURE_DIMENSIONS, Grid, Normalizer, effective_share, log_tilt
+from .notices import tell
 from .progress import Progress
 from .tilt import Threads, Tilt
 
@@ -114,13 +114,16 @@ def _refined(grid: Grid) -> tuple[list[Array], Array]:
     """Axes and log density between the nodes that carry mass, REFINE times finer."""
     from scipy.interpolate import make_interp_spline
 
-    values, axes = grid.log_mass, []
+    crops, kept = [], []
     for k, axis in enumerate(grid.axes):
-        other = tuple(i for i in range(values.ndim) if i != k)
-        mass = np.flatnonzero((grid.log_mass.max(axis=other) if other else grid.log_mass)
-                              > grid.log_mass.max() - DEPTH)
-        first, last = max(mass[0] - 1, 0), min(mass[-1] + 1, len(axis) - 1)
-        fine = np.linspace(axis[first], axis[last], REFINE * (last - first) + 1)
+        other = tuple(i for i in range(grid.log_mass.ndim) if i != k)
+        mass = np.flatnonzero(grid.log_mass.max(axis=other) > grid.log_mass.max() - DEPTH)
+        first, last = max(mass[0] - 6, 0), min(mass[-1] + 6, len(axis) - 1)
+        crops.append(slice(first, last + 1))
+        kept.append(axis[first : last + 1])
+    values, axes = grid.log_mass[tuple(crops)], []
+    for k, axis in enumerate(kept):
+        fine = np.linspace(axis[0], axis[-1], REFINE * (len(axis) - 1) + 1)
         values = make_interp_spline(axis, values, k=5, axis=k)(fine)
         axes.append(fine)
     return axes, values
@@ -153,11 +156,9 @@ def _by_importance(
     log_weights = log_tilt(tilt, base, threads)(w)
     effective = effective_share(log_weights) * size
     if effective < n:
-        warnings.warn(
+        tell(
             f"importance resampling has {effective:.3g} effective base draws for {n:,} asked for, "
-            'so that rows repeat; use method="mala", or raise lam',
-            RuntimeWarning,
-            stacklevel=5,
+            'so that rows repeat; use method="mala", or raise lam'
         )
     return w[_resample(log_weights, n, rng)], SamplingReport("importance", effective)
 
@@ -224,11 +225,9 @@ def _by_chains(
             bar.add(1)
     rate = accepted / tried
     if rate < LEAST_ACCEPTANCE:
-        warnings.warn(
+        tell(
             f"MALA accepted only {rate:.0%} of its steps, so that its chains hardly move and the "
-            "sample is not to be trusted; raise lam or gamma",
-            RuntimeWarning,
-            stacklevel=5,
+            "sample is not to be trusted; raise lam or gamma"
         )
     report = SamplingReport("mala", acceptance_rate=rate, n_chains=chains, n_steps=steps)
     return out[:n] if rounds == 1 else out[rng.permutation(len(out))[:n]], report

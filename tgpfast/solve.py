@@ -73,7 +73,12 @@ def solve(
     gamma = stats.features.bandwidth
     eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
     solver = _check_solver(solver, method, stats.features.n_features)
+    if n_steps is not None and (
+        isinstance(n_steps, bool) or not hasattr(n_steps, "__index__") or n_steps < 1
+    ):
+        raise ValueError(f"n_steps={n_steps!r}: expected None or an integer of at least 1")
     threads = Threads(backend, n_threads)
+    threads.resolve()  # errors before any work
     settings: dict[str, Any] = {
         "method": method, "lam": lam, "gamma": gamma, "n_features": stats.features.n_features,
         "seed": stats.features.seed, "n": stats.n, "provenance": dict(stats.provenance),

@@ -17,6 +17,7 @@ FORMAT_VERSION = 1
 HOMES = {  # kind -> module and class
     "statistics": ("tgpfast.statistics", "Statistics"),
     "density": ("tgpfast.density", "Density"),
+    "spectrum": ("tgpfast.spectrum", "Spectrum"),
 }
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 

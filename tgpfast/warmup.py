@@ -10,6 +10,8 @@ from .base import GaussianBase
 from .direct import DTYPES, LANE_FEATURES
 from .evaluation import marginal_cdfs
 from .features import Features
+from .kde import ExactKDE
+from .tilt import PointTilt, PredictiveTilt, Threads
 
 
 def warmup(backend: str = "auto") -> str:
@@ -28,6 +30,12 @@ def warmup(backend: str = "auto") -> str:
                 x, features, noise_levels=(0.0, 1.0), gram_phi=True, precision=precision,
                 backend=name,
             )  # fmt: skip
-    base.feature_moments(Features.draw(2, 1.0, np.eye(2), seed=0), backend=name)
+    features, threads, zeros = Features.draw(2, 1.0, np.eye(2), seed=0), Threads(name), np.zeros(2)
+    base.feature_moments(features, backend=name)
+    tilt = PointTilt(features, zeros, zeros)
+    tilt.value(x, threads)
+    tilt.gradient(x, threads)
+    PredictiveTilt(features, np.eye(2), zeros, zeros).value(x, threads)
+    ExactKDE(x, bandwidth=1.0, covariance="identity", backend=name).log_density(x)
     marginal_cdfs(x, np.eye(2), [0.0, 0.0], [0.1, 0.1], 4, backend=name)
     return str(name)

@@ -175,8 +175,14 @@ def tilt(x, origin, frequencies, phases, coefficients, value, n_threads):
     x : (n, d); origin : (d,); frequencies : (S, d); phases, coefficients : (S,); value : (n,);
     all float64
     """
-    angle = (x - origin) @ frequencies.T + phases
-    np.matmul(np.cos(angle), coefficients, out=value)
+    for part in _parts(len(x)):
+        angle = (x[part] - origin) @ frequencies.T + phases
+        np.matmul(np.cos(angle), coefficients, out=value[part])
+
+
+def _parts(n):
+    """Slices of some rows: arrays of rows by features stay small."""
+    return [slice(start, start + 2048) for start in range(0, n, 2048)]
 
 
 def tilt_gradient(x, origin, frequencies, phases, coefficients, value, gradient, n_threads):
@@ -184,9 +190,10 @@ def tilt_gradient(x, origin, frequencies, phases, coefficients, value, gradient,
 
         gradient[i] = -sum_s coefficients_s sin(a_si) frequencies_s
     """
-    angle = (x - origin) @ frequencies.T + phases
-    np.matmul(np.cos(angle), coefficients, out=value)
-    np.matmul(np.sin(angle) * -coefficients, frequencies, out=gradient)
+    for part in _parts(len(x)):
+        angle = (x[part] - origin) @ frequencies.T + phases
+        np.matmul(np.cos(angle), coefficients, out=value[part])
+        np.matmul(np.sin(angle) * -coefficients, frequencies, out=gradient[part])
 
 
 def quadratic_tilt(
@@ -200,9 +207,10 @@ def quadratic_tilt(
     factor : (S, S) lower triangular, C-ordered; what stands above its diagonal is not read
     linear : (S,); blocks : (n_threads, S, row_tile) scratch; all float64
     """
-    phi = amplitude * np.cos((x - origin) @ frequencies.T + phases).T
-    half = solve_triangular(factor, phi, lower=True, check_finite=False)
-    value[:] = 0.5 * np.einsum("si,si->i", half, half) + linear @ phi
+    for part in _parts(len(x)):
+        phi = amplitude * np.cos((x[part] - origin) @ frequencies.T + phases).T
+        half = solve_triangular(factor, phi, lower=True, check_finite=False)
+        value[part] = 0.5 * np.einsum("si,si->i", half, half) + linear @ phi
 
 
 def log_kernel_sums(y, x, weights, value, n_threads):
@@ -210,18 +218,19 @@ def log_kernel_sums(y, x, weights, value, n_threads):
 
         value[i] = log sum_j weights_j exp(-|y_i - x_j|^2 / 2)
 
-    y : (m, d); x : (n, d), at least one row; weights : (n,), or (0,) for ones; value : (m,);
-    all float64
+    y : (m, d); x : (n, d), at least one row; weights : (n,) above zero, or (0,) for ones;
+    value : (m,); all float64. Distances whose square overflows give -inf
     """
     for start in range(0, len(y), 256):
         part = slice(start, start + 256)
         square = np.zeros((len(y[part]), len(x)))
-        for k in range(x.shape[1]):
-            square += np.square(y[part, k, None] - x[:, k])
-        least = square.min(axis=1, keepdims=True)
-        terms = np.exp(0.5 * (least - square))
-        total = terms @ weights if len(weights) else terms.sum(axis=1)
-        with np.errstate(divide="ignore"):  # rows of weight zero only
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinite distances
+            for k in range(x.shape[1]):
+                square += np.square(y[part, k, None] - x[:, k])
+            least = square.min(axis=1, keepdims=True)
+            gap = np.nan_to_num(least - square, nan=-np.inf, neginf=-np.inf)
+            terms = np.exp(0.5 * gap)
+            total = terms @ weights if len(weights) else terms.sum(axis=1)
             value[part] = np.log(total) - 0.5 * least[:, 0]
 
 

@@ -1,0 +1,362 @@
+"""Data files: what is read from them, and that errors name the line and the column."""
+
+import numpy as np
+import pytest
+
+import tgpfast as tgp
+from tgpfast import files
+from tgpfast.blocks import Blocks
+
+ROWS = np.array([[1.0, -2.5], [3.0, 4e-3], [5.0, 6.0]])
+
+
+def write(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def read(path):
+    """All rows and the names, through the reader that everything uses."""
+    blocks = Blocks(path)
+    return blocks.whole(), blocks.table.columns
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("1,-2.5\n3,4e-3\n5,6\n", None),
+        ("1,-2.5\n3,4e-3\n5,6", None),
+        ("a,b\n1,-2.5\n3,4e-3\n5,6\n", ["a", "b"]),
+        ("a,b\r\n1,-2.5\r\n3,4e-3\r\n5,6\r\n", ["a", "b"]),
+        ("\ufeffa,b\n1,-2.5\n3,4e-3\n5,6\n", ["a", "b"]),
+        ("\ufeff1,-2.5\n3,4e-3\n5,6\n", None),
+        ('"a","b"\n"1","-2.5"\n3,4e-3\n5,6\n', ["a", "b"]),
+        ('"a, in m","b ""x"""\n1,-2.5\n3,4e-3\n5,6\n', ["a, in m", 'b "x"']),
+        ("a;b\n1;-2.5\n3;4e-3\n5;6\n", ["a", "b"]),
+        ('"a,1";b\n1;-2.5\n3;4e-3\n5;6\n', ["a,1", "b"]),
+        ("a\tb\n1\t-2.5\n3\t4e-3\n5\t6\n", ["a", "b"]),
+        ("a b\n1 -2.5\n3   4e-3\n5 6\n", ["a", "b"]),
+        ("\n\na,b\n\n1,-2.5\n  \n3,4e-3\n5,6\n\n\n", ["a", "b"]),
+        ("a , b\n 1 , -2.5\n3, 4e-3\n5 ,6\n", ["a", "b"]),
+        ("# a,b\n1,-2.5\n3,4e-3\n5,6\n", ["a", "b"]),
+        ("# made by a machine\n# in 2020\na,b\n1,-2.5\n3,4e-3\n5,6\n", ["a", "b"]),
+        ("# made by a machine\n1,-2.5\n3,4e-3\n5,6\n", None),
+        ("2019,b\n1,-2.5\n3,4e-3\n5,6\n", ["2019", "b"]),
+        (",b\n1,-2.5\n3,4e-3\n5,6\n", ["column_0", "b"]),
+        ("é,ß\n1,-2.5\n3,4e-3\n5,6\n", ["é", "ß"]),
+    ],
+)
+def test_text_in_its_many_forms(tmp_path, text, columns):
+    """Delimiter, header, quotes, byte order mark, line ends and blank lines are found out."""
+    rows, names = read(write(tmp_path / "t.csv", text))
+    np.testing.assert_array_equal(rows, ROWS)
+    assert names == columns
+
+
+def test_one_column_whose_name_has_blanks(tmp_path):
+    """No delimiter and one number a line is one column."""
+    rows, names = read(write(tmp_path / "t.csv", "height in cm\n1.5\n2.5\n"))
+    np.testing.assert_array_equal(rows, [[1.5], [2.5]])
+    assert names == ["height in cm"]
+
+
+def test_numbers_at_the_edge(tmp_path):
+    """Whole numbers beyond 64 bits, long exponents and 17 digits are read to the last bit."""
+    cells = ["123456789012345678901234567890", "-1.7976931348623157e308", "5e-324",
+             "0.1000000000000000055", "+.5", "1E+05"]  # fmt: skip
+    rows, _ = read(write(tmp_path / "t.csv", ",".join(cells) + "\n"))
+    np.testing.assert_array_equal(rows[0], [float(c) for c in cells])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n\n3,x\n", r"t\.csv, line 4, column 1 \('b'\): 'x' is not a number"),
+        ("1,2\n3,x\n", r"line 2, column 1: 'x' is not a number"),
+        ("1.5,x\n3,4\n", r"line 1, column 1: 'x' is not a number"),  # not taken for names
+        ("1,NA\n3,4\n", r"line 1, column 1: a value is missing \('NA'\)"),
+        ("a,b\n1,2\n,4\n", r"line 3, column 0 \('a'\): a value is missing; fill it"),
+        ("a,b\n1,2\n3,nan\n", r"line 3, column 1 \('b'\): a value is missing \('nan'\)"),
+        ("a,b\n1,inf\n", r"line 2, column 1 \('b'\): 'inf' is not a finite"),
+        ("a,b\n1,1e400\n", r"line 2, column 1 \('b'\): '1e400' is not a finite"),
+        ("a,b\n1,1_000\n", r"line 2, column 1 \('b'\): '1_000' is not a number"),
+        ("a;b\n1;2,5\n", r"line 2, column 1 \('b'\): '2,5' .* decimals with a point"),
+        ("a,b\n1,2\n3\n", r"line 3: 1 cells, expected 2"),
+        ("a,b\n1,2,3\n4,5,6\n", r"line 2: 3 cells, expected 2"),
+        ("a,b\r\n1,2\r\n\r\n3,4,5\r\n", r"line 4: 3 cells, expected 2"),
+        ("a,b\n", r"t\.csv has a header and no rows"),
+        ("# a,b\n", r"t\.csv holds comments and no rows"),
+        ("", r"t\.csv is empty"),
+        ("\n \n", r"t\.csv is empty"),
+    ],
+)
+def test_bad_text_names_line_and_column(tmp_path, text, message):
+    """What is wrong, the file's line from 1, the column by index and name, and the remedy."""
+    with pytest.raises(ValueError, match=message):
+        read(write(tmp_path / "t.csv", text))
+
+
+def test_lines_are_counted_across_chunks(tmp_path, monkeypatch):
+    """A bad cell in a later chunk is named by the line of the whole file."""
+    monkeypatch.setattr(files, "CHUNK", 3)
+    lines = ["a,b", *["1,2"] * 4, "", *["3,4"] * 4, "5,?"]
+    with pytest.raises(ValueError, match=r"line 11, column 1 \('b'\): a value is missing \('\?'\)"):
+        read(write(tmp_path / "t.csv", "\n".join(lines)))
+    rows, _ = read(write(tmp_path / "t.csv", "\n".join(lines[:-1])))
+    np.testing.assert_array_equal(rows, [[1.0, 2.0]] * 4 + [[3.0, 4.0]] * 4)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_that_is_not_utf8(tmp_path, encoding):
+    """Said in words, not as a traceback of a decoder."""
+    with pytest.raises(ValueError, match=r"t\.csv is not UTF-8 text .* save it as UTF-8"):
+        read(write(tmp_path / "t.csv", "größe,b\n1,2\n", encoding))
+
+
+def test_blocks_of_a_csv_can_be_read_twice(tmp_path):
+    """The same rows at each pass, with names, and the rows are counted."""
+    blocks = Blocks(write(tmp_path / "t.csv", "a,b\n1,-2.5\n3,4e-3\n5,6\n"))
+    assert blocks.can_repeat
+    first, second = blocks.whole(), blocks.whole()
+    np.testing.assert_array_equal(first, ROWS)
+    np.testing.assert_array_equal(second, ROWS)
+    assert blocks.table.columns == ["a", "b"]
+    assert blocks.n_rows == 3
+
+
+# -- columns -------------------------------------------------------------------------------------
+
+WIDE = "id,a,b,c\nx1,1,2,3\nx2,4,5,6\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "names"),
+    [
+        (["a", "c"], [[1, 3], [4, 6]], ["a", "c"]),
+        (["c", "a"], [[3, 1], [6, 4]], ["c", "a"]),
+        ([2], [[2], [5]], ["b"]),
+        (["3", "b"], [[3, 2], [6, 5]], ["c", "b"]),
+    ],
+)
+def test_columns_of_a_csv(tmp_path, columns, rows, names):
+    """Chosen by name or index, in the order asked for; text elsewhere does not matter."""
+    found, have = read(files.Columns(write(tmp_path / "t.csv", WIDE), columns))
+    np.testing.assert_array_equal(found, rows)
+    assert have == names
+
+
+@pytest.mark.parametrize("columns", [[0, 2], [2, 0], [1], [3, 1, 0], [0, 1, 2, 3]])
+def test_columns_of_an_array(tmp_path, columns, monkeypatch):
+    """The same columns, as a view or as a stream of blocks."""
+    monkeypatch.setattr(files, "CHUNK", 3)
+    x = np.arange(28.0).reshape(7, 4)
+    np.save(tmp_path / "x.npy", x)
+    rows, names = read(files.Columns(tmp_path / "x.npy", columns))
+    np.testing.assert_array_equal(rows, x[:, columns])
+    assert names is None
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        (WIDE, ["d"], r"t\.csv has no column 'd'; it has id, a, b, c \(indices 0 to 3\)"),
+        (WIDE, ["4"], r"no column '4'"),
+        (WIDE, ["-1"], r"no column '-1'"),
+        (WIDE, ["a", "1"], r"column 'a' of t\.csv was asked for twice"),
+        (WIDE, ["id", "a"], r"line 2, column 0 \('id'\): 'x1' is not a number"),
+        ("1,2\n3,4\n", ["a"], r"no column 'a'; it has indices 0 to 1, no names"),
+        ("a,a\n1,2\n", ["a"], r"2 columns named 'a'; give their indices, 0 or 1"),
+        (WIDE + "x3,7,8,9,10\n", ["a"], r"line 4: 5 cells, expected 4"),
+        (WIDE + "x3,7\n", ["a"], r"line 4: 2 cells, expected 4"),
+        (WIDE, [], r"at least one"),
+    ],
+)
+def test_columns_that_cannot_be_had(tmp_path, text, columns, message):
+    """The file's columns are listed; rows of another width are refused though unused."""
+    with pytest.raises(ValueError, match=message):
+        read(files.Columns(write(tmp_path / "t.csv", text), columns))
+
+
+def test_a_quoted_delimiter_is_no_extra_cell(tmp_path):
+    """The quick count of delimiters is not the last word on a row's width."""
+    path = write(tmp_path / "t.csv", 'id,a\n"x, y",1\n"z",2\n')
+    np.testing.assert_array_equal(read(files.Columns(path, ["a"]))[0], [[1.0], [2.0]])
+
+
+# -- npy and npz ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", ">f8", "i2", "u8", "?"])
+def test_npy_of_numbers(tmp_path, dtype):
+    """Any real dtype; the file is mapped."""
+    x = np.array([[0, 1], [1, 0], [1, 1]]).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    rows, names = read(tmp_path / "x.npy")
+    np.testing.assert_array_equal(rows, x.astype(float))
+    assert names is None
+    assert isinstance(files.open_rows(tmp_path / "x.npy")[0], np.memmap)
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "message"),
+    [
+        (np.array([[1j]]), TypeError, "dtype complex128; expected real numbers"),
+        (np.array([["a"]]), TypeError, "expected real numbers"),
+        (np.array([[1, None]]), ValueError, "holds Python objects"),
+        (np.zeros(2, dtype=[("a", "f8")]), TypeError, r"structured array \(a\)"),
+        (np.zeros((2, 2, 2)), ValueError, r"shape \(2, 2, 2\); expected \(rows, columns\)"),
+    ],
+)
+def test_npy_of_something_else(tmp_path, array, kind, message):
+    """The dtype or shape found, and what was expected."""
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(kind, match=r"x\.npy.*" + message):
+        read(tmp_path / "x.npy")
+
+
+def test_npy_that_is_damaged(tmp_path):
+    """Empty, of another kind, cut short, or an archive under the wrong name."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((100, 2)))
+    whole = path.read_bytes()
+    for content, message in (
+        (b"", "is not an npy file: it is empty"), (b"1,2\n3,4\n", "is not an npy file"),
+        (whole[:900], "damaged or cut short"), (whole[:20], "damaged or cut short"),
+    ):  # fmt: skip
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read(path)
+    np.savez(tmp_path / "x.npz", X=ROWS)
+    path.write_bytes((tmp_path / "x.npz").read_bytes())
+    with pytest.raises(ValueError, match=r"npz archive; give it the ending \.npz"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "names"),
+    [
+        ({"anything": ROWS}, None),
+        ({"X": ROWS, "other": np.zeros((4, 4))}, None),
+        ({"data": ROWS, "labels": np.zeros(3)}, None),
+        ({"X": ROWS, "columns": np.array(["a", "b"])}, ["a", "b"]),
+        ({"X": ROWS, "columns": np.array(["a", "b", "c"])}, None),  # not of these columns
+        ({"X": ROWS, "objects": np.array([None], dtype=object)}, None),  # never loaded
+    ],
+)
+def test_npz_takes_the_table(tmp_path, arrays, names):
+    """The only table, or the one named X; names beside it where they fit."""
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "x.npz", **arrays)
+        rows, columns = read(tmp_path / "x.npz")
+        np.testing.assert_array_equal(rows, ROWS)
+        assert columns == names
+
+
+def test_npz_without_one_table(tmp_path):
+    """What the archive holds is listed; a saved model is recognised; a damaged file is said so."""
+    path = tmp_path / "x.npz"
+    np.savez(path, a=ROWS, b=ROWS)
+    with pytest.raises(ValueError, match=r"expected one .* or one named X; it holds a \(3, 2\), b"):
+        read(path)
+    np.savez(path, a=np.array(["x"]))
+    with pytest.raises(ValueError, match="expected one two-dimensional"):
+        read(path)
+    tgp.Statistics.zero(tgp.Features.draw(3, 1.0, np.eye(2), seed=0)).save(path)
+    with pytest.raises(ValueError, match="saved by tgpfast, not a data file"):
+        read(path)
+    whole = path.read_bytes()
+    for content in (whole[:200], b"", b"PK\x03\x04 nothing"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"x\.npz cannot be read"):
+            read(path)
+
+
+# -- parquet -------------------------------------------------------------------------------------
+
+
+def test_parquet(tmp_path):
+    """Names, rows and chosen columns; a column of text and a file of another kind are named."""
+    polars = pytest.importorskip("polars")
+    path = tmp_path / "x.parquet"
+    polars.DataFrame({"id": ["p", "q", "r"], "a": ROWS[:, 0], "b": [1, 2, 3]}).write_parquet(path)
+    rows, names = read(files.Columns(path, ["b", "a"]))
+    np.testing.assert_array_equal(rows, np.column_stack([[1, 2, 3], ROWS[:, 0]]))
+    assert names == ["b", "a"]
+    assert files.columns_of(path) == (["id", "a", "b"], 3)
+    with pytest.raises(TypeError, match=r"x\.parquet: column 'id' is of type String"):
+        read(path)
+    path.write_bytes(b"not parquet at all")
+    with pytest.raises(ValueError, match=r"x\.parquet is not a parquet file"):
+        read(path)
+
+
+def test_parquet_without_a_reader(tmp_path, monkeypatch):
+    """The error says what to install."""
+    import sys
+
+    (tmp_path / "x.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "polars", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install polars"):
+        read(tmp_path / "x.parquet")
+
+
+# -- paths and output ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.npy", "none.npz", "none.xls"])
+def test_a_missing_file(tmp_path, name):
+    """Named as it was given."""
+    with pytest.raises(FileNotFoundError, match=rf"no such file: .*{name}"):
+        read(tmp_path / name)
+
+
+def test_folders_and_unknown_endings(tmp_path):
+    """Neither is opened."""
+    with pytest.raises(ValueError, match="is a folder"):
+        read(tmp_path)
+    for name, message in (("x.xls", r"ending '\.xls' is not known"), ("x", "has no ending")):
+        (tmp_path / name).write_text("1,2\n")
+        with pytest.raises(ValueError, match=message + r"; expected one of \.npy"):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.txt", "x.npy", "x.NPY", "x.CSV"])
+def test_written_rows_are_read_back_to_the_bit(tmp_path, name):
+    """Names with delimiters, quotes and letters of any script included."""
+    rows = np.random.default_rng(0).standard_normal((20, 2)) * [1e-300, 1e17]
+    columns = None if name.lower().endswith("npy") else ['a, "b"\t', "größe"]
+    files.write_rows(tmp_path / name, rows, columns)
+    found, names = read(tmp_path / name)
+    np.testing.assert_array_equal(found, rows)
+    assert names == (None if columns is None else ['a, "b"', "größe"])  # blanks at ends go
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_output_is_judged_before_work_starts(tmp_path):
+    """Unknown ending, no such folder, a folder."""
+    (tmp_path / "d.csv").mkdir()
+    for name, kind, message in (
+        ("x.xls", ValueError, r"'\.xls' is not known; expected one of \.npy"),
+        ("x", ValueError, "it has no ending"),
+        ("no/x.csv", FileNotFoundError, "no such folder"), ("d.csv", ValueError, "is a folder"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=message):
+            files.write_rows(tmp_path / name, ROWS, None)
+
+
+# -- through fit ---------------------------------------------------------------------------------
+
+
+def test_fit_and_log_density_of_paths(tmp_path):
+    """A path gives what the array gives, bit by bit, for csv and npy."""
+    x = np.random.default_rng(1).standard_normal((200, 2)) @ [[1.0, 0.3], [0.0, 0.5]]
+    expected = tgp.fit(x, n_features=20).log_density(x)
+    for name in ("x.csv", "x.npy"):
+        path = tmp_path / name
+        files.write_rows(path, x, ["u", "v"])
+        for given in (path, str(path)):
+            model = tgp.fit(given, n_features=20)
+            np.testing.assert_array_equal(model.log_density(given), expected)
+        assert model.table.columns == (["u", "v"] if name == "x.csv" else None)
+        assert model.sample(3).shape == (3, 2)

@@ -1,0 +1,321 @@
+"""MAP (Algorithm 1): objective, gradient, optimum and nodes, against the oracle and scipy."""
+
+import dataclasses
+import math
+
+import numpy as np
+import oracle
+import pytest
+import scipy.optimize
+from conftest import BACKENDS, load_backend
+
+import tgpfast as tgp
+from tgpfast import maximum_posterior
+from tgpfast.maximum_posterior import TOLERANCE, Objective, _newton
+from tgpfast.tilt import Threads
+
+BASES = {
+    1: ([0.3], [[1.4]]),
+    2: ([0.3, -0.2], [[1.4, 0.4], [0.4, 0.9]]),
+    3: ([0.3, -0.2, 0.1], [[1.4, 0.4, 0.0], [0.4, 0.9, -0.2], [0.0, -0.2, 1.1]]),
+    4: ([0.3, -0.2, 0.1, 0.5], np.diag([1.4, 0.9, 1.1, 0.7]) + 0.1),
+}
+
+
+def make(d, n_features=12, gamma=1.2, n=300, *, weighted=True, seed=0):
+    """(x, weights, statistics, base): half of the rows in a bump away from the base's mean."""
+    rng = np.random.default_rng(seed)
+    x = 0.5 * rng.standard_normal((n, d)) + np.where(rng.random((n, 1)) < 0.5, 1.2, -0.6)
+    w = rng.uniform(0.5, 1.5, n) if weighted else None
+    features = tgp.Features.draw(n_features, gamma, np.eye(d), seed=3)
+    stats = tgp.accumulate(x, features, sample_weight=w, precision="float64")
+    return x, w, stats, tgp.GaussianBase(*BASES[d])
+
+
+def parts(stats):
+    f = stats.features
+    return f.frequencies, f.phases, f.bandwidth
+
+
+def gradient_of(objective, theta):
+    log_weights, _ = objective.log_weights(theta)
+    mean, _ = objective.moments(log_weights, second=False)
+    return objective.psi - objective.n * mean - objective.lam * theta
+
+
+# -- objective and derivatives --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 300.0])
+@pytest.mark.parametrize("d", [1, 2, 4])
+def test_objective_and_gradient_equal_the_oracle(d, scale):
+    """At the objective's own nodes; at scale 300 exp(theta^T phi) would overflow."""
+    x, w, stats, base = make(d)
+    objective = Objective(stats, base, 0.4, 2_000, 5, Threads())
+    theta = scale * np.random.default_rng(1).standard_normal(12)
+    _, partition = objective.log_weights(theta)
+    args = (x, theta, objective.nodes, np.exp(objective.log_mass), *parts(stats), 0.4, w)
+    # F: n terms of |theta| rounded at 1e-16, some 20 times over
+    size = stats.n * (1.0 + np.linalg.norm(theta)) + 0.4 * theta @ theta
+    assert objective.value(theta, partition) == pytest.approx(
+        oracle.map_objective(*args), abs=20e-16 * size
+    )
+    # the shares err by the rounding of theta^T phi, relative
+    atol = 20e-16 * stats.n * (1.0 + np.linalg.norm(theta))
+    np.testing.assert_allclose(
+        gradient_of(objective, theta), oracle.map_gradient(*args), rtol=0, atol=atol
+    )
+
+
+@pytest.mark.parametrize("d", [2, 4])
+def test_gradient_is_the_derivative(d):
+    """Central differences of step h err by h^2 n / 6 (cumulants of phi are below 1) + rounding."""
+    _, _, stats, base = make(d)
+    objective = Objective(stats, base, 0.4, 2_000, 5, Threads())
+    theta, h = np.random.default_rng(2).standard_normal(12), 1e-4
+
+    def value(at):
+        return objective.value(at, objective.log_weights(at)[1])
+
+    numerical = [(value(theta + e) - value(theta - e)) / (2 * h) for e in h * np.eye(12)]
+    atol = h**2 * stats.n / 6 + 20e-16 * stats.n * (1 + np.linalg.norm(theta)) / h
+    np.testing.assert_allclose(gradient_of(objective, theta), numerical, rtol=0, atol=atol)
+
+
+def test_second_moments_are_those_of_the_weighted_nodes():
+    """E[phi] and E[phi phi^T] of the pass with turned phases equal plain weighted sums."""
+    _, _, stats, base = make(2)
+    objective = Objective(stats, base, 0.4, 2_000, 5, Threads())
+    log_weights, _ = objective.log_weights(np.random.default_rng(3).standard_normal(12))
+    assert np.exp(log_weights).sum() == pytest.approx(1.0, abs=1e-12)
+    phi, share = oracle.phi(objective.nodes, *parts(stats)), np.exp(log_weights)
+    mean, second = objective.moments(log_weights, second=True)
+    alone, nothing = objective.moments(log_weights, second=False)
+    # nodes below 1e-18 of the largest are left out: a few thousand of them are below 1e-14
+    np.testing.assert_allclose(mean, share @ phi, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(alone, share @ phi, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(second, (phi.T * share) @ phi, rtol=0, atol=1e-14)
+    assert nothing.size == 0
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_quadrature_nodes_integrate_the_base(d):
+    """Mass 1, the base's mean and covariance, and E[phi] of Eq. muphi, to the reach of the grid."""
+    _, _, stats, base = make(d)
+    objective = Objective(stats, base, 0.4, 100_000, 0, Threads())
+    assert objective.kind == "quadrature"
+    mass, away = np.exp(objective.log_mass), objective.nodes - base.mean
+    assert mass.sum() == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(mass @ away, 0.0, rtol=0, atol=1e-12)
+    np.testing.assert_allclose((away.T * mass) @ away, base.covariance, rtol=0, atol=1e-11)
+    expected = oracle.mu_phi(*parts(stats), base.mean, base.covariance)
+    found = mass @ oracle.phi(objective.nodes, *parts(stats))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+# -- the optimum ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+def test_newton_converges(d):
+    x, w, stats, base = make(d)
+    model = tgp.solve(stats, base, "map", 0.4, n_draws=2_000, seed=5)
+    report = model.diagnostics
+    assert report["solver"] == "newton"
+    assert report["gradient_norm"] <= TOLERANCE == 1e-6
+    assert 1 <= report["steps"] <= 30
+    objective = Objective(stats, base, 0.4, 2_000, 5, Threads())
+    args = (objective.nodes, np.exp(objective.log_mass), *parts(stats), 0.4, w)
+    gradient = oracle.map_gradient(x, model.theta, *args)
+    relative = np.linalg.norm(gradient) / np.linalg.norm(stats.sum_phi)
+    assert relative <= 1e-6
+    assert relative == pytest.approx(report["gradient_norm"], abs=1e-12)
+    assert report["objective"] == pytest.approx(oracle.map_objective(x, model.theta, *args))
+    # negative control: away from the optimum the gradient is far above the tolerance
+    away = oracle.map_gradient(x, 1.01 * model.theta, *args)
+    assert np.linalg.norm(away) > 1e-5 * np.linalg.norm(stats.sum_phi)
+
+
+def test_newton_equals_the_papers_iteration():
+    """F is concave with modulus lam: both are within |gradient| / lam of the one optimum."""
+    _, _, stats, base = make(1, n_features=4, n=40)
+    lam = 4.0
+    newton = tgp.solve(stats, base, "map", lam, solver="newton")
+    slow = tgp.solve(stats, base, "map", lam, solver="gradient")
+    assert slow.diagnostics["solver"] == "gradient"
+    assert slow.diagnostics["gradient_norm"] <= 1e-6
+    assert slow.diagnostics["steps"] > newton.diagnostics["steps"]
+    norms = newton.diagnostics["gradient_norm"] + slow.diagnostics["gradient_norm"]
+    bound = norms * np.linalg.norm(stats.sum_phi) / lam
+    assert np.linalg.norm(newton.theta - slow.theta) <= bound
+    assert np.linalg.norm(newton.theta) > 100 * bound
+
+
+def test_gradient_step_is_the_papers():
+    """One step from zero is rho (psi_1 - n psi_2) with rho = 1 / (lam + n)."""
+    _, _, stats, base = make(2)
+    with pytest.warns(RuntimeWarning, match='solver="newton" converges'):
+        model = tgp.solve(stats, base, "map", 0.4, solver="gradient", n_steps=1)
+    gradient = stats.sum_phi - stats.n * oracle.mu_phi(*parts(stats), base.mean, base.covariance)
+    np.testing.assert_allclose(model.theta, gradient / (0.4 + stats.n), rtol=0, atol=1e-12)
+
+
+def test_optimum_in_one_dimension_equals_scipy():
+    """Dense quadrature and a quasi-Newton method that share nothing with the package."""
+    x, w, stats, base = make(1, n_features=6)
+    lam, width = 0.5, math.sqrt(base.covariance[0, 0])
+    nodes = base.mean + width * np.linspace(-10.0, 10.0, 2_001)[:, None]
+    masses = np.exp(-0.5 * ((nodes[:, 0] - base.mean[0]) / width) ** 2)
+    masses /= masses.sum()
+    phi, psi = oracle.phi(nodes, *parts(stats)), oracle.sum_phi(x, *parts(stats), w)
+
+    def loss(theta):
+        terms = np.exp(phi @ theta) * masses
+        total = terms.sum()
+        value = theta @ psi - w.sum() * math.log(total) - 0.5 * lam * theta @ theta
+        return -value, -(psi - w.sum() * (terms / total) @ phi - lam * theta)
+
+    found = scipy.optimize.minimize(
+        loss, np.zeros(6), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 1_000}
+    )
+    model = tgp.solve(stats, base, "map", lam)
+    assert model.diagnostics["nodes"] == "quadrature"
+    left = np.linalg.norm(found.jac)
+    left += model.diagnostics["gradient_norm"] * np.linalg.norm(psi)
+    assert left / lam < 1e-3 * np.linalg.norm(found.x)
+    assert np.linalg.norm(model.theta - found.x) <= left / lam + 1e-10 * w.sum() / lam
+
+
+def test_line_search_refuses_steps_that_overshoot(monkeypatch):
+    """Data far out in the base's tail and a weak prior: some full steps would lower the objective.
+
+    Those are refused, and the objective rises at every accepted step.
+    """
+    rng = np.random.default_rng(4)
+    x = 3.5 + 0.05 * rng.standard_normal((2_000, 1))
+    features = tgp.Features.draw(20, 0.7, np.eye(1), seed=3)
+    stats = tgp.accumulate(x, features, precision="float64")
+    tried, accepted = [], []
+    plain_value, plain_moments = Objective.value, Objective.moments
+
+    def value(self, theta, partition):
+        tried.append(plain_value(self, theta, partition))
+        return tried[-1]
+
+    def moments(self, log_weights, *, second):
+        accepted.append(tried[-1])
+        return plain_moments(self, log_weights, second=second)
+
+    monkeypatch.setattr(Objective, "value", value)
+    monkeypatch.setattr(Objective, "moments", moments)
+    base = tgp.GaussianBase([0.0], [[1.0]])
+    _, report = _newton(Objective(stats, base, 1e-3, 10_000, 0, Threads()), 100, False)
+    assert report["gradient_norm"] <= 1e-6
+    assert len(accepted) == report["steps"] + 1
+    assert len(tried) > len(accepted)
+    # equal up to the rounding of F once converged
+    assert np.all(np.diff(accepted) >= -1e-12 * np.abs(accepted[-1]))
+    assert report["objective"] == accepted[-1]
+
+
+# -- nodes, reports, threads, backends ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("d", "n_draws", "kind"),
+    [(1, 1_000, "quadrature"), (2, 20_000, "quadrature"), (3, 100_000, "quadrature"),
+     (4, 1_000, "sobol"), (3, 100, "sobol"), (1, 3, "sobol")],
+)  # fmt: skip
+def test_nodes_are_recorded(d, n_draws, kind):
+    """Quadrature where a grid of at most 4 n_draws nodes serves (d <= 3), Sobol draws elsewhere."""
+    _, _, stats, base = make(d, n_features=5, gamma=1.5)
+    report = tgp.solve(stats, base, "map", 5.0, n_draws=n_draws).diagnostics
+    assert report["nodes"] == kind
+    if kind == "sobol":
+        assert report["n_nodes"] == n_draws
+    else:
+        assert report["n_nodes"] <= 4 * n_draws
+
+
+def test_draws_are_seeded_and_quadrature_needs_no_seed():
+    for d, differ in ((2, False), (4, True)):
+        _, _, stats, base = make(d, n_features=5)
+        a, b, c = (
+            tgp.solve(stats, base, "map", 5.0, n_draws=5_000, seed=s).theta for s in (1, 1, 2)
+        )
+        np.testing.assert_array_equal(a, b)
+        assert np.array_equal(a, c) != differ
+
+
+def test_sobol_draws_approach_quadrature(monkeypatch):
+    """The same problem with draws in place of the grid: within the error of 2^14 Sobol points."""
+    _, _, stats, base = make(2, n_features=5)
+    exact = tgp.solve(stats, base, "map", 5.0).theta
+    monkeypatch.setattr(maximum_posterior, "QUADRATURE_DIMENSIONS", 1)
+    model = tgp.solve(stats, base, "map", 5.0, n_draws=2**14)
+    assert model.diagnostics["nodes"] == "sobol"
+    # plain draws would move the gradient by n / sqrt(2^14) and theta by at most that / lam; Sobol
+    # points do better by a factor of ten at least
+    assert np.linalg.norm(model.theta - exact) <= 0.1 * stats.n / 128 / 5.0
+
+
+@pytest.mark.parametrize("solver", ["newton", "gradient"])
+def test_stopping_early_warns_and_reports(solver):
+    _, _, stats, base = make(2)
+    with pytest.warns(RuntimeWarning, match="MAP stopped after 1 steps at a gradient of") as caught:
+        model = tgp.solve(stats, base, "map", 0.4, solver=solver, n_steps=1)
+    assert len(caught) == 1
+    assert model.diagnostics["steps"] == 1
+    assert model.diagnostics["gradient_norm"] > 1e-6
+    assert f"{model.diagnostics['gradient_norm']:.1e}" in str(caught[0].message)
+
+
+def test_data_enter_through_sum_phi_alone():
+    """Other rows with the same n and sum phi give the same theta, bit for bit."""
+    _, _, stats, base = make(2)
+    other = dataclasses.replace(
+        stats, gram=np.zeros_like(stats.gram), sum_dphi=np.zeros_like(stats.sum_dphi),
+        sum_xx=np.eye(2), sum_x=np.ones(2),
+    )  # fmt: skip
+    a, b = (tgp.solve(s, base, "map", 0.4).theta for s in (stats, other))
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("d", [2, 4])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_threads_change_nothing(backend, d):
+    load_backend(backend)
+    _, _, stats, base = make(d)
+    thetas = [
+        tgp.solve(
+            stats, base, "map", 0.4, n_draws=3_000, backend=backend, n_threads=count
+        ).theta
+        for count in (1, 2, 3)
+    ]  # fmt: skip
+    for theta in thetas[1:]:
+        np.testing.assert_array_equal(theta, thetas[0])
+
+
+@pytest.mark.parametrize("d", [2, 4])
+@pytest.mark.parametrize("backend", BACKENDS[1:])
+def test_backends_agree(backend, d):
+    """To rounding, magnified by the condition of the Hessian, n / lam at most, over a few steps."""
+    load_backend(backend)
+    _, _, stats, base = make(d)
+    found, want = (
+        tgp.solve(stats, base, "map", 0.4, n_draws=3_000, backend=b)
+        for b in (backend, "numpy")
+    )  # fmt: skip
+    assert found.diagnostics["steps"] == want.diagnostics["steps"]
+    bound = 100e-16 * stats.n / 0.4 * np.linalg.norm(want.theta)
+    np.testing.assert_allclose(found.theta, want.theta, rtol=0, atol=bound)
+
+
+def test_progress_is_shown_on_request(capsys):
+    _, _, stats, base = make(1, n_features=4)
+    tgp.solve(stats, base, "map", 1.0)
+    assert capsys.readouterr().err == ""
+    tgp.solve(stats, base, "map", 1.0, progress=True)
+    captured = capsys.readouterr()
+    assert "Newton steps" in captured.err
+    assert captured.out == ""

@@ -1,0 +1,279 @@
+"""Samples against the model's own marginal CDFs, seeds, threads and the choice of method."""
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+import tgpfast as tgp
+from tgpfast import sampling
+from tgpfast.normalizer import Grid
+from tgpfast.tilt import PointTilt, Threads
+
+N = 2_000
+LEAST = 1e-3  # p-value below which a sample is refused; seeds are fixed
+
+
+def rows(d, n=400):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, d))
+    x[: n // 2] = 0.35 * x[: n // 2] + 2.0
+    return x
+
+
+def fitted(d, method="fd", **options):
+    units = np.array([3.0, 0.02, 50.0, 1.0])[:d]
+    options = {"n_features": 24, "gamma": 0.6, "engine": "direct", "lam": 3.0} | options
+    return tgp.fit(rows(d) * units + 5 * units, method=method, **options), units
+
+
+def tilted(d, theta, w=0.9, S=12, n_threads=None, backend="auto"):
+    """A tilt of the given strength on a standard normal base."""
+    rng = np.random.default_rng(4)
+    features = tgp.Features(w * rng.standard_normal((S, d)), rng.uniform(0, 6.28, S), 1.0)
+    coefficients = theta * rng.standard_normal(S)
+    base = tgp.GaussianBase(np.zeros(d), np.eye(d))
+    tilt = PointTilt(features, coefficients, base.mean)
+    return tgp.Density("fd", tilt, base, threads=Threads(backend, n_threads))
+
+
+def directions(d, units, n=2):
+    if d == 1:
+        return np.array([[1.0], [-2.0]])
+    return np.concatenate([np.eye(d)[:1], np.random.default_rng(1).normal(size=(n, d))]) / units
+
+
+def p_values(model, draws, units):
+    return np.array([
+        kstest(draws @ v, lambda t, v=v: model.marginal_cdf(v, t)).pvalue
+        for v in directions(model.dimension, units)
+    ])  # fmt: skip
+
+
+# -- the law of the draws -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "d", "kind"),
+    [
+        ("grid", 1, "fd"), ("grid", 1, "fvpd"), ("grid", 2, "map"), ("grid", 2, "fvpd"),
+        ("importance", 2, "ncfd"), ("importance", 4, "fd"), ("importance", 4, "fvpd"),
+        ("mala", 1, "fd"), ("mala", 3, "fd"), ("mala", 3, "fvpd"),
+    ],
+)  # fmt: skip
+def test_draws_follow_the_marginal_cdfs(method, d, kind, monkeypatch):
+    if kind == "fvpd":
+        monkeypatch.setattr(sampling, "BURN_IN", 100)  # enough for so mild a tilt, and cheaper
+    model, units = fitted(d, kind)
+    n = 500 if method == "mala" else N
+    draws = model.sample(n, seed=5, method=method)
+    assert draws.shape == (n, d)
+    assert model.sampling.method == method
+    assert p_values(model, draws, units).min() > LEAST
+    # negative control: draws of the base, in the same units, are refused
+    base = model.base.sample(n, seed=5) * model.scaling.scale + model.scaling.shift
+    assert p_values(model, base, units).min() < LEAST
+
+
+@pytest.mark.parametrize("method", ["grid", "importance", "mala"])
+def test_draws_of_a_narrow_density(method):
+    """A strong tilt: several modes, each much narrower than the base."""
+    model = tilted(1, 3.0, w=2.0)
+    draws = model.sample(N, seed=1, method=method)
+    assert p_values(model, draws, np.ones(1)).min() > LEAST
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_grid_draws_far_from_the_base(d):
+    """A slow wave pulls the mass more than ten deviations out; draws go with it."""
+    w = np.full((1, d), 0.05)
+    base = tgp.GaussianBase(np.zeros(d), np.eye(d))
+    features = tgp.Features(w, [-1.1], 1.0)
+    model = tgp.Density("fd", PointTilt(features, np.array([700.0]), base.mean), base)
+    draws = model.sample(N, seed=2)
+    assert np.linalg.norm(draws.mean(axis=0)) > 10
+    assert p_values(model, draws, np.ones(d)).min() > LEAST
+
+
+def test_grid_draws_are_not_on_the_nodes_and_do_not_repeat():
+    model = tilted(2, 0.5)  # on a standard base: columns are the grid's own axes
+    draws = model.sample(N, seed=0)
+    assert [len(np.unique(column)) for column in draws.T] == [N, N]
+    assert max(map(len, Grid(model.tilt, model.base, model.threads).axes)) < N / 5  # cells fill
+
+
+def test_mala_of_a_strong_tilt_in_four_dimensions():
+    """One wave: along it the law is a one-dimensional integral, across it standard normal."""
+    w, theta, c = np.array([0.2, -0.1, 0.2, 0.0]), 20.0, -0.6
+    base = tgp.GaussianBase(np.zeros(4), np.eye(4))
+    tilt = PointTilt(tgp.Features(w[None], [c], 1.0), np.array([theta]), base.mean)
+    model = tgp.Density("fd", tilt, base)
+    draws = model.sample(N, seed=6, method="mala")
+    length = np.linalg.norm(w)
+    z = np.linspace(-9, 9, 20_001)
+    log_q = theta * np.sqrt(2) * np.cos(length * z + c) - 0.5 * z**2
+    running = np.cumsum(np.exp(log_q - log_q.max()))
+    running /= running[-1]
+    assert kstest(draws @ w / length, lambda t: np.interp(t, z, running)).pvalue > LEAST
+    for across in ([0.0, 0.0, 0.0, 1.0], [1.0, 2.0, 0.0, 0.0], [1.0, 0.0, -1.0, 0.0]):
+        assert abs(np.dot(across, w)) < 1e-15
+        assert kstest(draws @ across / np.linalg.norm(across), "norm").pvalue > LEAST
+    assert kstest(draws @ w / length, "norm").pvalue < LEAST
+
+
+def test_mala_keeps_the_law_it_starts_from_and_finds_it():
+    """More draws than chains: rounds are thinned and mixed, and each follows the density."""
+    model = tilted(3, 0.8)
+    old = sampling.CHAINS
+    try:
+        sampling.CHAINS = 200
+        draws = model.sample(1_000, seed=3, method="mala")
+    finally:
+        sampling.CHAINS = old
+    report = model.sampling
+    assert (report.n_chains, report.n_steps) == (200, sampling.BURN_IN + 4 * sampling.THIN)
+    assert draws.shape == (1_000, 3)
+    # five rounds of 200 chains are not quite independent draws: judged as 200
+    for v in directions(3, np.ones(3)):
+        distance = kstest(draws @ v, lambda t, v=v: model.marginal_cdf(v, t)).statistic
+        assert distance < 1.95 / np.sqrt(200)
+
+
+def test_a_chain_without_its_metropolis_step_is_refused(monkeypatch):
+    """Negative control: large Langevin steps, all accepted, do not have the density's law."""
+    model = tilted(1, 3.0, w=2.0)
+
+    class Yes(np.random.Generator):
+        def uniform(self, *args, **kwargs):
+            return super().uniform(*args, **kwargs) * 1e-300
+
+    monkeypatch.setattr(
+        sampling.np.random, "default_rng", lambda seed: Yes(np.random.PCG64(seed))
+    )
+    monkeypatch.setattr(sampling, "ACCEPTANCE", 0.999999)
+    draws = model.sample(500, seed=1, method="mala")
+    monkeypatch.undo()
+    assert p_values(model, draws, np.ones(1)).min() < LEAST
+
+
+# -- seeds and threads ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["fd", "fvpd"])
+@pytest.mark.parametrize(
+    ("method", "d"), [("grid", 1), ("grid", 2), ("importance", 3), ("mala", 3)]
+)
+def test_the_seed_alone_decides(method, d, kind, monkeypatch):
+    """The same rows, bit by bit, on one thread and on two; others for another seed."""
+    monkeypatch.setattr(sampling, "BURN_IN", 20)  # their law is not judged here
+    model, _ = fitted(d, kind, n_threads=1)
+    two, _ = fitted(d, kind, n_threads=2)
+    one = model.sample(300, seed=7, method=method)
+    assert np.array_equal(one, two.sample(300, seed=7, method=method))
+    assert np.array_equal(one, model.sample(300, seed=7, method=method))
+    other = model.sample(300, seed=8, method=method)
+    assert not np.isin(one[:, 0], other[:, 0]).any()
+    assert np.array_equal(
+        model.sample(4, method=method), model.sample(4, seed=0, method=method)
+    )
+
+
+# -- the choice -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("d", "theta", "expected"),
+    [(1, 0.5, "grid"), (2, 0.5, "grid"), (4, 0.3, "importance"), (4, 6.0, "mala")],
+)
+def test_auto_takes_the_first_that_serves_and_says_so(d, theta, expected):
+    model = tilted(d, theta)
+    assert model.sampling is None
+    n = 500 if expected != "mala" else 3_000
+    draws = model.sample(n, seed=0)
+    report = model.sampling
+    assert report.method == expected
+    assert draws.shape == (n, d)
+    assert (report.effective_sample_size is not None) == (expected == "importance")
+    assert (report.acceptance_rate is not None) == (expected == "mala")
+    if expected == "importance":
+        assert report.effective_sample_size >= 0.8 * sampling.OVERSAMPLE * n
+    if expected == "mala":
+        assert 0.4 < report.acceptance_rate < 0.75  # tuned towards 0.574
+        assert report.n_chains == n
+        assert report.n_steps == sampling.BURN_IN
+
+
+def test_many_draws_of_a_mild_tilt_go_to_chains_where_resampling_would_repeat():
+    model = tilted(4, 0.3)
+    share = model.log_normalizer.effective_share
+    most = int(share * sampling.MOST_DRAWS / sampling.OVERSAMPLE)
+    z = model.log_normalizer
+    assert sampling._choose(4, z, most) == "importance"
+    assert sampling._choose(4, z, most + 1) == "mala"
+
+
+def test_importance_that_repeats_rows_warns(monkeypatch):
+    monkeypatch.setattr(sampling, "MOST_DRAWS", 4_096)
+    model = tilted(4, 6.0)
+    with pytest.warns(RuntimeWarning) as caught:
+        draws = model.sample(1_500, method="importance")
+    words = " ".join(str(w.message) for w in caught)
+    assert "effective base draws for 1,500 asked for" in words
+    assert 'method="mala"' in words
+    assert len(np.unique(draws[:, 0])) < 1_500
+
+
+def test_mala_that_hardly_moves_warns(monkeypatch):
+    monkeypatch.setattr(sampling, "ACCEPTANCE", 0.0)  # steps are tuned to be refused
+    with pytest.warns(RuntimeWarning, match="accepted only"):
+        tilted(3, 1.0).sample(20, method="mala")
+
+
+@pytest.mark.parametrize("n", [0, -3, 2.5, True, "many", None])
+def test_n_must_be_a_count(n):
+    with pytest.raises(ValueError, match=r"n=.*expected an integer of at least 1"):
+        tilted(1, 0.5).sample(n)
+
+
+def test_other_errors():
+    model = tilted(3, 0.5)
+    with pytest.raises(ValueError, match="method='gibbs': expected one of 'auto', 'grid'"):
+        model.sample(5, method="gibbs")
+    with pytest.raises(ValueError, match='at most 2 dimensions, and this density has 3'):
+        model.sample(5, method="grid")
+    assert model.sampling is None
+    assert tilted(1, 0.5).sample(np.int64(1)).shape == (1, 1)
+
+
+def test_progress_is_shown_on_request(capsys):
+    model = tilted(3, 0.5)
+    model.sample(5, method="mala")
+    assert capsys.readouterr().err == ""
+    model.sample(5, method="mala", progress=True)
+    assert "steps" in capsys.readouterr().err
+
+
+# -- the parts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("start", "stop"), [(1.0, 1.0), (0.0, 2.0), (3.0, 0.0), (1.0, 5.0)])
+def test_linear_quantile_inverts_its_cdf(start, stop):
+    u = np.linspace(0, 1, 101)
+    t = sampling._linear_quantile(np.full(101, start), np.full(101, stop), u)
+    cdf = (start * t + 0.5 * (stop - start) * t**2) / (0.5 * (start + stop))
+    assert np.abs(cdf - u).max() < 4e-16 * 4
+    assert (np.diff(t) > 0).all()
+    assert (t[0], t[-1]) == (0.0, 1.0)
+    nothing = sampling._linear_quantile(np.zeros(101), np.zeros(101), u)
+    assert np.array_equal(nothing, u)  # an empty cell has no draws, but no division by zero
+
+
+def test_systematic_resampling_keeps_expected_counts():
+    """Every index is drawn its expected number of times, rounded down or up."""
+    rng = np.random.default_rng(0)
+    log_weights = rng.normal(size=50) * 2 + 900
+    index = sampling._resample(log_weights, 1_000, rng)
+    expected = np.exp(log_weights - np.logaddexp.reduce(log_weights)) * 1_000
+    counts = np.bincount(index, minlength=50)
+    assert counts.sum() == 1_000
+    assert (np.abs(counts - expected) < 1 + 1e-9).all()
+    assert (np.diff(index) < 0).any()  # and they are shuffled

@@ -1,0 +1,381 @@
+"""`Spectrum`: data spread on a grid, from which the statistics of any features are read (d <= 3).
+
+The grid knows no feature, bandwidth or noise level. It is filled once, chunk by chunk, adds, saves,
+and then answers for every choice of features whose frequencies lie below its band limit. With g the
+grid of the data and u that of one point at the centre, spread by the same kernel, and A, B their
+Fourier sums at a frequency w,
+
+    F(w) = A / B,    sum x_k e^{i w . x} = (A_k - F B_k) / B,
+
+where A_k, B_k are those of the grids times the position of their nodes along axis k.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from . import kernels, memory, storage
+from .blocks import Blocks
+from .direct import accumulate_direct
+from .features import Array, Features, as_floats, positive
+from .progress import Progress
+from .spectral import (
+    DIMENSIONS,
+    LEAST_EPS,
+    SAFETY,
+    Complex,
+    SmallSums,
+    Targets,
+    Transforms,
+    assemble,
+    bandwidths_of,
+    chunks_of,
+    kernel_width,
+    memory_budget,
+    without_moments,
+)
+from .statistics import Statistics, check_levels, check_origin
+
+KIND = "spectrum"
+UPSAMPLING = 2.0  # grid nodes for every one that the band limit needs
+MARGIN = 1.25  # a box made from the first chunk is this much wider than its core
+CORE = 0.999  # share of the first chunk that lies in the core
+MOST_OUTSIDE = 1_000_000  # points beyond the box that are kept as they are
+
+
+@dataclass(eq=False)
+class Spectrum:
+    """Rows spread on one real grid, and those outside its box as they are. Made by ``from_data``.
+
+    bandlimit : (d,) radians per unit of x; frequencies |w_k| up to it can be read
+    low, high : (d,) the box
+    tolerance : error of F(w) / n
+    grid : the spread weights; ``n``, ``n_rows``, ``sum_w2``, ``sum_x``, ``sum_xx``: sums over all
+        rows, those of x about the middle of the box
+    outside, outside_weights : rows beyond the box
+    """
+
+    bandlimit: Array
+    low: Array
+    high: Array
+    tolerance: float
+    grid: Array
+    n: float
+    n_rows: int
+    sum_w2: float
+    sum_x: Array
+    sum_xx: Array
+    outside: Array
+    outside_weights: Array
+    threads: int = field(default=1, repr=False)
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Any,
+        bandlimit: Any,
+        *,
+        box: Any = None,
+        sample_weight: Any = None,
+        tolerance: float = 1e-9,
+        budget: Any = None,
+        backend: str = "auto",
+        n_threads: int | None = None,
+        progress: bool = False,
+    ) -> Spectrum:
+        """Spread the rows of X, in one pass.
+
+        Parameters
+        ----------
+        X : rows, as for ``accumulate``; at most three columns
+        bandlimit : radians per unit of x, a number or (d,); ``features.bandlimit`` of the features
+            with the smallest bandwidth to be asked for
+        box : (low, high), each (d,): where the grid lies. By default around the first chunk of
+            rows; spectra that are to be added need the same. Rows outside are kept as they are
+        tolerance : error of F(w) / n
+        budget : bytes or "2GB", as for ``accumulate``
+        """
+        tolerance = positive("tolerance", tolerance)
+        blocks = Blocks(X, sample_weight=sample_weight)
+        module = kernels.load(backend)
+        count = kernels.resolve_threads(module, n_threads)
+        limit = memory_budget(budget)
+        spectrum: Spectrum | None = None
+        left: list[tuple[Array, Array]] = []
+        with Progress(progress, "rows", blocks.n_rows) as bar:
+            for x, w in chunks_of(blocks):
+                if spectrum is None:
+                    spectrum = cls._empty(x, bandlimit, box, tolerance, limit, count)
+                    small = SmallSums(x.shape[1], spectrum.centre, module, count)
+                small.add(x, w)
+                weights = np.ones(len(x)) if w is None else w
+                inside = ((x >= spectrum.low) & (x <= spectrum.high)).all(axis=1)
+                if not inside.all():
+                    left.append((x[~inside], weights[~inside]))
+                    x, weights = x[inside], weights[inside]
+                    _check_outside(sum(len(part) for part, _ in left))
+                if len(x):
+                    spectrum.grid += spectrum._spread(x - spectrum.centre, weights)
+                bar.add(len(weights))
+        assert spectrum is not None
+        spectrum.n, spectrum.n_rows, spectrum.sum_w2 = small.n, small.n_rows, small.sum_w2
+        spectrum.sum_x, spectrum.sum_xx = small.sum_x, small.sum_xx
+        if left:
+            spectrum.outside = np.concatenate([part for part, _ in left])
+            spectrum.outside_weights = np.concatenate([part for _, part in left])
+        return spectrum
+
+    @classmethod
+    def _empty(
+        cls, x: Array, bandlimit: Any, box: Any, tolerance: float, limit: int, threads: int
+    ) -> Spectrum:
+        d = x.shape[1]
+        if d > DIMENSIONS:
+            raise ValueError(f"a Spectrum has at most {DIMENSIONS} dimensions, X has {d} columns")
+        band = np.asarray(bandlimit, dtype=float)
+        band = as_floats(np.full(d, band) if band.ndim == 0 else band, "bandlimit", f"({d},)", 1)
+        if len(band) != d or not (band > 0).all():
+            raise ValueError(f"bandlimit must be positive, a number or ({d},), got {bandlimit!r}")
+        low, high = _box(x, box, band)
+        made = cls(
+            bandlimit=np.array(band), low=low, high=high, tolerance=tolerance, grid=np.zeros(0),
+            n=0.0, n_rows=0, sum_w2=0.0, sum_x=np.zeros(d), sum_xx=np.zeros((d, d)),
+            outside=np.zeros((0, d)), outside_weights=np.zeros(0), threads=threads,
+        )  # fmt: skip
+        shape = made.shape
+        # the grid, the transform's complex copy, and its upsampled one
+        need = int(np.prod([float(m) for m in shape])) * (8 + 8 + 16 + 16 * 2**d)
+        if need > limit:
+            raise ValueError(
+                f"a grid of {' x '.join(map(str, shape))} nodes would take {memory.human(need)}, "
+                f"and the budget is {memory.human(limit)}; lower bandlimit (a larger bandwidth), "
+                "give a smaller box, or raise budget="
+            )
+        made.grid = np.zeros(shape)
+        return made
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return len(self.low)
+
+    @property
+    def centre(self) -> Array:
+        """The middle of the box, about which positions are taken."""
+        return 0.5 * (self.low + self.high)
+
+    @property
+    def spacing(self) -> Array:
+        """Distance of the grid's nodes along each axis."""
+        return np.pi / (UPSAMPLING * self.bandlimit)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Nodes along each axis: the box, and the kernel beyond its edges."""
+        half = 0.5 * (self.high - self.low) / self.spacing + self._width + 1
+        return tuple(2 * int(np.ceil(h)) for h in half)
+
+    @property
+    def _eps(self) -> float:
+        return max(SAFETY * self.tolerance, LEAST_EPS)
+
+    @property
+    def _width(self) -> int:
+        return kernel_width(self._eps, UPSAMPLING)
+
+    def _spread(self, y: Array, weights: Array) -> Array:
+        """The grid of some points about the centre."""
+        import finufft
+
+        run = getattr(finufft, f"nufft{self.dimension}d1")
+        shape = self.shape
+        scaled = [
+            np.ascontiguousarray(y[:, k] * (2.0 * np.pi / (shape[k] * self.spacing[k])))
+            for k in range(self.dimension)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            grid = run(
+                *scaled, weights.astype(np.complex128), n_modes=shape, eps=self._eps, isign=1,
+                upsampfac=UPSAMPLING, spreadinterponly=1, nthreads=self.threads, showwarn=0,
+            )  # fmt: skip
+        return np.ascontiguousarray(grid.real)
+
+    def _read(self, grids: Array, axes: list[Array]) -> Complex:
+        """Fourier sums of grids (m, ...) at the targets, (m, targets)."""
+        import finufft
+
+        points = [axis * h for axis, h in zip(axes, self.spacing, strict=True)]
+        out = np.empty((len(grids), len(points[0])), np.complex128)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plan = finufft.Plan(
+                2, self.shape, 1, max(0.1 * self._eps, LEAST_EPS), 1, nthreads=self.threads,
+                showwarn=0,
+            )  # fmt: skip
+            plan.setpts(*points)
+            for row, grid in zip(out, grids, strict=True):
+                plan.execute(grid.astype(np.complex128), out=row)
+        return out
+
+    def statistics(
+        self,
+        features: Features,
+        noise_levels: Any = (),
+        *,
+        origin: Any = None,
+        gram_phi: bool = False,
+        backend: str = "auto",
+        n_threads: int | None = None,
+    ) -> Statistics:
+        """The statistics of these rows for any features below the band limit, without the data.
+
+        Parameters
+        ----------
+        features, noise_levels, origin, gram_phi, backend, n_threads : as for ``accumulate``
+        """
+        if not isinstance(features, Features):
+            raise TypeError(f"features must be tgpfast.Features, got {type(features).__name__}")
+        if features.dimension != self.dimension:
+            raise ValueError(
+                f"features have dimension {features.dimension}, the spectrum {self.dimension}"
+            )
+        over = float((features.bandlimit / self.bandlimit).max())
+        if over > 1.0 + 1e-12:
+            raise ValueError(
+                f"the features reach {over:.4g} times the band limit of this spectrum; the same "
+                f"frequencies fit with a bandwidth of {features.bandwidth * over:.6g} or more, and "
+                f"this bandwidth with bandlimit={np.ceil(features.bandlimit).tolist()}"
+            )
+        levels, about = check_levels(noise_levels), check_origin(origin, self.dimension)
+        module = kernels.load(backend)
+        count = kernels.resolve_threads(module, n_threads)
+        bandwidths = bandwidths_of(features, levels)
+        memory.check(
+            Targets.memory(features.n_features, len(bandwidths), self.dimension),
+            f"reading {features.n_features:,} features at {len(bandwidths)} bandwidths",
+            "use fewer features or noise levels",
+        )
+        sums = Transforms(features, bandwidths, self.centre)
+        unit = self._spread(np.zeros((1, self.dimension)), np.ones(1))
+        data, one = self._read(np.stack([self.grid, unit]), sums.targets.axes)
+        np.divide(data, one, out=sums.F)
+        sums.weight = self.n - float(self.outside_weights.sum())
+        base = [np.ascontiguousarray(sums.base[:, k]) for k in range(self.dimension)]
+        data, one = self._read(np.stack([self.grid, unit]), base)
+        for k, m in enumerate(self.shape):
+            at = [1] * self.dimension
+            at[k] = m
+            place = (self.spacing[k] * (np.arange(m) - m // 2)).reshape(at)
+            moved, moved_one = self._read(np.stack([self.grid * place, unit * place]), base)
+            sums.G[k] = (moved - data / one * moved_one) / one
+        provenance = {
+            "engine": "spectrum", "backend": module.NAME, "precision": "float64",
+            "tolerance": self.tolerance, "threads": count, "rows_outside": len(self.outside),
+        }  # fmt: skip
+        small = SmallSums(self.dimension, about, module, count)
+        shift = self.centre - about
+        small.n, small.n_rows, small.sum_w2 = self.n, self.n_rows, self.sum_w2
+        small.sum_x = self.sum_x + self.n * shift
+        cross = np.outer(self.sum_x, shift)
+        small.sum_xx = self.sum_xx + cross + cross.T + self.n * np.outer(shift, shift)
+        stats = assemble(sums, small, levels, about, gram_phi, provenance)
+        if not len(self.outside):
+            return stats
+        rest = accumulate_direct(
+            Blocks(self.outside, sample_weight=self.outside_weights), features, levels, about,
+            gram_phi=gram_phi, precision="float64", backend=module, n_threads=count,
+        )  # fmt: skip
+        whole = stats + without_moments(rest)
+        return replace(whole, provenance=provenance)
+
+    def __add__(self, other: object) -> Spectrum:
+        if not isinstance(other, Spectrum):
+            return NotImplemented
+        for name in ("bandlimit", "low", "high", "tolerance"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if not np.array_equal(mine, theirs):
+                raise ValueError(
+                    f"these spectra cannot be added: {name} is {np.asarray(mine).tolist()} and "
+                    f"{np.asarray(theirs).tolist()}; make both with the same bandlimit=, box= and "
+                    "tolerance="
+                )
+        _check_outside(len(self.outside) + len(other.outside))
+        return replace(
+            self, grid=self.grid + other.grid, n=self.n + other.n,
+            n_rows=self.n_rows + other.n_rows, sum_w2=self.sum_w2 + other.sum_w2,
+            sum_x=self.sum_x + other.sum_x, sum_xx=self.sum_xx + other.sum_xx,
+            outside=np.concatenate([self.outside, other.outside]),
+            outside_weights=np.concatenate([self.outside_weights, other.outside_weights]),
+        )  # fmt: skip
+
+    def __radd__(self, other: object) -> Spectrum:
+        if isinstance(other, int) and other == 0:  # so that sum(list_of_spectra) works
+            return self
+        return NotImplemented
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to an npz file without pickles; ``tgpfast.load`` reads it."""
+        names = ("bandlimit", "low", "high", "sum_x", "sum_xx", "outside", "outside_weights")
+        arrays = {name: getattr(self, name) for name in names}
+        facts = {
+            "tolerance": self.tolerance, "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
+        }  # fmt: skip
+        storage.write(path, KIND, facts, {**arrays, "grid": self.grid})
+
+    @classmethod
+    def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Spectrum:
+        band = storage.take(arrays, "bandlimit", None, path)
+        d = band.size
+        shapes = {"low": (d,), "high": (d,), "sum_x": (d,), "sum_xx": (d, d)}
+        values: dict[str, Any] = {k: storage.take(arrays, k, v, path) for k, v in shapes.items()}
+        weights = storage.take(arrays, "outside_weights", None, path)
+        values["outside"] = storage.take(arrays, "outside", (weights.size, d), path)
+        grid = storage.take(arrays, "grid", None, path)
+        try:
+            made = cls(
+                bandlimit=band, tolerance=positive("tolerance", facts["tolerance"]), grid=grid,
+                n=float(facts["n"]), n_rows=int(facts["n_rows"]), sum_w2=float(facts["sum_w2"]),
+                outside_weights=weights, **values,
+            )  # fmt: skip
+            sound = 1 <= d <= DIMENSIONS and (band > 0).all() and (made.low < made.high).all()
+            if arrays or band.ndim != 1 or not sound or grid.shape != made.shape:
+                raise ValueError("its members do not go together")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: {error}") from error
+        made.threads = kernels.resolve_threads(kernels.load())
+        return made
+
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.shape))
+        return f"Spectrum({self.n_rows:,} rows, d={self.dimension}, grid {size})"
+
+
+def _box(x: Array, box: Any, band: Array) -> tuple[Array, Array]:
+    d = x.shape[1]
+    least = 1.0 / band  # a box needs some width, or constant columns would have none
+    if box is not None:
+        try:
+            low, high = (as_floats(np.atleast_1d(side), "box", f"({d},)", 1) for side in box)
+        except TypeError:
+            raise ValueError("box must be a pair (low, high)") from None
+        if len(low) != d or len(high) != d or not (low < high).all():
+            raise ValueError(f"box must be (low, high), each ({d},), with low below high")
+        return np.array(low), np.array(high)
+    middle = np.median(x, axis=0)
+    reach = np.quantile(np.abs(x - middle), CORE, axis=0)
+    reach = MARGIN * np.maximum(reach, least)
+    return middle - reach, middle + reach
+
+
+def _check_outside(count: int) -> None:
+    if count > MOST_OUTSIDE:
+        raise ValueError(
+            f"{count:,} rows lie outside the box of this spectrum, which keeps at most "
+            f"{MOST_OUTSIDE:,} as they are; give a wider box=(low, high)"
+        )
