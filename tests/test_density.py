@@ -613,6 +613,17 @@ def saved(tmp_path_factory):
         ("fd", {"header.kind": "forest"}, "'forest', which this tgpfast does not know"),
         ("fd", {"header.version": 2}, "format version 2.*upgrade"),
         ("fd", {"header.version": "new"}, "damaged header"),
+        ("fd", {"header.version": 0}, "damaged header"),
+        ("fd", {"header.method": "forest"}, "'forest' is not known"),
+        ("fd", {"scale": spoiled(0, np.inf)}, "scale positive"),
+        ("fd", {"header.columns": ["a"]}, "2 names"),
+        ("fd", {"header.columns": "ab"}, "2 names"),
+        ("fd", {"header.kind_of_table": "os"}, "kind of table 'os'"),
+        ("fd", {"header.seed": "seven"}, "seed"),
+        ("fd", {"header.normalizer": {
+            "value": "high", "standard_error": 0.1, "effective_sample_size": 9.0,
+            "method": "sobol", "n_points": 3}}, "not a number"),
+        ("fvpd", {"m": spoiled(0, np.nan)}, "m must be finite"),
         ("fvpd", {"factor": spoiled(0, 0.0)}, "positive diagonal"),
         ("fvpd", {"factor": spoiled(3, np.nan)}, "finite"),
         ("fvpd", {"factor": lambda a: a[:-1]}, "'factor'"),
@@ -669,3 +680,23 @@ def test_a_flipped_bit_never_gives_another_model(saved, tmp_path):
         else:
             assert np.array_equal(got, expected)
     assert refused > 20
+
+
+def test_files_with_shuffled_columns_are_read_by_name(tmp_path):
+    x = rows(2)
+    for name, order in (("a", [0, 1]), ("b", [1, 0])):
+        header = ",".join("uv"[k] for k in order)
+        np.savetxt(tmp_path / f"{name}.csv", x[:, order], delimiter=",", header=header,
+                   comments="", fmt="%.17g")  # fmt: skip
+    model = tgp.fit(tmp_path / "a.csv", n_features=10)
+    want = model.log_density(tmp_path / "a.csv")
+    assert np.array_equal(model.log_density(tmp_path / "b.csv"), want)
+    assert not np.allclose(model.log_density(x[:, [1, 0]]), want)  # control: arrays have no names
+
+
+def test_a_sample_does_not_take_the_index_of_the_training_frame():
+    pandas = pytest.importorskip("pandas")
+    x = rows(2)
+    frame = pandas.DataFrame(x, columns=["a", "b"], index=np.arange(len(x)) + 1000)
+    sample = tgp.fit(frame, n_features=10).sample(len(x))
+    assert sample.index[0] == 0

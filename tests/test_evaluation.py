@@ -225,3 +225,15 @@ def test_evaluate_errors(options, words):
 def test_evaluate_needs_something_to_sample():
     with pytest.raises(TypeError, match=r"str has no sample\(n, seed\)"):
         evaluate("model", np.zeros((4, 3)))
+
+
+def test_evaluate_reads_frames_by_name_and_names_a_wrong_number_of_columns():
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).standard_normal((300, 2)) * [1.0, 5.0] + [0.0, 9.0]
+    frame = pandas.DataFrame(x, columns=["a", "b"])
+    model = tgp.fit(frame, n_features=10)
+    options = {"n_directions": 5, "n_grid": 200, "n_samples": 2_000}
+    want = tgp.evaluate(model, frame, **options)
+    assert np.array_equal(tgp.evaluate(model, frame[["b", "a"]], **options).ks, want.ks)
+    with pytest.raises(ValueError, match="3 columns, expected 2"):
+        tgp.evaluate(model, np.zeros((5, 3)), **options)

@@ -271,7 +271,7 @@ def test_a_sigma_step_out_of_the_cone_is_shortened(monkeypatch):
     assert not free.report["refused"]
     monkeypatch.setattr(learn_base_module, "LEAST_SHARE", 0.9)
     base = coordinate_descent(stats, start(2), LAM, n_rounds=3)
-    assert_shortened(base, "eigenvalue")
+    assert_shortened(base, "positive definite")
     values = np.linalg.eigvalsh(base.covariance)
     assert values[0] > 0.9 * values[1]
     free_values = np.linalg.eigvalsh(free.covariance)
@@ -340,3 +340,18 @@ def test_statistics_of_no_rows():
     _, _, stats = make(2, n_features=4, n=20)
     with pytest.raises(ValueError, match="the statistics are of no rows"):
         tgp.learn_base(tgp.Statistics.zero(stats.features), start(2))
+
+
+@pytest.mark.parametrize("rows", [[[0, 0], [1, 1], [2, 2]], np.ones((5, 2)), np.zeros((1, 2))])
+def test_rows_that_do_not_span_are_refused(rows):
+    """The objective has no minimum there."""
+    features = tgp.Features.draw(10, 1.0, np.eye(2), seed=1)
+    stats = tgp.accumulate(np.asarray(rows, float), features)
+    with pytest.raises(ValueError, match="do not span"):
+        tgp.learn_base(stats, tgp.GaussianBase(np.zeros(2), np.eye(2)))
+
+
+def test_a_base_of_another_dimension_is_refused():
+    _, _, stats = make(2)
+    with pytest.raises(ValueError, match="dimension 1"):
+        tgp.learn_base(stats, tgp.GaussianBase([0.0], [[1.0]]))

@@ -209,7 +209,8 @@ def test_line_search_refuses_steps_that_overshoot(monkeypatch):
     monkeypatch.setattr(Objective, "value", value)
     monkeypatch.setattr(Objective, "moments", moments)
     base = tgp.GaussianBase([0.0], [[1.0]])
-    _, report = _newton(Objective(stats, base, 1e-3, 10_000, 0, Threads()), 100, False)
+    objective = Objective(stats, base, 1e-3, 10_000, 0, Threads())
+    _, report = _newton(objective, np.zeros(20), 100, False)
     assert report["gradient_norm"] <= 1e-6
     assert len(accepted) == report["steps"] + 1
     assert len(tried) > len(accepted)
@@ -224,13 +225,14 @@ def test_line_search_refuses_steps_that_overshoot(monkeypatch):
 @pytest.mark.parametrize(
     ("d", "n_draws", "kind"),
     [(1, 1_000, "quadrature"), (2, 20_000, "quadrature"), (3, 100_000, "quadrature"),
-     (4, 1_000, "sobol"), (3, 100, "sobol"), (1, 3, "sobol")],
+     (4, 4_000, "sobol"), (3, 4_000, "sobol")],
 )  # fmt: skip
 def test_nodes_are_recorded(d, n_draws, kind):
     """Quadrature where a grid of at most 4 n_draws nodes serves (d <= 3), Sobol draws elsewhere."""
     _, _, stats, base = make(d, n_features=5, gamma=1.5)
     report = tgp.solve(stats, base, "map", 5.0, n_draws=n_draws).diagnostics
     assert report["nodes"] == kind
+    assert report["partition_gap"] < 0.1
     if kind == "sobol":
         assert report["n_nodes"] == n_draws
     else:
@@ -319,3 +321,35 @@ def test_progress_is_shown_on_request(capsys):
     captured = capsys.readouterr()
     assert "Newton steps" in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("d", "spread", "lam", "gamma"), [(1, 0.02, 0.1, 0.1), (1, 0.02, 10.0, 0.1), (2, 0.1, 1.0, 0.5)]
+)
+def test_the_grid_is_refined_until_it_resolves_the_density(d, spread, lam, gamma):
+    """Data much narrower than the features: peaks of e^tilt between coarse nodes would be missed.
+
+    The normaliser, which has a grid of its own, must agree, and the model must come near the
+    Gaussian that the data were drawn from.
+    """
+    x = 0.5 + spread * np.random.default_rng(4).standard_normal((2_000, d))
+    features = tgp.Features.draw(100, gamma, np.eye(d), seed=3)
+    stats = tgp.accumulate(x, features, precision="float64")
+    model = tgp.solve(stats, tgp.GaussianBase(np.zeros(d), np.eye(d)), "map", lam)
+    assert model.diagnostics["partition_gap"] < 1e-5
+    fitted = tgp.GaussianBase.from_data(x).log_density(x).mean()
+    assert model.log_density(x).mean() > fitted - 0.2
+
+
+def test_too_few_draws_are_told():
+    _, _, stats, base = make(1, n_features=5, gamma=1.5)
+    with pytest.warns(RuntimeWarning, match="two sets of 3 nodes.*Raise n_draws"):
+        model = tgp.solve(stats, base, "map", 5.0, n_draws=3)
+    assert model.diagnostics["partition_gap"] > 0.1
+
+
+@pytest.mark.parametrize("n_steps", [0, -1, 1.5, "a", True])
+def test_bad_numbers_of_steps(n_steps):
+    _, _, stats, base = make(1, n_features=5, gamma=1.5)
+    with pytest.raises(ValueError, match="n_steps"):
+        tgp.solve(stats, base, "map", 5.0, n_steps=n_steps)

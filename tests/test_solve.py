@@ -565,3 +565,28 @@ def test_the_statistics_are_left_as_they_were():
         np.testing.assert_array_equal(getattr(problem.stats, name), value, err_msg=name)
     again = tgp.solve(problem.stats, problem.base, "fd")
     np.testing.assert_array_equal(again.theta, first["fd"].theta)
+
+
+def test_conjugate_gradients_of_nothing_but_the_shift():
+    theta, report = conjugate_gradients(np.zeros((5, 5)), np.ones(5), 2.0)
+    assert np.allclose(theta, 0.5)
+    assert report["residual"] < 1e-12
+
+
+def test_values_that_are_not_finite_are_named():
+    matrix = np.eye(3)
+    matrix[0, 1] = matrix[1, 0] = np.nan
+    with pytest.raises(ValueError, match="not finite"):
+        factorize(matrix, 1.0)
+
+
+def test_warnings_point_at_the_callers_line():
+    with pytest.warns(RuntimeWarning, match="ill-conditioned") as caught:
+        factorize(np.diag([1.0, 1e-15]), 1e-30)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("options", [{"backend": "cuda"}, {"n_threads": 0}])
+def test_bad_backend_and_threads_are_errors_before_any_work(options, small):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        tgp.solve(small.stats, small.base, **options)

@@ -20,12 +20,15 @@ from .files import Columns, open_rows
 BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
 
 
+TABLES = ("array", "pandas", "polars")
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """What rows looked like to the caller: column names, and the kind of frame they came in."""
 
     columns: list[str] | None = None
-    kind: str = "array"  # "array", "pandas" or "polars"
+    kind: str = "array"  # one of TABLES
     index: Any = None  # of a pandas frame
 
     def frame(self, rows: Array) -> Any:

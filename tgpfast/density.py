@@ -12,7 +12,7 @@ from scipy.linalg import cho_solve
 
 from . import storage
 from .base import GaussianBase
-from .blocks import Blocks, Table
+from .blocks import TABLES, Blocks, Table
 from .features import Array, Features, as_floats
 from .normalizer import (
     QUADRATURE_DIMENSIONS,
@@ -29,6 +29,7 @@ from .statistics import packed, unpacked
 from .tilt import PointTilt, PredictiveTilt, Threads, Tilt
 
 KIND = "density"
+LEARNED = ("fd", "ncfd", "fvpd", "map")
 MARGINAL_LOG2_POINTS = 17  # Sobol points behind marginal_cdf where d > 2
 
 
@@ -302,8 +303,12 @@ class Density:
         shift, scale = take("shift", (d,)), take("scale", (d,))
         drawn = take("covariance", (d, d)) if "covariance" in arrays else None
         try:
-            if not (np.isfinite(shift).all() and (scale > 0).all() and np.isfinite(origin).all()):
+            sound = np.isfinite(shift).all() and np.isfinite(origin).all()
+            if not (sound and (scale > 0).all() and np.isfinite(scale).all()):
                 raise ValueError("shift, scale and origin must be finite, and scale positive")
+            if facts["method"] not in LEARNED:
+                raise ValueError(f"method {facts['method']!r} is not known")
+            table = _table_from(facts["columns"], facts["kind_of_table"], d)
             features = Features(
                 z, phases, facts["bandwidth"], covariance=drawn, seed=facts["seed"]
             )
@@ -313,6 +318,8 @@ class Density:
                 factor = np.tril(unpacked(triangle, S))
                 if not (np.isfinite(factor).all() and (np.diag(factor) > 0).all()):
                     raise ValueError("the factor of M must be finite with a positive diagonal")
+                if not np.isfinite(m).all():
+                    raise ValueError("m must be finite")
                 tilt = PredictiveTilt(features, factor, m, origin)
             else:
                 tilt = PointTilt(features, take("theta", (S,)), origin)
@@ -324,10 +331,10 @@ class Density:
                 method=str(facts["method"]), tilt=tilt, base=GaussianBase(mean, covariance),
                 settings=dict(facts["settings"]), diagnostics=dict(facts["diagnostics"]),
                 scaling=Scaling(shift, scale),
-                table=Table(facts["columns"], str(facts["kind_of_table"])),
+                table=table,
             )  # fmt: skip
             if facts["normalizer"] is not None:
-                model.__dict__["log_normalizer"] = Normalizer(**facts["normalizer"])
+                model.__dict__["log_normalizer"] = _normalizer_from(facts["normalizer"])
             return model
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)!r} is damaged: {error}") from error
@@ -337,3 +344,21 @@ class Density:
             f"Density(method={self.method!r}, d={self.dimension}, "
             f"n_features={self.features.n_features}, bandwidth={self.features.bandwidth:.6g})"
         )
+
+
+def _table_from(columns: Any, kind: Any, d: int) -> Table:
+    """What a file says of the caller's table, judged."""
+    named = isinstance(columns, list) and all(isinstance(c, str) for c in columns)
+    if not (columns is None or (named and len(columns) == d)):
+        raise ValueError(f"columns must be {d} names")
+    if kind not in TABLES or (kind != "array" and columns is None):
+        raise ValueError(f"kind of table {kind!r} is not known")
+    return Table(columns, kind)
+
+
+def _normalizer_from(facts: dict[str, Any]) -> Normalizer:
+    found = Normalizer(**facts)
+    numbers = (found.value, found.standard_error, found.effective_sample_size, found.n_points)
+    if not all(isinstance(v, (int, float)) for v in numbers) or not np.isfinite(found.value):
+        raise ValueError("the normaliser is not a number")
+    return found

@@ -124,10 +124,11 @@ def evaluate(
     ):  # fmt: skip
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
             raise ValueError(f"{name}={value!r}: expected an integer of at least 1")
-    blocks = Blocks(X, sample_weight=sample_weight)
+    points, weights = _draws(model, n_samples, seed)
+    columns = getattr(getattr(model, "table", None), "columns", None)
+    blocks = Blocks(X, sample_weight=sample_weight, dimension=points.shape[1], columns=columns)
     if not blocks.can_repeat:
         raise ValueError("X can be read only once, and evaluate reads it twice; pass a list")
-    points, weights = _draws(model, n_samples, seed)
     rng = np.random.default_rng(seed)
     v = rng.standard_normal((n_directions, points.shape[1]))
     v /= np.linalg.norm(v, axis=1, keepdims=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def fit(
         start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
         how.update(tried)
     model = solve(stats, start, chosen["method"], progress=progress, **options)
-    model.scaling, model.table = scaling, blocks.table
+    model.scaling, model.table = scaling, replace(blocks.table, index=None)
     model.settings.update(
         {k: v for k, v in chosen.items() if isinstance(v, (str, int, float)) and k != "base"},
         gamma=width, gamma_rule=chosen["gamma"] if chosen["gamma"] == "scott" else "given",

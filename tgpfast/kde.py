@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class ExactKDE:
         blocks = Blocks(X, sample_weight=sample_weight)
         facts = moments_of(blocks)
         d = len(facts.mean)
-        self.table, self.threads = blocks.table, Threads(backend, n_threads)
+        self.table, self.threads = replace(blocks.table, index=None), Threads(backend, n_threads)
         self.bandwidth = (
             facts.n_effective ** (-1.0 / (d + 4))
             if isinstance(bandwidth, str) and bandwidth == "scott"

@@ -82,7 +82,7 @@ def coordinate_descent(
             refused.append({"round": number, "step": "mu", "reason": "the objective would rise"})
         mu = np.linalg.solve(P, h)
         before, target = problem.objective_at(theta, P, P @ mu), problem.sigma_step(theta, mu)
-        length, reason = 1.0, ""
+        length, reasons = 1.0, dict[str, None]()
         while length > 1e-6:
             # on the way from P to the step's target the objective falls: it is convex in P
             trial = P + length * (target - P)
@@ -90,15 +90,14 @@ def coordinate_descent(
             if values[0] > LEAST_SHARE * values[-1] > 0.0:
                 if problem.objective_at(theta, trial, trial @ mu) <= before:
                     break
-                reason = reason or "the objective would rise"
+                reasons["the objective would rise"] = None
             else:
-                reason = reason or (
-                    f"its eigenvalues would run from {values[0]:.2e} to {values[-1]:.2e}"
-                )
+                reasons["Sigma would not be positive definite"] = None
             length *= 0.5
         if length < 1.0:
-            refused.append({"round": number, "step": "Sigma", "reason": reason, "taken": length
-                            if length > 1e-6 else 0.0})
+            taken = length if length > 1e-6 else 0.0
+            why = ", then ".join(reasons)
+            refused.append({"round": number, "step": "Sigma", "reason": why, "taken": taken})
         if length > 1e-6:
             P, h = trial, trial @ mu
         objectives.append(problem.objective(P, h))

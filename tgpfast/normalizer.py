@@ -147,7 +147,7 @@ class Grid:
             halves = [2 * int(np.ceil(0.5 * reach / h)) for h in step]
             n_nodes = int(np.prod([2 * k + 1 for k in halves]))
             if n_nodes > most:
-                step, halves = step * np.sqrt(n_nodes / most), []
+                step = step * (n_nodes / most) ** (1.0 / d)
                 halves = [2 * int(np.ceil(0.5 * reach / h)) for h in step]
             self.axes = [h * np.arange(-k, k + 1) for h, k in zip(step, halves, strict=True)]
             self.log_mass = self._evaluate(exponent, step)

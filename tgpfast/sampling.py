@@ -22,7 +22,9 @@ REFINE = 4  # grid cells a node's step is cut into before drawing
 DEPTH = 42.0  # nodes whose log density is this far below the highest get no draws: e^-42 = 6e-19
 OVERSAMPLE = 20  # effective base draws for every draw kept by importance resampling
 MOST_DRAWS = 2**21  # base draws at most; where more would be needed, chains are cheaper
-CHAINS, BURN_IN, THIN = 8_192, 300, 10  # chains at most, steps before the first draw and between
+CHAINS, LEAST_CHAINS = 8_192, 4_096  # more rows are drawn from the same chains, later
+MOVES, BURN_IN, THIN = 8, 100, 10  # steps at every degree, before the first draw, between draws
+KEEP = 0.9  # share of the chains that must count when the tilt is turned on by another degree
 ACCEPTANCE = 0.574  # the acceptance rate at which MALA mixes fastest
 LEAST_ACCEPTANCE = 0.2
 
@@ -182,52 +184,101 @@ def _by_chains(
     rng: np.random.Generator,
     progress: bool,
 ) -> tuple[Array, SamplingReport]:
-    """Parallel chains in whitened coordinates, started from resampled base draws.
+    """Parallel chains in whitened coordinates, led from the base to the density.
 
-    A step of size e proposes w + (e^2/2) grad log q(w) + e xi. The step size is tuned towards an
-    acceptance of 0.574 before the first draw and fixed from then on.
+    The exponent is turned on by degrees, exp{t tilt} N, t from 0 to 1; between degrees the chains
+    are resampled, so that every mode gets its share, and move. A step of size e proposes
+    w + (e^2/2) grad + e xi; e is tuned to an acceptance of 0.574 before the first draw is kept.
     """
-    d, chains = base.dimension, min(n, CHAINS)
+    d = base.dimension
+    chains = min(max(n, LEAST_CHAINS), CHAINS)
     rounds = -(-n // chains)
-
-    def target(w: Array) -> tuple[Array, Array]:
-        value, gradient = tilt.gradient(base.mean + w @ base._cholesky.T, threads)
-        return value - 0.5 * np.einsum("ij,ij->i", w, w), gradient @ base._cholesky - w
-
-    start = rng.standard_normal((16 * chains, d))
-    w = start[_resample(log_tilt(tilt, base, threads)(start), chains, rng)]
-    log_q, gradient = target(w)
-    size, accepted, tried = 1.0 / d ** (1.0 / 6.0), 0, 0
+    walk = _Walk(tilt, base, threads, rng.standard_normal((chains, d)), rng)
     out = np.empty((rounds * chains, d))
-    steps = BURN_IN + (rounds - 1) * THIN
-    with Progress(progress, "steps", steps) as bar:
-        for step in range(steps + 1):
-            if step >= BURN_IN and (step - BURN_IN) % THIN == 0:
-                done = (step - BURN_IN) // THIN
-                out[done * chains : (done + 1) * chains] = w
-            if step == steps:
-                break
-            noise = rng.standard_normal((chains, d))
-            proposal = w + 0.5 * size**2 * gradient + size * noise
-            log_p, slope = target(proposal)
-            back = (w - proposal - 0.5 * size**2 * slope) / size
-            ratio = log_p - log_q - 0.5 * (
-                np.einsum("ij,ij->i", back, back) - np.einsum("ij,ij->i", noise, noise)
-            )
-            accept = np.log(rng.uniform(size=chains)) < ratio
-            w[accept], gradient[accept] = proposal[accept], slope[accept]
-            log_q[accept] = log_p[accept]
-            rate = float(accept.mean())
-            if step < BURN_IN:
-                size *= np.exp((rate - ACCEPTANCE) / np.sqrt(1.0 + step / 10.0))
-            if step >= BURN_IN // 2:
-                accepted, tried = accepted + int(accept.sum()), tried + chains
+    with Progress(progress, "steps", None) as bar:
+        while walk.degree < 1.0:
+            walk.heat()
+            for _ in range(MOVES):
+                walk.step(tune=True)
+                bar.add(1)
+        for _ in range(BURN_IN):
+            walk.step(tune=True)
             bar.add(1)
-    rate = accepted / tried
+        walk.accepted = walk.tried = 0
+        for done in range(rounds):
+            for _ in range(THIN):
+                walk.step(tune=False)
+                bar.add(1)
+            out[done * chains : (done + 1) * chains] = walk.w
+    rate = walk.accepted / walk.tried
     if rate < LEAST_ACCEPTANCE:
         tell(
             f"MALA accepted only {rate:.0%} of its steps, so that its chains hardly move and the "
             "sample is not to be trusted; raise lam or gamma"
         )
-    report = SamplingReport("mala", acceptance_rate=rate, n_chains=chains, n_steps=steps)
-    return out[:n] if rounds == 1 else out[rng.permutation(len(out))[:n]], report
+    report = SamplingReport("mala", acceptance_rate=rate, n_chains=chains, n_steps=walk.steps)
+    return out[rng.permutation(len(out))[:n]], report
+
+
+class _Walk:
+    """Chains on exp{degree tilt(w) - |w|^2 / 2}."""
+
+    def __init__(
+        self,
+        tilt: Tilt,
+        base: GaussianBase,
+        threads: Threads,
+        w: Array,
+        rng: np.random.Generator,
+    ) -> None:
+        self.tilt, self.base, self.threads, self.rng = tilt, base, threads, rng
+        self.w, self.degree, self.size = w, 0.0, 1.0 / w.shape[1] ** (1.0 / 6.0)
+        self.accepted = self.tried = self.steps = 0
+        self.value, self.slope = self._evaluate(w)
+
+    def _evaluate(self, w: Array) -> tuple[Array, Array]:
+        """Tilt and its gradient in whitened coordinates."""
+        value, gradient = self.tilt.gradient(
+            self.base.mean + w @ self.base._cholesky.T, self.threads
+        )
+        return value, gradient @ self.base._cholesky
+
+    def heat(self) -> None:
+        """Raise the degree as far as KEEP of the chains still count, and resample."""
+        most = 1.0 - self.degree
+        rise = most
+        if effective_share(rise * self.value) < KEEP:
+            low, high = 0.0, most
+            for _ in range(40):
+                rise = 0.5 * (low + high)
+                if effective_share(rise * self.value) < KEEP:
+                    high = rise
+                else:
+                    low = rise
+        self.degree = 1.0 if rise == most else self.degree + rise
+        index = _resample(rise * self.value, len(self.w), self.rng)
+        self.w, self.value, self.slope = self.w[index], self.value[index], self.slope[index]
+
+    def step(self, *, tune: bool) -> None:
+        """One proposal of every chain."""
+        w, e = self.w, self.size
+        noise = self.rng.standard_normal(w.shape)
+        drift = self.degree * self.slope - w
+        proposal = w + 0.5 * e**2 * drift + e * noise
+        value, slope = self._evaluate(proposal)
+        back = (w - proposal - 0.5 * e**2 * (self.degree * slope - proposal)) / e
+        ratio = self.degree * (value - self.value) - 0.5 * (
+            _squares(proposal) - _squares(w) + _squares(back) - _squares(noise)
+        )
+        accept = np.log(self.rng.uniform(size=len(w))) < ratio
+        w[accept], self.slope[accept] = proposal[accept], slope[accept]
+        self.value[accept] = value[accept]
+        self.steps += 1
+        self.accepted, self.tried = self.accepted + int(accept.sum()), self.tried + len(w)
+        if tune:
+            self.size *= float(np.exp(0.5 * (accept.mean() - ACCEPTANCE)))
+
+
+def _squares(rows: Array) -> Array:
+    squares: Array = np.einsum("ij,ij->i", rows, rows)
+    return squares

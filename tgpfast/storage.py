@@ -58,8 +58,11 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, N
     try:
         with zipfile.ZipFile(name) as archive:
             arrays = _members(archive, name)
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        if isinstance(error, OSError) and not isinstance(error, zipfile.BadZipFile):
+    except FileNotFoundError:
+        raise
+    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, ValueError) as error:
+        # RuntimeError: a member that claims to be encrypted; OSError: offsets outside the file
+        if isinstance(error, (PermissionError, IsADirectoryError)):
             raise
         raise ValueError(
             f"{name!r} is not a file saved by tgpfast, or is damaged: {error}"
@@ -71,6 +74,8 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, N
         kind, version = str(facts.pop("kind")), int(facts.pop("version"))
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError):
         raise ValueError(f"{name!r} has a damaged header") from None
+    if version < 1:
+        raise ValueError(f"{name!r} has a damaged header: version {version}")
     if version > FORMAT_VERSION:
         raise ValueError(
             f"{name!r} has format version {version}, this tgpfast reads up to {FORMAT_VERSION}; "

@@ -6,6 +6,7 @@ Laplacian. The angles are taken about ``origin``, near the data, so that far off
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -16,6 +17,7 @@ from scipy.linalg import solve_triangular
 from . import kernels
 from .features import Array, Features
 
+BLAS_FEATURES = 400  # from here on threads of BLAS pay in the triangular solves
 BLOCK = 2_048  # rows of the S x rows arrays of FVPD's derivatives
 
 
@@ -128,13 +130,22 @@ class PredictiveTilt:
         """Value (n,) and gradient (n, d): J^T (M^-1 phi - M^-1 m), J = diag(phi') Z / gamma."""
         value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
         frequencies = self.features.frequencies / self.features.bandwidth
-        for part, phi, dphi in self._features(u, threads):
-            pull = self._divide(phi)
-            value[part] = np.einsum("si,si->i", phi, 0.5 * pull + self.linear[:, None])
-            pull += self.linear[:, None]
-            pull *= dphi
-            gradient[part] = pull.T @ frequencies
+        with self._blas(threads):
+            for part, phi, dphi in self._features(u, threads):
+                pull = self._divide(phi)
+                value[part] = np.einsum("si,si->i", phi, 0.5 * pull + self.linear[:, None])
+                pull += self.linear[:, None]
+                pull *= dphi
+                gradient[part] = pull.T @ frequencies
         return value, gradient
+
+    def _blas(self, threads: Threads) -> contextlib.AbstractContextManager[None]:
+        """BLAS on one thread for few features: its waiting threads cost more than they do."""
+        if self.features.n_features >= BLAS_FEATURES:
+            return contextlib.nullcontext()
+        module, count = threads.resolve()
+        hold: contextlib.AbstractContextManager[None] = kernels.threads(module, count)
+        return hold
 
     def laplacian(self, u: Array, stretch: Array, threads: Threads) -> Array:
         """Sum over k of stretch_k^2 times the second derivative in u_k, (n,).
