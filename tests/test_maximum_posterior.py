@@ -12,7 +12,7 @@ from conftest import BACKENDS, load_backend
 import tgpfast as tgp
 from tgpfast import maximum_posterior
 from tgpfast.maximum_posterior import TOLERANCE, Objective, _newton
-from tgpfast.tilt import Threads
+from tgpfast.threads import Threads
 
 BASES = {
     1: ([0.3], [[1.4]]),

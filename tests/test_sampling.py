@@ -7,7 +7,8 @@ from scipy.stats import kstest
 import tgpfast as tgp
 from tgpfast import sampling
 from tgpfast.normalizer import Grid
-from tgpfast.tilt import PointTilt, Threads
+from tgpfast.threads import Threads
+from tgpfast.tilt import PointTilt
 
 N = 2_000
 LEAST = 1e-3  # p-value below which a sample is refused; seeds are fixed

@@ -18,12 +18,14 @@ from .notices import tell
 from .solve import fd_theta
 from .spectral import DIMENSIONS, accumulate_spectral, estimate, memory_budget
 from .statistics import Statistics, check_levels, check_origin
-from .tilt import PointTilt, Threads
+from .threads import Threads
+from .tilt import PointTilt
 
 ENGINES = ("auto", "direct", "spectral")
 PRECISIONS = ("auto", *DTYPES)
 
 MIXED_TOLERANCE = 1e-3  # largest predicted change of a log density that precision="auto" accepts
+NOT_WORTH_A_LOOK = 0.02  # seconds of the direct engine below which no other is considered
 PILOT_ROWS = 5_000
 PILOT_SHARE = 8  # the pilot takes at most one row in eight, or it would cost more than it saves
 PILOT_LEAST = 1_000  # with fewer pilot rows than this float64 is as quick
@@ -150,7 +152,10 @@ def _choose_engine(
     if d > DIMENSIONS or blocks.n_rows is None or importlib.util.find_spec("finufft") is None:
         return "direct", {}
     direct = load_costs().direct(blocks.n_rows, S, d, len(levels), gram_phi)
-    spectral = estimate(blocks, features, levels, gram_phi, tolerance, limit)
+    if direct < NOT_WORTH_A_LOOK:
+        return "direct", {"estimated_direct": direct}
+    with np.errstate(over="ignore", invalid="ignore"):  # rows whose squares overflow
+        spectral = estimate(blocks, features, levels, gram_phi, tolerance, limit)
     facts = {"estimated_direct": direct, "estimated_spectral": spectral}
     return ("spectral" if spectral is not None and spectral < direct else "direct"), facts
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .features import Features
+
 FILE = "costs.json"
 FOLDER_VARIABLE = "TGPFAST_CACHE_DIR"
 
@@ -25,41 +27,56 @@ class Costs:
     flop : one multiply-add of a rank-k update, on all cores
     feature : sine and cosine of one feature at one point
     point_d, cell_d : spreading (or reading) one point, and one grid cell that it touches
+    target : the rest of the work on a frequency that is read
     node : one node of an FFT, per log2 of their number
     pair : the rest of the work on one pair of features
     start : one transform
     """
 
     flop: float = 1.4e-11
-    feature: float = 1.0e-9
-    point_1: float = 5e-8
-    point_2: float = 6e-8
-    point_3: float = 1.0e-7
-    cell_1: float = 1e-9
-    cell_2: float = 4e-10
-    cell_3: float = 2.5e-10
-    node: float = 2.5e-10
+    feature: float = 1.3e-9
+    point_1: float = 1e-8
+    point_2: float = 1e-7
+    point_3: float = 1.5e-7
+    cell_1: float = 4.5e-9
+    cell_2: float = 7e-10
+    cell_3: float = 4.3e-10
+    target: float = 1.5e-7
+    node: float = 1.5e-9
     pair: float = 5e-8
-    start: float = 5e-3
+    start: float = 8e-3
 
     def direct_row(self, n_features: int, d: int, n_levels: int, gram_phi: bool) -> float:
         """One row by the direct engine."""
         updates = 1 + gram_phi + 2 * max(n_levels - 1, 0)
         work = self.flop * n_features * (n_features + 1) * updates
-        return work + self.feature * n_features * (1 + max(n_levels - 1, 0)) * (1.0 + d / 10.0)
+        return work + self.feature * n_features * (1 + max(n_levels - 1, 0)) * (0.9 + d / 20.0)
 
     def direct(self, n: int, n_features: int, d: int, n_levels: int, gram_phi: bool) -> float:
         """A pass of the direct engine over n rows."""
         return n * self.direct_row(n_features, d, n_levels, gram_phi)
 
-    def transform(self, n_points: int, n_targets: int, nodes: float, width: int, d: int) -> float:
-        """A type-3 transform and its x-weighted kin: points are spread once more for every pair of
-        coordinates, targets are read once."""
+    def tilt_row(self, features: Features) -> float:
+        """One row of a point model, term by term."""
+        return self.feature * features.n_features * (0.9 + features.dimension / 20.0)
+
+    def quadratic_row(self, features: Features) -> float:
+        """One row of FVPD by a triangular solve."""
+        S = features.n_features
+        return self.flop * S * S + self.feature * S
+
+    def transform(
+        self, n_points: int, n_targets: int, nodes: float, width: int, d: int,
+        spreads: int | None = None,
+    ) -> float:  # fmt: skip
+        """A type-3 transform of points to targets, and its x-weighted kin: points are spread once
+        more for every pair of coordinates (or ``spreads`` times in all)."""
         point = getattr(self, f"point_{d}") + getattr(self, f"cell_{d}") * width**d
-        spreads = 1 + (d + 1) // 2
+        spreads = 1 + (d + 1) // 2 if spreads is None else spreads
         fft = self.node * nodes * np.log2(max(nodes, 2.0))
         return float(
-            spreads * (self.start + fft + point * n_points) + (point + self.pair) * n_targets
+            spreads * (self.start + fft + point * n_points)
+            + (point + self.target + self.pair) * n_targets
         )
 
 

@@ -26,7 +26,8 @@ from .normalizer import (
 from .sampling import METHODS, SamplingReport, draw
 from .scaling import Scaling
 from .statistics import packed, unpacked
-from .tilt import PointTilt, PredictiveTilt, Threads, Tilt
+from .threads import Threads
+from .tilt import PointTilt, PredictiveTilt, Tilt
 
 KIND = "density"
 LEARNED = ("fd", "ncfd", "fvpd", "map")

@@ -15,7 +15,8 @@ from .features import Array, as_floats, positive
 from .notices import tell
 from .scaling import Moments, check_full_rank, moments_of
 from .statistics import Statistics
-from .tilt import PointTilt, Threads
+from .threads import Threads
+from .tilt import PointTilt
 
 MOST_DRAWS = 2**21  # tried by FourierKDE.sample before it gives up
 

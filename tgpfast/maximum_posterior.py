@@ -22,7 +22,8 @@ from .normalizer import REACH, logsumexp, sobol_normals
 from .notices import tell
 from .progress import Progress
 from .statistics import Statistics
-from .tilt import PointTilt, Threads, weighted_features
+from .threads import Threads
+from .tilt import PointTilt, weighted_features
 
 TOLERANCE = 1e-6  # of the gradient, relative to that of sum phi
 NEWTON_STEPS, GRADIENT_STEPS = 100, 10_000

@@ -17,7 +17,8 @@ import numpy as np
 from .base import GaussianBase
 from .features import Array
 from .notices import tell
-from .tilt import PredictiveTilt, Threads, Tilt
+from .threads import Threads
+from .tilt import PredictiveTilt, Tilt
 
 QUADRATURE_DIMENSIONS = 2
 TOLERANCE = 1e-6  # change of log Z on halving the step at which quadrature stops

@@ -15,7 +15,8 @@ from .features import Array
 from .normalizer import QUADRATURE_DIMENSIONS, Grid, Normalizer, effective_share, log_tilt
 from .notices import tell
 from .progress import Progress
-from .tilt import Threads, Tilt
+from .threads import Threads
+from .tilt import Tilt
 
 METHODS = ("auto", "grid", "importance", "mala")
 REFINE = 4  # grid cells a node's step is cut into before drawing

@@ -13,7 +13,8 @@ from .features import Array, positive
 from .linear_systems import CG_STEPS, cholesky, factorize, solve_system
 from .maximum_posterior import map_theta
 from .statistics import Statistics
-from .tilt import PointTilt, PredictiveTilt, Threads
+from .threads import Threads
+from .tilt import PointTilt, PredictiveTilt
 
 METHODS = ("fd", "ncfd", "fvpd", "map")
 CG_FEATURES = 6_000  # above it "auto" takes conjugate gradients: O(S^2 rank), not O(S^3)

@@ -35,13 +35,15 @@ Complex = NDArray[np.complex128]
 
 DIMENSIONS = 3
 CHUNK_ROWS = 2**22  # rows of one transform
+SAMPLE_ROWS = 20_000  # from which the scale of the points is taken
+WIDEST = 16  # of finufft's kernels
 PILOT_ROWS = 20_000  # looked at to estimate the cost
 SAFETY = 0.3  # share of the tolerance that is asked of the transform
 LEAST_EPS = 1e-14
 BUDGET_VARIABLE = "TGPFAST_MEMORY_BUDGET"  # bytes, or "2GB"
 BUDGET_SHARE = 0.4  # of the memory available, where nothing is said
 # shares of the points that the core box may leave outside
-OUTSIDE = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
+OUTSIDE = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
 
 
 def memory_budget(given: Any = None) -> int:
@@ -123,38 +125,48 @@ def grid_nodes(half: Array, reach: Array, eps: float, upsampling: float) -> tupl
 
 def plan_chunk(
     y: Array, targets_reach: Array, n_targets: int, row_cost: float, eps: float, budget: int,
-    costs: Costs,
+    costs: Costs, spreads: int | None = None,
 ) -> Plan | None:  # fmt: skip
     """The cheapest core box for these points (about the centre) within the budget; None if none
-    fits. row_cost : seconds of the direct engine for one point outside."""
+    fits. row_cost : seconds of the direct engine for one point outside; spreads : transforms that
+    share the points, by default those of accumulation."""
     size = np.abs(y)
-    scale = np.quantile(size, 0.9, axis=0) if len(y) > 1 else size[0]
-    scale = np.maximum(scale, 1e-3 / targets_reach)
+    widest = np.maximum(size.max(axis=0), 1e-3 / targets_reach)
+    best = _cheapest(widest, 0, len(y), targets_reach, n_targets, row_cost, eps, budget, costs,
+                     spreads)  # fmt: skip
+    free = costs.transform(len(y), n_targets, 2.0, kernel_width(eps, 2.0), y.shape[1], spreads)
+    if best is not None and best.seconds < 1.2 * free:
+        return best  # the grid costs next to nothing: no point need be left outside
+    some = size[:: max(1, len(y) // SAMPLE_ROWS)]
+    scale = np.maximum(np.quantile(some, 0.9, axis=0), 1e-3 / targets_reach)
     radius = (size / scale).max(axis=1)
-    best = None
+    ordered = np.sort(radius)
     for share in OUTSIDE:
-        outside = int(np.ceil(share * len(y)))
-        if outside:
-            limit = float(np.partition(radius, len(y) - outside - 1)[len(y) - outside - 1])
-            inside = radius <= limit
-            outside = int(len(y) - inside.sum())
-            half = size[inside].max(axis=0)
-        else:
-            half = size.max(axis=0)
-        half = np.maximum(half, 1e-3 / targets_reach)
-        for upsampling in (2.0, 1.25):
-            if kernel_width(eps, upsampling) > 16:
-                continue
-            inner, fft = grid_nodes(half, targets_reach, eps, upsampling)
-            size_bytes = int(16.0 * (inner + fft))
-            if size_bytes > budget:
-                continue
-            seconds = costs.transform(
-                len(y) - outside, n_targets, fft, kernel_width(eps, upsampling), y.shape[1]
-            ) + row_cost * outside
-            if best is None or seconds < best.seconds:
-                best = Plan(half, outside, upsampling, size_bytes, seconds)
+        limit = ordered[max(len(y) - 1 - int(np.ceil(share * len(y))), 0)]
+        outside = len(y) - int(np.searchsorted(ordered, limit, side="right"))
+        half = np.minimum(widest, limit * scale)
+        plan = _cheapest(half, outside, len(y), targets_reach, n_targets, row_cost, eps, budget,
+                         costs, spreads)  # fmt: skip
+        if plan is not None and (best is None or plan.seconds < best.seconds):
+            best = plan
     return best
+
+
+def _cheapest(
+    half: Array, outside: int, n: int, reach: Array, n_targets: int, row_cost: float, eps: float,
+    budget: int, costs: Costs, spreads: int | None,
+) -> Plan | None:  # fmt: skip
+    """The better of two upsamplings for one box, of those that fit."""
+    plans = []
+    for upsampling in (2.0, 1.25):
+        width = kernel_width(eps, upsampling)
+        inner, fft = grid_nodes(half, reach, eps, upsampling)
+        size = 16.0 * (inner + fft)
+        if width > WIDEST or size > budget:
+            continue
+        seconds = costs.transform(n - outside, n_targets, fft, width, len(half), spreads)
+        plans.append(Plan(half, outside, upsampling, int(size), seconds + row_cost * outside))
+    return min(plans, key=lambda plan: plan.seconds, default=None)
 
 
 def transform(
@@ -318,6 +330,8 @@ def estimate(
     n_levels = 1 + int((noise_levels > 0.0).sum())
     room = budget - Targets.memory(S, n_levels, d)
     y = pilot[0] - np.median(pilot[0], axis=0)
+    if not np.isfinite(y).all():
+        return None
     costs, eps = load_costs(), max(SAFETY * tolerance, LEAST_EPS)
     row_cost = costs.direct_row(S, d, len(noise_levels), gram_phi)
     scale = blocks.n_rows / len(y)  # a point of the sample stands for so many

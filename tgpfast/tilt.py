@@ -7,31 +7,22 @@ Laplacian. The angles are taken about ``origin``, near the data, so that far off
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import ModuleType
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from . import kernels
+from .costs import load_costs
 from .features import Array, Features
+from .threads import Threads
+from .waves import Waves, at_points, point_waves, quadratic_waves, usable
 
 BLAS_FEATURES = 400  # from here on threads of BLAS pay in the triangular solves
+WAVE_SECONDS = 4e-7  # to make one of the S^2 waves of FVPD
 BLOCK = 2_048  # rows of the S x rows arrays of FVPD's derivatives
-
-
-@dataclass(frozen=True)
-class Threads:
-    """Which backend evaluates, on how many threads; None is all of them."""
-
-    backend: str = "auto"
-    n_threads: int | None = None
-
-    def resolve(self) -> tuple[ModuleType, int]:
-        """(module, count)."""
-        module: ModuleType = kernels.load(self.backend)
-        return module, kernels.resolve_threads(module, self.n_threads)
 
 
 def _read_only(array: Array) -> Array:
@@ -61,12 +52,34 @@ class PointTilt:
     def amplitude(self) -> float:
         return float(np.sqrt(2.0 / self.features.n_features))
 
+    @functools.cached_property
+    def waves(self) -> Waves:
+        """The same function as plane waves, for evaluation by a transform."""
+        return point_waves(self.features, self.theta, self.origin)
+
     def value(self, u: Array, threads: Threads) -> Array:
         """theta^T phi(u), (n,)."""
+        if usable(self.features.dimension, len(u)):
+            fast = at_points(
+                self.waves, u - self.origin, threads, load_costs().tilt_row(self.features),
+                lambda rows: self._cosines(u[rows], self.amplitude * self.theta, threads)[:, None],
+            )  # fmt: skip
+            if fast is not None:
+                return fast
         return self._cosines(u, self.amplitude * self.theta, threads)
 
     def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
         """Value (n,) and gradient (n, d)."""
+        if usable(self.features.dimension, len(u)):
+            fast = at_points(
+                self.waves, u - self.origin, threads, 1.5 * load_costs().tilt_row(self.features),
+                lambda rows: np.column_stack(self._slopes(u[rows], threads)), gradient=True,
+            )  # fmt: skip
+            if fast is not None:
+                return fast[:, 0], np.ascontiguousarray(fast[:, 1:])
+        return self._slopes(u, threads)
+
+    def _slopes(self, u: Array, threads: Threads) -> tuple[Array, Array]:
         module, count = threads.resolve()
         value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
         with kernels.threads(module, count):
@@ -114,8 +127,30 @@ class PredictiveTilt:
         matrix: Array = self.factor @ self.factor.T
         return matrix
 
+    @functools.cached_property
+    def waves(self) -> Waves:
+        """The same function as plane waves, for evaluation by a transform."""
+        inverse = self._divide(np.eye(self.features.n_features))
+        return quadratic_waves(self.features, inverse, self.linear, self.origin)
+
     def value(self, u: Array, threads: Threads) -> Array:
         """phi^T M^-1 phi / 2 - phi^T M^-1 m, (n,)."""
+        row_cost = load_costs().quadratic_row(self.features)
+        if usable(self.features.dimension, len(u)) and self._pays(len(u), row_cost):
+            fast = at_points(
+                self.waves, u - self.origin, threads, row_cost,
+                lambda rows: self._forms(u[rows], threads)[:, None],
+            )  # fmt: skip
+            if fast is not None:
+                return fast
+        return self._forms(u, threads)
+
+    def _pays(self, n: int, row_cost: float) -> bool:
+        """Whether n points repay the waves, made once: an inverse, and S^2 of them in memory."""
+        S = self.features.n_features
+        return "waves" in self.__dict__ or n * row_cost > S * S * WAVE_SECONDS
+
+    def _forms(self, u: Array, threads: Threads) -> Array:
         module, count = threads.resolve()
         value = np.empty(len(u))
         blocks = np.empty((count, self.features.n_features, kernels.ROW_TILE))
@@ -128,6 +163,17 @@ class PredictiveTilt:
 
     def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
         """Value (n,) and gradient (n, d): J^T (M^-1 phi - M^-1 m), J = diag(phi') Z / gamma."""
+        row_cost = 2.0 * load_costs().quadratic_row(self.features)
+        if usable(self.features.dimension, len(u)) and self._pays(len(u), row_cost):
+            fast = at_points(
+                self.waves, u - self.origin, threads, row_cost,
+                lambda rows: np.column_stack(self._slopes(u[rows], threads)), gradient=True,
+            )  # fmt: skip
+            if fast is not None:
+                return fast[:, 0], np.ascontiguousarray(fast[:, 1:])
+        return self._slopes(u, threads)
+
+    def _slopes(self, u: Array, threads: Threads) -> tuple[Array, Array]:
         value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
         frequencies = self.features.frequencies / self.features.bandwidth
         with self._blas(threads):

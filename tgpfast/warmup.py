@@ -11,7 +11,8 @@ from .direct import DTYPES, LANE_FEATURES
 from .evaluation import marginal_cdfs
 from .features import Features
 from .kde import ExactKDE
-from .tilt import PointTilt, PredictiveTilt, Threads
+from .threads import Threads
+from .tilt import PointTilt, PredictiveTilt
 
 
 def warmup(backend: str = "auto") -> str:

@@ -1,0 +1,143 @@
+"""Sums of plane waves at many points by one transform, where that is cheaper than term by term.
+
+A learned exponent is a real function Re sum_j strength_j e^{i w_j . x}: S waves for a point model,
+S^2 for FVPD, since phi_s phi_t = [cos(a_s - a_t) + cos(a_s + a_t)] / S. For d <= 3 a non-uniform
+FFT gives it at M points in O(waves + M + grid).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .costs import load_costs
+from .features import Array, Features
+from .spectral import (
+    DIMENSIONS,
+    Complex,
+    kernel_width,
+    memory_budget,
+    plan_chunk,
+    transform,
+)
+from .threads import Threads
+
+ACCURACY = 1e-10  # absolute, of an exponent; a tenth of what is promised
+LEAST_EPS = 3e-14  # below it rounding rules: term by term instead
+LEAST_ROWS = 2_000  # fewer points are not worth a look
+CHUNK_ROWS = 2**21
+
+
+@dataclass(frozen=True, eq=False)
+class Waves:
+    """Re sum_j strengths_j e^{i w_j . y} + constant, y about an origin."""
+
+    frequencies: Array  # (m, d)
+    strengths: Complex  # (m,)
+    constant: float = 0.0
+    size: float = field(init=False)
+    reach: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", float(np.linalg.norm(self.strengths)))
+        object.__setattr__(self, "reach", np.abs(self.frequencies).max(axis=0))
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return self.frequencies.shape[1]
+
+
+def point_waves(features: Features, theta: Array, origin: Array) -> Waves:
+    """theta^T phi(x), about the origin."""
+    f = features.frequencies / features.bandwidth
+    turn = np.exp(1j * (features.phases + f @ origin))
+    return Waves(f, np.sqrt(2.0 / features.n_features) * theta * turn)
+
+
+def quadratic_waves(features: Features, inverse: Array, linear: Array, origin: Array) -> Waves:
+    """phi^T inverse phi / 2 + linear^T phi, about the origin; inverse symmetric (S, S)."""
+    f, S = features.frequencies / features.bandwidth, features.n_features
+    turn = np.exp(1j * (features.phases + f @ origin))
+    i, j = np.triu_indices(S, 1)
+    k, m = np.triu_indices(S)
+    twice = np.where(k == m, 0.5, 1.0) * inverse[k, m] / S
+    frequencies = np.concatenate([f, f[i] - f[j], f[k] + f[m]])
+    strengths = np.concatenate([
+        np.sqrt(2.0 / S) * linear * turn, inverse[i, j] / S * turn[i] * np.conj(turn[j]),
+        twice * turn[k] * turn[m],
+    ])  # fmt: skip
+    return Waves(frequencies, strengths, 0.5 * float(np.trace(inverse)) / S)
+
+
+def usable(d: int, n_points: int) -> bool:
+    """Whether a transform is to be considered at all."""
+    return d <= DIMENSIONS and n_points >= LEAST_ROWS and (
+        importlib.util.find_spec("finufft") is not None
+    )
+
+
+def at_points(
+    waves: Waves,
+    y: Array,
+    threads: Threads,
+    row_cost: float,
+    direct: Callable[[Any], Array],
+    *,
+    gradient: bool = False,
+) -> Array | None:
+    """Values (n,), or with their gradient (n, 1 + d), at points about the origin.
+
+    row_cost : seconds of ``direct`` for one row; ``direct`` takes row indices of y and gives what
+    is wanted term by term: for points outside the core box. None where a transform does not pay,
+    or cannot give the accuracy.
+    """
+    d = waves.dimension
+    sets = [waves.strengths]
+    if gradient:
+        sets += [1j * waves.frequencies[:, k] * waves.strengths for k in range(d)]
+    size = max(float(np.linalg.norm(s)) for s in sets) / (max(waves.reach.max(), 1.0) if gradient
+                                                         else 1.0)
+    eps = min(ACCURACY / max(size, 1e-300), 1e-9)
+    if eps < LEAST_EPS:
+        return None
+    _, count = threads.resolve()
+    least = load_costs().transform(
+        len(y), len(waves.strengths), 2.0, kernel_width(eps, 2.0), d, (len(sets) + 1) // 2
+    )
+    if least > 0.8 * row_cost * len(y):
+        return None
+    out = np.empty((len(y), len(sets)))
+    costs, budget = load_costs(), memory_budget()
+    for start in range(0, len(y), CHUNK_ROWS):
+        part = y[start : start + CHUNK_ROWS]
+        plan = plan_chunk(
+            part, waves.reach, len(waves.strengths), row_cost, eps, budget, costs,
+            spreads=(len(sets) + 1) // 2,
+        )  # fmt: skip
+        if plan is None or plan.seconds > 0.8 * row_cost * len(part):
+            return None
+        inside = (np.abs(part) <= plan.half).all(axis=1)
+        rows = np.flatnonzero(inside)
+        for k in range(0, len(sets), 2):
+            pair = sets[k : k + 2]
+            # a real function has waves of both signs; two of them share a complex transform
+            packed = sum(unit * s for unit, s in zip((1.0, 1j), pair, strict=False))
+            turned = sum(unit * np.conj(s) for unit, s in zip((1.0, 1j), pair, strict=False))
+            strengths: Complex = 0.5 * np.concatenate([packed, turned]).astype(np.complex128)
+            both = np.concatenate([waves.frequencies, -waves.frequencies])
+            axes = [np.ascontiguousarray(part[rows, a]) for a in range(d)]
+            values = transform(both, strengths, axes, eps, plan.upsampling, count)
+            out[start + rows, k] = values.real
+            if len(pair) == 2:
+                out[start + rows, k + 1] = values.imag
+        if len(rows) < len(part):
+            others = start + np.flatnonzero(~inside)
+            out[others] = direct(others)
+            out[others, 0] -= waves.constant
+    out[:, 0] += waves.constant
+    return out if gradient else out[:, 0]
