@@ -40,9 +40,9 @@ class Costs:
     point_3: float = 1.5e-7
     cell_1: float = 4.5e-9
     cell_2: float = 7e-10
-    cell_3: float = 4.3e-10
+    cell_3: float = 2.8e-10
     target: float = 1.5e-7
-    node: float = 1.5e-9
+    node: float = 2.5e-9
     pair: float = 5e-8
     start: float = 8e-3
 
@@ -66,13 +66,10 @@ class Costs:
         return self.flop * S * S + self.feature * S
 
     def transform(
-        self, n_points: int, n_targets: int, nodes: float, width: int, d: int,
-        spreads: int | None = None,
-    ) -> float:  # fmt: skip
-        """A type-3 transform of points to targets, and its x-weighted kin: points are spread once
-        more for every pair of coordinates (or ``spreads`` times in all)."""
+        self, n_points: int, n_targets: int, nodes: float, width: int, d: int, spreads: int = 1
+    ) -> float:
+        """Type-3 transforms of points to targets, ``spreads`` of them."""
         point = getattr(self, f"point_{d}") + getattr(self, f"cell_{d}") * width**d
-        spreads = 1 + (d + 1) // 2 if spreads is None else spreads
         fft = self.node * nodes * np.log2(max(nodes, 2.0))
         return float(
             spreads * (self.start + fft + point * n_points)

@@ -12,7 +12,7 @@ from scipy.linalg import cho_solve
 
 from . import storage
 from .base import GaussianBase
-from .blocks import TABLES, Blocks, Table
+from .blocks import BLOCK_ROWS, TABLES, Blocks, Table
 from .features import Array, Features, as_floats
 from .normalizer import (
     QUADRATURE_DIMENSIONS,
@@ -25,12 +25,14 @@ from .normalizer import (
 )
 from .sampling import METHODS, SamplingReport, draw
 from .scaling import Scaling
+from .spectral import DIMENSIONS
 from .statistics import packed, unpacked
 from .threads import Threads
 from .tilt import PointTilt, PredictiveTilt, Tilt
 
 KIND = "density"
 LEARNED = ("fd", "ncfd", "fvpd", "map")
+TRANSFORM_ROWS = 2**20  # rows evaluated together where a transform may serve
 MARGINAL_LOG2_POINTS = 17  # Sobol points behind marginal_cdf where d > 2
 
 
@@ -259,7 +261,10 @@ class Density:
         return self.scaling
 
     def _blocks(self, Y: Any) -> Blocks:
-        return Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        return Blocks(
+            Y, dimension=self.dimension, columns=self.table.columns, name="Y",
+            block_rows=TRANSFORM_ROWS if self.dimension <= DIMENSIONS else BLOCK_ROWS,
+        )  # fmt: skip
 
     def _rows(self, blocks: Blocks) -> Any:
         for x, _ in blocks:
