@@ -127,12 +127,31 @@ def test_every_source_gives_the_same_density(tmp_path):
 
 
 def test_an_iterator_needs_moments():
-    x = make_data()
+    x = make_data(d=4)
     with pytest.raises(ValueError, match=r"read only once.*moments=\(n, mean, covariance\)"):
         small(iter([x]))
     moments = (len(x), x.mean(axis=0), np.cov(x.T, bias=True))
     model = small(iter([x[:200], x[200:]]), moments=moments)
     assert np.abs(model.log_density(x) - small(x).log_density(x)).max() <= 1e-9
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_iterator_of_few_columns_is_read_once_into_a_grid(method, weighted):
+    pytest.importorskip("finufft")
+    x = make_data(d=2)
+    w = np.random.default_rng(1).uniform(0.5, 1.5, len(x))
+    options = {"method": method, "n_features": 20, "n_noise_levels": 3}
+    parts = [slice(0, 100), slice(100, 250), slice(250, 300)]
+    stream = ((x[p], w[p]) if weighted else x[p] for p in parts)
+    model = tgp.fit(stream, **options)
+    want = tgp.fit(x, sample_weight=w if weighted else None, **options)
+    # statistics within 1e-9 of each other, times the condition of a system that is well behaved
+    assert np.abs(model.log_density(x) - want.log_density(x)).max() < 1e-5
+    assert model.settings["n"] == pytest.approx(want.settings["n"], rel=1e-12)
+    assert model.settings["gamma"] == pytest.approx(want.settings["gamma"], rel=1e-12)
+    if method != "map":
+        assert model.settings["provenance"]["engine"] == "spectrum"
 
 
 @pytest.mark.parametrize("bad", [(1, 2), (0, np.zeros(3), np.eye(3)), (5, np.zeros(2), np.eye(2)),

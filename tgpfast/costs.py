@@ -6,11 +6,13 @@ of a two-core machine serve. Only their ratios matter: they choose between engin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,23 +20,27 @@ from .features import Features
 
 FILE = "costs.json"
 FOLDER_VARIABLE = "TGPFAST_CACHE_DIR"
+LOOK_SECONDS = 1.0  # the file is looked at no more often than this
 
 
 @dataclass(frozen=True)
 class Costs:
     """Seconds.
 
-    flop : one multiply-add of a rank-k update, on all cores
+    flop : one multiplication or addition of a rank-k update, on all cores
     feature : sine and cosine of one feature at one point
+    tilt : cosine of one feature at one point, times a coefficient
     point_d, cell_d : spreading (or reading) one point, and one grid cell that it touches
-    target : the rest of the work on a frequency that is read
+    target : the rest of a transform's work on a frequency that is read
     node : one node of an FFT, per log2 of their number
-    pair : the rest of the work on one pair of features
+    pair : the work outside the transform on one frequency that is read
+    row : the work outside the transform on one coordinate of a point
     start : one transform
     """
 
-    flop: float = 1.4e-11
-    feature: float = 1.3e-9
+    flop: float = 1.35e-11
+    feature: float = 2e-9
+    tilt: float = 1.1e-9
     point_1: float = 1e-8
     point_2: float = 1e-7
     point_3: float = 1.5e-7
@@ -44,6 +50,7 @@ class Costs:
     target: float = 1.5e-7
     node: float = 2.5e-9
     pair: float = 5e-8
+    row: float = 3e-8
     start: float = 8e-3
 
     def direct_row(self, n_features: int, d: int, n_levels: int, gram_phi: bool) -> float:
@@ -58,7 +65,7 @@ class Costs:
 
     def tilt_row(self, features: Features) -> float:
         """One row of a point model, term by term."""
-        return self.feature * features.n_features * (0.9 + features.dimension / 20.0)
+        return self.tilt * features.n_features * (0.9 + features.dimension / 20.0)
 
     def quadratic_row(self, features: Features) -> float:
         """One row of FVPD by a triangular solve."""
@@ -73,6 +80,7 @@ class Costs:
         fft = self.node * nodes * np.log2(max(nodes, 2.0))
         return float(
             spreads * (self.start + fft + point * n_points)
+            + self.row * d * n_points
             + (point + self.target + self.pair) * n_targets
         )
 
@@ -86,32 +94,92 @@ def folder() -> Path:
     return Path(base) / "tgpfast"
 
 
+class _Seen(NamedTuple):
+    """What was found at a path, and when it was looked at."""
+
+    path: str
+    stamp: tuple[int, int] | None  # of the file's last change, and its size; None: no file
+    costs: Costs
+    measured: bool
+    time: float
+
+
+_seen: _Seen | None = None
+
+
 def load_costs() -> Costs:
-    """Those measured on this machine, or the shipped ones; a damaged file counts as none."""
-    try:
-        values = json.loads((folder() / FILE).read_text())
-        known = {f.name for f in fields(Costs)}
-        chosen = {k: float(v) for k, v in values.items() if k in known}
-        if all(0.0 < v < 1.0 for v in chosen.values()):
-            return Costs(**chosen)
-    except (OSError, ValueError, TypeError, AttributeError):
-        pass
-    return Costs()
+    """Those measured on this machine, or the shipped ones; a damaged file counts as none.
+
+    Made to be called often: the file is looked at once a second at most, and read when it changed.
+    """
+    return _look().costs
+
+
+def costs_source() -> Path | None:
+    """The file from which ``load_costs`` has its numbers; None where they are the shipped ones."""
+    forget()
+    seen = _look()
+    return Path(seen.path) if seen.measured else None
+
+
+def forget() -> None:
+    """Look at the file again on the next call, however soon that is."""
+    global _seen
+    _seen = None
 
 
 def save_costs(costs: Costs) -> Path:
     """Keep measured costs; returns the file."""
     path = folder() / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(costs), indent=1) + "\n")
+    part = path.with_name(f"{FILE}.{os.getpid()}")
+    try:
+        part.write_text(json.dumps(asdict(costs), indent=1) + "\n")
+        os.replace(part, path)  # a reader sees the old file or the new one
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        forget()
     return path
 
 
-def seconds(function: object, repeats: int = 3) -> float:
-    """Best time of some calls."""
-    best = np.inf
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()  # type: ignore[operator]
-        best = min(best, time.perf_counter() - start)
-    return float(best)
+def delete_costs() -> Path | None:
+    """Forget measured costs; returns the file that was deleted, None if there was none."""
+    path = folder() / FILE
+    forget()
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return None
+    return path
+
+
+def _look() -> _Seen:
+    global _seen
+    path, now, seen = os.path.join(folder(), FILE), time.monotonic(), _seen
+    same = seen is not None and seen.path == path
+    if seen is not None and same and now - seen.time < LOOK_SECONDS:
+        return seen
+    stamp = None
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        stamp = (status.st_mtime_ns, status.st_size)
+    if seen is not None and same and stamp == seen.stamp:
+        _seen = seen._replace(time=now)
+    else:
+        costs = None if stamp is None else _read(path)
+        _seen = _Seen(path, stamp, costs or Costs(), costs is not None, now)
+    return _seen
+
+
+def _read(path: str) -> Costs | None:
+    """The costs in a file; None for one that is damaged, or holds what cannot be seconds."""
+    try:
+        values = json.loads(Path(path).read_text())
+        known = {f.name for f in fields(Costs)}
+        chosen = {k: float(v) for k, v in values.items() if k in known}
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+    if not chosen or not all(0.0 < v < 1.0 for v in chosen.values()):
+        return None
+    return Costs(**chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,14 @@ from .accumulate import accumulate
 from .base import GaussianBase
 from .blocks import Blocks
 from .density import Density
+from .feature_sums import sum_features
 from .features import Array, Features, as_floats, positive
 from .learn_base import learn_base
 from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
-from .solve import METHODS, solve
+from .solve import METHODS, check_solver, solve, solve_map
+from .spectral import DIMENSIONS, memory_budget
+from .spectrum import Spectrum
+from .threads import Threads
 
 SCALES = ("standardize", "center", "none")
 FREQUENCIES = ("auto", "data", "identity", "precision")
@@ -32,6 +37,10 @@ PAPER: dict[str, Any] = {
     "frequency_covariance": "data",
 }  # fmt: skip
 BASE_SCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # of the covariance, tried by base="scaled"
+TOLERANCE, LEAST_TOLERANCE = 1e-9, 1e-13  # of the spectral engine, and the tightest asked of it
+LOG_TOLERANCE = 1e-4  # predicted change of a log density for which it is tightened
+N_DRAWS = 100_000  # of MAP
+STREAM_ROWS, STREAM_REACH = 1e6, 5.0  # rows and largest |z| for which a stream's grid is made
 HELD_OUT = 5  # base="scaled" holds out one row in so many
 HELD_OUT_ROWS = 50_000  # and looks at this many rows at most
 
@@ -111,7 +120,9 @@ def fit(
     chosen = {k: AUTO[k] if isinstance(v, str) and v == "auto" else v for k, v in asked.items()}
     _check(chosen, scale, n_noise_levels)
     blocks = Blocks(X, sample_weight=sample_weight)
-    facts = _moments(blocks, moments, chosen["base"])
+    spectrum = _spectrum(blocks) if moments is None and not blocks.can_repeat else None
+    facts = spectrum.moments() if spectrum is not None else _moments(blocks, moments)
+    _check_moments(facts, chosen["base"], blocks)
     scaling = _scaling(scale, facts)
     weight = facts.n_effective / facts.n if normalize_weights else 1.0
     n, d = facts.n * weight, len(facts.mean)
@@ -133,12 +144,34 @@ def fit(
     start = chosen["base"] if isinstance(chosen["base"], GaussianBase) else None
     start = GaussianBase(centre, covariance) if start is None else _rescaled(start, scaling)
     rows = blocks.mapped(scaling.apply, weight)
-    stats = accumulate(
-        rows, features, noise_levels=levels, origin=centre, engine=engine, precision=precision,
-        backend=backend, n_threads=n_threads, progress=progress,
-    )  # fmt: skip
     how: dict[str, Any] = {}
     how["base"] = "given" if isinstance(chosen["base"], GaussianBase) else chosen["base"]
+    model: Density | None = None
+    if spectrum is not None:
+        stats: Any = spectrum._scaled_statistics(
+            features, levels, scaling, origin=centre, backend=backend, n_threads=n_threads,
+            weight=weight,
+        )  # fmt: skip
+    elif chosen["method"] == "map" and how["base"] in ("given", "empirical") and engine == "auto":
+        # all that MAP needs of the data is the sum of their features
+        threads = Threads(backend, n_threads)
+        module, count = threads.resolve()
+        stats = sum_features(
+            rows, features, centre, tolerance=TOLERANCE, budget=memory_budget(), backend=module,
+            n_threads=count, progress=progress,
+        )  # fmt: skip
+        solver = check_solver(solver, "map", features.n_features)
+        model = solve_map(
+            stats, start, chosen["lam"], solver=solver, n_draws=N_DRAWS, n_steps=None, seed=seed,
+            threads=threads, progress=progress,
+        )  # fmt: skip
+    else:
+        tolerance = _tolerance(n, features, chosen)
+        stats = accumulate(
+            rows, features, noise_levels=levels, origin=centre, engine=engine,
+            precision=precision, backend=backend, n_threads=n_threads, tolerance=tolerance,
+            progress=progress,
+        )  # fmt: skip
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed,
                "backend": backend, "n_threads": n_threads}  # fmt: skip
     if how["base"] == "learned":
@@ -147,7 +180,8 @@ def fit(
     elif how["base"] == "scaled":
         start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
         how.update(tried)
-    model = solve(stats, start, chosen["method"], progress=progress, **options)
+    if model is None:
+        model = solve(stats, start, chosen["method"], progress=progress, **options)
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
     model.settings.update(
         {k: v for k, v in chosen.items() if isinstance(v, (str, int, float)) and k != "base"},
@@ -163,6 +197,18 @@ def fit(
     if chosen["method"] == "ncfd":
         model.settings.update(sigma_max=float(top), n_noise_levels=len(levels))
     return model
+
+
+def _tolerance(n: float, features: Features, chosen: dict[str, Any]) -> float:
+    """What the spectral engine must keep so that log densities move by less than LOG_TOLERANCE.
+
+    An error e of F/n moves them by about the condition of the system times e. The largest
+    eigenvalue is at most the trace, n E|z|^2 / 2 or so times two over S; the least is the prior's.
+    """
+    z = features.frequencies
+    top = n * float(np.einsum("sk,sk->", z, z)) / features.n_features
+    condition = 1.0 + top / (chosen["lam"] * features.bandwidth**2)
+    return float(np.clip(LOG_TOLERANCE / condition, LEAST_TOLERANCE, TOLERANCE))
 
 
 def _check(chosen: dict[str, Any], scale: str, n_noise_levels: Any) -> None:
@@ -193,16 +239,30 @@ def _check(chosen: dict[str, Any], scale: str, n_noise_levels: Any) -> None:
         raise ValueError(f"n_noise_levels={n_noise_levels!r}: expected an integer of at least 1")
 
 
-def _moments(blocks: Blocks, given: Any, base: Any) -> Moments:
+def _moments(blocks: Blocks, given: Any) -> Moments:
     if given is not None:
-        facts = given_moments(given, blocks.dimension)
-    elif not blocks.can_repeat:
+        return given_moments(given, blocks.dimension)
+    return moments_of(blocks)
+
+
+def _spectrum(blocks: Blocks) -> Spectrum:
+    """An iterator that can be read only once, read into a grid: for up to three columns. Its band
+    limit is that of Scott's bandwidth for STREAM_ROWS rows, in the spread of the first block."""
+    rows = iter(blocks)
+    first = next(rows)
+    d = first[0].shape[1]
+    spread = first[0].std(axis=0)
+    if d > DIMENSIONS or not (spread > 0).all():
         raise ValueError(
             "X can be read only once, and fit reads its data twice; pass a list of blocks, a "
             "callable that returns a fresh iterator, or moments=(n, mean, covariance)"
         )
-    else:
-        facts = moments_of(blocks)
+    band = 2.0 * STREAM_REACH * STREAM_ROWS ** (1.0 / (d + 4)) / spread
+    whole = (x if w is None else (x, w) for x, w in itertools.chain([first], rows))
+    return Spectrum.from_data(whole, band)
+
+
+def _check_moments(facts: Moments, base: Any, blocks: Blocks) -> None:
     if not isinstance(base, GaussianBase):
         check_full_rank(facts, blocks.table.columns)
     elif base.dimension != len(facts.mean):
@@ -210,7 +270,6 @@ def _moments(blocks: Blocks, given: Any, base: Any) -> Moments:
     elif (facts.deviation <= 0).any():
         k = int(np.flatnonzero(facts.deviation <= 0)[0])
         raise ValueError(f"column {column_name(k, blocks.table.columns)} is constant; drop it")
-    return facts
 
 
 def _scaling(scale: str, facts: Moments) -> Scaling:

@@ -17,11 +17,11 @@ from .base import GaussianBase
 from .blocks import Blocks
 from .direct import accumulate_direct
 from .features import Array, Features
+from .grid_posterior import GridObjective, grid_for, serves
 from .linear_systems import factorize
 from .normalizer import REACH, logsumexp, sobol_normals
 from .notices import tell
 from .progress import Progress
-from .statistics import Statistics
 from .threads import Threads
 from .tilt import PointTilt, weighted_features
 
@@ -33,7 +33,7 @@ GAP, MOST_GAP = 1e-6, 0.1  # of log E between two sets of nodes: to refine a gri
 
 
 def map_theta(
-    stats: Statistics,
+    stats: Any,
     base: GaussianBase,
     lam: float,
     *,
@@ -44,31 +44,42 @@ def map_theta(
     threads: Threads,
     progress: bool,
 ) -> tuple[Array, dict[str, Any]]:
-    """theta and a report: nodes, iterations, gradient norm relative to |sum phi|."""
+    """theta and a report: nodes, iterations, gradient norm relative to |sum phi|.
+
+    stats : Statistics, or anything with its ``features``, ``n`` and ``sum_phi``
+    """
     if isinstance(n_draws, bool) or not hasattr(n_draws, "__index__") or n_draws < 1:
         raise ValueError(f"n_draws={n_draws!r}: expected an integer of at least 1")
     run = _newton if solver == "newton" else _gradient
     steps = n_steps or (NEWTON_STEPS if solver == "newton" else GRADIENT_STEPS)
     theta, finer, total = np.zeros(stats.features.n_features), 1.0, 0
-    objective = Objective(stats, base, lam, int(n_draws), seed, threads)
+    by_transforms = solver == "newton" and serves(stats.features, base)
+
+    def at(seed: int, finer: float) -> Objective | GridObjective:
+        grid = grid_for(stats.features, base, finer) if by_transforms else None
+        if grid is not None:
+            return GridObjective(stats, base, lam, threads, *grid)
+        return Objective(stats, base, lam, int(n_draws), seed, threads, finer=finer)
+
+    objective = at(seed, finer)
     while True:
         theta, report = run(objective, theta, steps - total, progress)
         total += report["steps"]
         # a sharp tilt may hide peaks between the nodes: look at it on others
         finer *= 2.0
-        other = Objective(stats, base, lam, int(n_draws), seed + 1, threads, finer=finer)
+        other = at(seed + 1, finer)
         gap = abs(other.log_weights(theta)[1] - objective.log_weights(theta)[1])
-        refines = objective.kind == other.kind == "quadrature"
+        refines = objective.kind == other.kind != "sobol"
         if gap <= GAP or not refines or total >= steps:
             break
         objective = other
     report.update(
-        solver=solver, steps=total, nodes=objective.kind, n_nodes=len(objective.nodes),
+        solver=solver, steps=total, nodes=objective.kind, n_nodes=objective.n_nodes,
         partition_gap=gap,
     )  # fmt: skip
     if gap > MOST_GAP:
         tell(
-            f"log E[exp theta phi] differs by {gap:.2g} between two sets of {len(other.nodes):,} "
+            f"log E[exp theta phi] differs by {gap:.2g} between two sets of {other.n_nodes:,} "
             "nodes: they are too few for so sharp a density, and the optimum follows them. Raise "
             "n_draws, lam or gamma"
         )
@@ -86,7 +97,7 @@ class Objective:
 
     def __init__(
         self,
-        stats: Statistics,
+        stats: Any,
         base: GaussianBase,
         lam: float,
         n_draws: int,
@@ -101,6 +112,7 @@ class Objective:
             stats.features, base, n_draws, seed, finer
         )
         self.nodes = base.mean + whitened @ base._cholesky.T
+        self.n_nodes = len(self.nodes)
         # -sin(a - pi/2) = cos(a): with phases turned back by a quarter the pass that sums phi' and
         # phi' phi'^T sums phi and phi phi^T
         f = stats.features
@@ -134,6 +146,12 @@ class Objective:
         )
         return mean, np.zeros((0, 0))
 
+    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
+        """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
+        factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
+        direction: Array = cho_solve((factor, True), gradient, check_finite=False)
+        return direction
+
 
 def _nodes(
     features: Features, base: GaussianBase, n_draws: int, seed: int, finer: float
@@ -156,7 +174,7 @@ def _nodes(
 
 
 def _newton(
-    objective: Objective, theta: Array, n_steps: int, progress: bool
+    objective: Objective | GridObjective, theta: Array, n_steps: int, progress: bool
 ) -> tuple[Array, dict[str, Any]]:
     """Newton's method with a backtracking line search."""
     psi, n, lam = objective.psi, objective.n, objective.lam
@@ -170,8 +188,7 @@ def _newton(
             norm = float(np.linalg.norm(gradient)) / scale
             if norm <= TOLERANCE or steps == n_steps:
                 break
-            hessian = n * (second - np.outer(mean, mean))
-            direction = cho_solve((factorize(hessian, lam)[0], True), gradient, check_finite=False)
+            direction = objective.direction(mean, second, gradient)
             slope, length = float(gradient @ direction), 1.0
             while True:
                 trial = theta + length * direction
@@ -190,7 +207,7 @@ def _newton(
 
 
 def _gradient(
-    objective: Objective, theta: Array, n_steps: int, progress: bool
+    objective: Objective | GridObjective, theta: Array, n_steps: int, progress: bool
 ) -> tuple[Array, dict[str, Any]]:
     """The paper's iteration: theta <- (1 - rho lam) theta + rho (psi_1 - n psi_2).
 

@@ -73,28 +73,24 @@ def solve(
         raise ValueError("the statistics are of no rows")
     gamma = stats.features.bandwidth
     eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
-    solver = _check_solver(solver, method, stats.features.n_features)
+    solver = check_solver(solver, method, stats.features.n_features)
     if n_steps is not None and (
         isinstance(n_steps, bool) or not hasattr(n_steps, "__index__") or n_steps < 1
     ):
         raise ValueError(f"n_steps={n_steps!r}: expected None or an integer of at least 1")
     threads = Threads(backend, n_threads)
     threads.resolve()  # errors before any work
-    settings: dict[str, Any] = {
-        "method": method, "lam": lam, "gamma": gamma, "n_features": stats.features.n_features,
-        "seed": stats.features.seed, "n": stats.n, "provenance": dict(stats.provenance),
-    }  # fmt: skip
+    settings = _settings(stats, method, lam)
     diagnostics: dict[str, Any]
     if method == "map":
-        theta, diagnostics = map_theta(
+        return solve_map(
             stats, base, lam, solver=solver, n_draws=n_draws, n_steps=n_steps, seed=seed,
             threads=threads, progress=progress,
         )  # fmt: skip
-        tilt: Any = PointTilt(stats.features, theta, base.mean)
-    elif method == "fvpd":
+    if method == "fvpd":
         settings["eta"] = eta
         factor, m, diagnostics = fvpd_parameters(stats, base, lam, eta, threads)
-        tilt = PredictiveTilt(stats.features, factor, m, base.mean)
+        tilt: Any = PredictiveTilt(stats.features, factor, m, base.mean)
     else:
         if method == "ncfd":
             settings["noise_levels"] = stats.noise_levels.tolist()
@@ -108,7 +104,24 @@ def solve(
     return Density(method, tilt, base, settings, diagnostics, threads=threads)
 
 
-def _check_solver(solver: str, method: str, n_features: int) -> str:
+def solve_map(
+    sums: Any, base: GaussianBase, lam: float, *, threads: Threads, **options: Any
+) -> Density:
+    """The MAP density from a sum of features: `Statistics`, or `FeatureSums`."""
+    theta, diagnostics = map_theta(sums, base, lam, threads=threads, **options)
+    tilt = PointTilt(sums.features, theta, base.mean)
+    return Density("map", tilt, base, _settings(sums, "map", lam), diagnostics, threads=threads)
+
+
+def _settings(sums: Any, method: str, lam: float) -> dict[str, Any]:
+    return {
+        "method": method, "lam": lam, "gamma": sums.features.bandwidth,
+        "n_features": sums.features.n_features, "seed": sums.features.seed, "n": sums.n,
+        "provenance": dict(sums.provenance),
+    }  # fmt: skip
+
+
+def check_solver(solver: str, method: str, n_features: int) -> str:
     choices = {
         "fd": ("cholesky", "cg"), "ncfd": ("cholesky", "cg"), "fvpd": ("cholesky",),
         "map": ("newton", "gradient"),

@@ -24,6 +24,7 @@ from .blocks import Blocks
 from .direct import accumulate_direct
 from .features import Array, Features, as_floats, positive
 from .progress import Progress
+from .scaling import Moments, Scaling
 from .spectral import (
     DIMENSIONS,
     LEAST_EPS,
@@ -239,18 +240,47 @@ class Spectrum:
         ----------
         features, noise_levels, origin, gram_phi, backend, n_threads : as for ``accumulate``
         """
+        return self._scaled_statistics(
+            features, noise_levels, Scaling.identity(self.dimension), origin=origin,
+            gram_phi=gram_phi, backend=backend, n_threads=n_threads,
+        )  # fmt: skip
+
+    def moments(self) -> Moments:
+        """Count, mean and covariance of all rows."""
+        shift = self.sum_x / self.n
+        scatter = self.sum_xx / self.n - np.outer(shift, shift)
+        root = np.sqrt(np.maximum(np.diag(scatter), 0.0))
+        safe = np.where(root > 0, root, 1.0)
+        correlation = scatter / np.outer(safe, safe)
+        kish = self.n**2 / self.sum_w2
+        return Moments(self.n, kish, self.centre + shift, root, correlation)
+
+    def _scaled_statistics(
+        self,
+        features: Features,
+        noise_levels: Any,
+        scaling: Scaling,
+        *,
+        origin: Any = None,
+        gram_phi: bool = False,
+        backend: str = "auto",
+        n_threads: int | None = None,
+        weight: float = 1.0,
+    ) -> Statistics:
+        """The statistics of (x - shift) / scale with all weights multiplied: of features that live
+        in scaled coordinates, and in which origin is given."""
         if not isinstance(features, Features):
             raise TypeError(f"features must be tgpfast.Features, got {type(features).__name__}")
         if features.dimension != self.dimension:
             raise ValueError(
                 f"features have dimension {features.dimension}, the spectrum {self.dimension}"
             )
-        over = float((features.bandlimit / self.bandlimit).max())
+        over = float((features.bandlimit / (self.bandlimit * scaling.scale)).max())
         if over > 1.0 + 1e-12:
             raise ValueError(
                 f"the features reach {over:.4g} times the band limit of this spectrum; the same "
                 f"frequencies fit with a bandwidth of {features.bandwidth * over:.6g} or more, and "
-                f"this bandwidth with bandlimit={np.ceil(features.bandlimit).tolist()}"
+                f"this bandwidth with bandlimit={(features.bandlimit / scaling.scale).tolist()}"
             )
         levels, about = check_levels(noise_levels), check_origin(origin, self.dimension)
         module = kernels.load(backend)
@@ -261,34 +291,41 @@ class Spectrum:
             f"reading {features.n_features:,} features at {len(bandwidths)} bandwidths",
             "use fewer features or noise levels",
         )
-        sums = Transforms(features, bandwidths, self.centre)
+        middle = scaling.apply(self.centre[None])[0]
+        sums = Transforms(features, bandwidths, middle)
         unit = self._spread(np.zeros((1, self.dimension)), np.ones(1))
-        data, one = self._read(np.stack([self.grid, unit]), sums.targets.axes)
+        axes = [axis / s for axis, s in zip(sums.targets.axes, scaling.scale, strict=True)]
+        data, one = self._read(np.stack([self.grid, unit]), axes)
         np.divide(data, one, out=sums.F)
-        sums.weight = self.n - float(self.outside_weights.sum())
-        base = [np.ascontiguousarray(sums.base[:, k]) for k in range(self.dimension)]
+        sums.F *= weight
+        sums.weight = weight * (self.n - float(self.outside_weights.sum()))
+        base = [sums.base[:, k] / scaling.scale[k] for k in range(self.dimension)]
         data, one = self._read(np.stack([self.grid, unit]), base)
         for k, m in enumerate(self.shape):
             at = [1] * self.dimension
             at[k] = m
             place = (self.spacing[k] * (np.arange(m) - m // 2)).reshape(at)
             moved, moved_one = self._read(np.stack([self.grid * place, unit * place]), base)
-            sums.G[k] = (moved - data / one * moved_one) / one
+            sums.G[k] = (moved - data / one * moved_one) / one * (weight / scaling.scale[k])
         provenance = {
             "engine": "spectrum", "backend": module.NAME, "precision": "float64",
             "tolerance": self.tolerance, "threads": count, "rows_outside": len(self.outside),
         }  # fmt: skip
         small = SmallSums(self.dimension, about, module, count)
-        shift = self.centre - about
-        small.n, small.n_rows, small.sum_w2 = self.n, self.n_rows, self.sum_w2
-        small.sum_x = self.sum_x + self.n * shift
-        cross = np.outer(self.sum_x, shift)
-        small.sum_xx = self.sum_xx + cross + cross.T + self.n * np.outer(shift, shift)
+        shift, units = middle - about, np.outer(scaling.scale, scaling.scale)
+        small.n, small.n_rows = weight * self.n, self.n_rows
+        small.sum_w2 = weight**2 * self.sum_w2
+        sum_x = weight * self.sum_x / scaling.scale
+        small.sum_x = sum_x + small.n * shift
+        cross = np.outer(sum_x, shift)
+        small.sum_xx = weight * self.sum_xx / units + cross + cross.T
+        small.sum_xx += small.n * np.outer(shift, shift)
         stats = assemble(sums, small, levels, about, gram_phi, provenance)
         if not len(self.outside):
             return stats
         rest = accumulate_direct(
-            Blocks(self.outside, sample_weight=self.outside_weights), features, levels, about,
+            Blocks(scaling.apply(self.outside), sample_weight=weight * self.outside_weights),
+            features, levels, about,
             gram_phi=gram_phi, precision="float64", backend=module, n_threads=count,
         )  # fmt: skip
         whole = stats + without_moments(rest)

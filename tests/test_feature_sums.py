@@ -1,0 +1,90 @@
+"""The sum of features, all that MAP needs of the data, term by term and by a transform."""
+
+import dataclasses
+
+import numpy as np
+import oracle
+import pytest
+
+import tgpfast as tgp
+from tgpfast import costs, feature_sums, kernels
+from tgpfast.blocks import Blocks
+from tgpfast.feature_sums import sum_features
+
+TOLERANCE = 1e-9
+
+
+def run(x, features, w=None, centre=None, tolerance=TOLERANCE):
+    centre = np.zeros(features.dimension) if centre is None else centre
+    return sum_features(
+        Blocks(x, sample_weight=w), features, centre, tolerance=tolerance, budget=10**9,
+        backend=kernels.load(), n_threads=2,
+    )  # fmt: skip
+
+
+def make(d, n=700, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d)) + 3.0
+    return x, rng.uniform(0.0, 2.0, n), tgp.Features.draw(40, 0.5, np.eye(d), seed=1)
+
+
+def want(x, features, w):
+    return oracle.sum_phi(x, features.frequencies, features.phases, features.bandwidth, w)
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_term_by_term_equals_the_oracle(d, weighted):
+    x, w, features = make(d)
+    w = w if weighted else None
+    found = run(x, features, w, centre=x.mean(axis=0))
+    assert found.provenance["engine"] == "direct"
+    # angles of some tens err by 1e-15 times them; sums of n cosines of amplitude sqrt(2/S)
+    bound = np.sqrt(2 / 40) * len(x) * 1e-13
+    assert np.abs(found.sum_phi - want(x, features, w)).max() < bound
+    assert found.n == pytest.approx(len(x) if w is None else w.sum(), rel=1e-14)
+    assert found.n_rows == len(x)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("far", [False, True])
+def test_a_transform_keeps_its_tolerance(d, far, monkeypatch):
+    """Also with points far outside, which are left to the terms."""
+    pytest.importorskip("finufft")
+    dear = dataclasses.replace(costs.Costs(), feature=1e-3)
+    monkeypatch.setattr(feature_sums, "load_costs", lambda: dear)
+    x, w, features = make(d)
+    if far:
+        x[3], x[7] = 1e9, -1e5
+    found = run(x, features, w)
+    assert found.provenance["engine"] == "spectral"
+    error = np.abs(found.sum_phi - want(x, features, w)).max()
+    # the oracle and the kernel both round angles of 1e9 to 1e-7, in two rows of seven hundred
+    slack = 4 * 2e-7 if far else 0.0
+    assert error <= np.sqrt(2 / 40) * (w.sum() * TOLERANCE + slack)
+    if not far:
+        exact = run(x, features, w, tolerance=1e-12).sum_phi
+        assert np.abs(exact - found.sum_phi).max() > 0  # another tolerance is another transform
+
+
+def test_fit_by_map_sums_no_matrix(monkeypatch):
+    """More features than an S x S matrix could be made for here: nothing of that size is asked."""
+    x, _, _ = make(2, 300)
+    seen = []
+    plain = np.zeros
+
+    def zeros(shape, *args, **kwargs):
+        seen.append(int(np.prod(shape)))
+        return plain(shape, *args, **kwargs)
+
+    monkeypatch.setattr(feature_sums.np, "zeros", zeros)
+    sums = run(x, tgp.Features.draw(3_000, 0.5, np.eye(2), seed=0))
+    monkeypatch.undo()
+    assert len(sums.sum_phi) == 3_000
+    assert max(seen) < 3_000**2 // 10
+
+
+def test_overflow_is_an_error():
+    features = tgp.Features.draw(5, 1e-200, np.eye(1), seed=0)
+    with pytest.raises(ValueError, match="overflows"), np.errstate(all="ignore"):
+        run(np.full((3, 1), 1e200), features)

@@ -1,0 +1,756 @@
+"""The spectral engine against the direct one and the oracle: every field, to the tolerance."""
+
+import dataclasses
+import importlib.util
+import sys
+import warnings
+
+import numpy as np
+import oracle
+import pytest
+
+pytest.importorskip("finufft")
+
+import tgpfast as tgp
+from tgpfast import accumulate as accumulate_module
+from tgpfast import kernels, memory, spectral
+from tgpfast.blocks import Blocks
+from tgpfast.costs import Costs
+from tgpfast.tilt import PointTilt
+
+EPS = np.finfo(np.float64).eps
+FAR = 1e12  # where one row of "one far" lies
+accumulate = sys.modules[accumulate_module.__module__]  # the package exports the function's name
+LADDER = tuple(np.linspace(0.0, 1.2, 10))
+
+
+@pytest.fixture(autouse=True)
+def shipped_costs(tmp_path, monkeypatch):
+    """Nothing that was measured on this machine, and no budget of the caller's."""
+    monkeypatch.setenv("TGPFAST_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv(spectral.BUDGET_VARIABLE, raising=False)
+
+
+def with_costs(monkeypatch, *modules, **values):
+    costs = dataclasses.replace(Costs(), **values)
+    for module in modules:
+        monkeypatch.setattr(module, "load_costs", lambda: costs)
+
+
+def make_features(S, d, seed=0, gamma=0.7):
+    rng = np.random.default_rng(seed)
+    return tgp.Features(rng.standard_normal((S, d)), rng.uniform(0, 2 * np.pi, S), gamma)
+
+
+KINDS = ("normal", "skewed", "clustered", "lattice", "cauchy", "one far", "all equal", "one row",
+         "few rows", "far offset")  # fmt: skip
+
+
+def make_data(kind, d, n=600, seed=1):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d))
+    if kind == "skewed":
+        return np.exp(x)
+    if kind == "clustered":
+        return 0.01 * x + rng.integers(0, 3, (n, 1)) * 1.5
+    if kind == "lattice":
+        return 0.25 * rng.integers(0, 6, (n, d))
+    if kind == "cauchy":
+        return rng.standard_cauchy((n, d))
+    if kind == "one far":
+        return np.concatenate([x[1:], np.full((1, d), FAR)])
+    if kind == "all equal":
+        return np.full((n, d), 0.3)
+    if kind == "one row":
+        return np.full((1, d), -1.7)
+    if kind == "few rows":
+        return x[:2]  # a tenth of the features
+    return x + 1e4 if kind == "far offset" else x
+
+
+def make_weights(n, seed=2):
+    w = np.random.default_rng(seed).uniform(0.0, 3.0, n)
+    w[: n // 4] = 0.0
+    w[n // 2] = 1.5  # one row alone keeps its weight
+    return w
+
+
+def direct(x, features, **options):
+    return tgp.accumulate(x, features, engine="direct", precision="float64", **options)
+
+
+def by_transform(x, features, **options):
+    return tgp.accumulate(x, features, engine="spectral", **options)
+
+
+def bounds(x, features, tolerance, levels=(), weights=None, origin=None):
+    """Largest error of every field: that of F/n is the tolerance, and rounding adds to it.
+
+    Rounding as in the tests of the direct engine: an angle is a sum of d + 2 terms of size
+    |z| |x| / gamma, at most twice that for a pair, and a sum of n terms errs by six sqrt(n) units.
+    A sum of x phi' errs by the tolerance times the extent of the rows that are transformed; the
+    row at 1e12 is not one of them, and only its rounding counts.
+    """
+    S, d = features.frequencies.shape
+    n = float(len(x)) if weights is None else float(np.sum(weights))
+    point = np.zeros(d) if origin is None else np.asarray(origin)
+    near = x[np.abs(x).max(axis=1) < FAR]
+    reach, widest = np.abs(near - point).max(), np.abs(x - point).max()
+    angle = (d + 4) * EPS * (
+        np.abs(features.frequencies).max() * d * (reach + np.abs(near).max()) / features.bandwidth
+        + 2 * np.pi
+    )
+    plain = 6 * np.sqrt(len(x)) * EPS + 4 * EPS
+    error, amplitude = tolerance + 2 * angle + plain, np.sqrt(2 / S)
+    x_error = n * amplitude * error * (reach + np.ptp(near, axis=0).max())
+    bound = {
+        "n": n * plain, "sum_w2": 9 * n * plain, "n_rows": 0.0,
+        "sum_x": n * widest * plain, "sum_xx": n * widest**2 * 2 * plain,
+        "sum_phi": n * amplitude * error, "sum_dphi": n * amplitude * error,
+        "sum_dphi_x": x_error + amplitude * widest * plain * n,
+        "gram": 2 * n / S * error, "gram_phi": 2 * n / S * error,
+    }  # fmt: skip
+    if len(levels):
+        scale = np.sum(1.0 / (features.bandwidth**2 + np.square(levels)))
+        delta = (d + 8) * EPS * (1 + np.square(features.frequencies).sum(axis=1).max())
+        bound["noise_gram"] = 2 * n / S * scale * (error + delta)
+        for name in ("sum_phi", "sum_dphi", "sum_dphi_x"):
+            bound[f"noise_{name}"] = bound[name]
+    return bound
+
+
+def assert_statistics(stats, want, bound):
+    """want : Statistics, or the oracle's dict."""
+    for name, allowed in bound.items():
+        value = want.get(name) if isinstance(want, dict) else getattr(want, name)
+        got = getattr(stats, name)
+        assert (got is None) == (value is None), name
+        if got is None:
+            continue
+        assert np.shape(got) == np.shape(value), name
+        error = np.abs(np.asarray(got) - value).max()
+        assert error <= allowed, f"{name}: error {error:.3g} above {allowed:.3g}"
+
+
+def expected(x, features, levels=(), weights=None, origin=None):
+    z, c, gamma = features.frequencies, features.phases, features.bandwidth
+    values = dict(oracle.statistics(x, z, c, gamma, weights, origin))
+    if len(levels):
+        values["noise_gram"] = oracle.noise_gram(x, z, c, gamma, levels, weights)
+        values["noise_sum_phi"] = oracle.noise_sum_phi(x, z, c, gamma, levels, weights)
+        values["noise_sum_dphi"] = oracle.noise_sum_dphi(x, z, c, gamma, levels, weights)
+        values["noise_sum_dphi_x"] = oracle.noise_sum_dphi_x(
+            x, z, c, gamma, levels, weights, origin
+        )
+    return values
+
+
+def recorded(monkeypatch):
+    """The upsampling of every transform that follows."""
+    seen, run = [], spectral.transform
+
+    def record(columns, strengths, axes, eps, upsampling, n_threads):
+        seen.append(upsampling)
+        return run(columns, strengths, axes, eps, upsampling, n_threads)
+
+    monkeypatch.setattr(spectral, "transform", record)
+    return seen
+
+
+# -- every field ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-9, 1e-12])
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_direct_engine(kind, d, tolerance):
+    """Every field, for every kind of data; weights and an origin in turn."""
+    x, features = make_data(kind, d), make_features(20, d)
+    origin = None if d == 2 else x.mean(axis=0) + 0.3 if kind != "one far" else np.full(d, 0.3)
+    for weights in (None, make_weights(len(x))):
+        options = {
+            "sample_weight": weights, "origin": origin, "gram_phi": True,
+            "noise_levels": (0.0, 0.5),
+        }  # fmt: skip
+        stats = by_transform(x, features, tolerance=tolerance, **options)
+        bound = bounds(x, features, tolerance, (0.0, 0.5), weights, origin)
+        assert_statistics(stats, direct(x, features, **options), bound)
+        assert stats.provenance["engine"] == "spectral"
+        assert stats.provenance["tolerance"] == tolerance
+        assert stats.provenance["precision"] == "float64"
+        for matrix in (stats.gram, stats.gram_phi, stats.noise_gram):
+            assert np.array_equal(matrix, matrix.T)
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-9, 1e-12])
+@pytest.mark.parametrize(("d", "S", "levels"), [(1, 40, (0.0,)), (2, 8, LADDER), (3, 8, LADDER)])
+def test_equals_the_oracle(d, S, levels, tolerance):
+    x, features = make_data("normal", d, n=250), make_features(S, d)
+    origin = np.full(d, 0.3)
+    for weights in (None, make_weights(len(x))):
+        stats = by_transform(
+            x, features, noise_levels=levels, sample_weight=weights, origin=origin, gram_phi=True,
+            tolerance=tolerance,
+        )  # fmt: skip
+        want = expected(x, features, levels, weights, origin)
+        assert_statistics(stats, want, bounds(x, features, tolerance, levels, weights, origin))
+
+
+def test_levels_in_any_order_and_none_of_them_zero():
+    x, features = make_data("normal", 2), make_features(20, 2)
+    for levels in ((0.8, 0.0, 0.3), (0.4,), (0.0,)):
+        stats = by_transform(x, features, noise_levels=levels)
+        want = direct(x, features, noise_levels=levels)
+        assert_statistics(stats, want, bounds(x, features, 1e-9, levels))
+        assert stats.gram_phi is None
+
+
+def test_one_feature_has_no_pairs():
+    x, features = make_data("normal", 2), make_features(1, 2)
+    stats = by_transform(x, features, noise_levels=(0.0, 0.5), gram_phi=True)
+    want = direct(x, features, noise_levels=(0.0, 0.5), gram_phi=True)
+    assert_statistics(stats, want, bounds(x, features, 1e-9, (0.0, 0.5)))
+
+
+def test_comparison_catches_a_wrong_field():
+    """Negative control: a lost row, weight, origin or level is seen at the tolerance."""
+    features, x = make_features(9, 2), make_data("normal", 2, n=50)
+    bound = bounds(x, features, 1e-12, (0.3,))
+    stats = by_transform(x, features, noise_levels=(0.3,), gram_phi=True, tolerance=1e-12)
+    assert_statistics(stats, expected(x, features, (0.3,)), bound)
+    for wrong in (
+        expected(x[1:], features, (0.3,)),
+        expected(x, features, (0.3,), weights=np.r_[np.ones(49), 1.0 + 1e-9]),
+        expected(x, features, (0.3,), origin=np.full(2, 1e-9)),
+        expected(x, features, (0.3 + 1e-9,)),
+    ):
+        with pytest.raises(AssertionError):
+            assert_statistics(stats, wrong, bound)
+
+
+def test_the_tolerance_is_what_it_says(monkeypatch):
+    """Negative control: transforms that err by more than the tolerance are seen."""
+    features, x = make_features(9, 2), make_data("normal", 2, n=50)
+    run = spectral.transform
+
+    def spoilt(*args):
+        F = run(*args)
+        return F + 3e-9 * 50 * np.exp(1j * np.arange(len(F)))
+
+    monkeypatch.setattr(spectral, "transform", spoilt)
+    stats = by_transform(x, features, tolerance=1e-9)
+    with pytest.raises(AssertionError, match="error"):
+        assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
+
+
+def test_a_row_far_away_costs_no_accuracy_and_few_rows():
+    """It is left to the direct engine; the error does not know how far it lies."""
+    features = make_features(20, 2)
+    x = make_data("one far", 2, n=3000)
+    stats = by_transform(x, features)
+    assert 1 <= stats.provenance["rows_outside"] <= 0.2 * len(x)
+    near = x[:-1]
+    gap = stats.gram - direct(x[-1:], features).gram - direct(near, features).gram
+    assert np.abs(gap).max() <= bounds(near, features, 1e-9)["gram"]
+    assert stats.sum_xx[0, 0] >= FAR**2  # moments are of every row
+
+
+def test_rows_outside_are_none_where_the_grid_is_small():
+    x, features = make_data("lattice", 1), make_features(20, 1)
+    assert by_transform(x, features).provenance["rows_outside"] == 0
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_densities_downstream_agree(d):
+    """An error e of F/n moves a log density by about cond * e."""
+    x, features = make_data("clustered", d) + make_data("normal", d), make_features(30, d)
+    base = tgp.GaussianBase.from_data(x)
+    tolerance = 1e-9
+    fine, fast = (
+        tgp.solve(run(x, features, origin=base.mean), base, "fd", lam=1.0)
+        for run in (direct, by_transform)
+    )
+    y = np.concatenate([x[:200], base.sample(200)])
+    z = features.frequencies
+    matrix = features.bandwidth**2 * np.eye(30) + (z @ z.T) * direct(x, features).gram
+    cond = np.linalg.cond(matrix)
+    a, b = (m.log_density(y, normalized=False) for m in (fine, fast))
+    tilt = PointTilt(features, fine.theta, base.mean).value(y, fine.threads)
+    allowed = cond * (tolerance + 10 * EPS)
+    assert np.abs(a - b).max() <= allowed * max(1.0, np.abs(tilt).max())
+    assert np.abs(fine.theta - fast.theta).max() <= allowed * np.linalg.norm(fine.theta)
+    rough = tgp.solve(
+        by_transform(x, features, origin=base.mean, tolerance=1e-2), base, "fd", lam=1.0
+    )
+    assert np.abs(rough.theta - fine.theta).max() > np.abs(fast.theta - fine.theta).max()
+
+
+# -- input ----------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_input(tmp_path, monkeypatch):
+    """Streams of unknown length, callables, memmaps: the same within the tolerance."""
+    features = make_features(12, 2)
+    x = make_data("normal", 2, n=1000).astype(np.float32).astype(float)
+    w = make_weights(1000)
+    path = tmp_path / "x.npy"
+    np.save(path, x.astype(np.float32))
+    cuts = [x[:300], x[300:310], x[310:]]
+    pairs = [(x[:300], w[:300]), (x[300:], w[300:])]
+    kinds = {
+        "memmap": (np.load(path, mmap_mode="r"), None), "iterator": (iter(cuts), None),
+        "generator": ((part for part in cuts), None), "callable": (lambda: iter(cuts), None),
+        "list": (cuts, None), "pairs": (iter(pairs), w), "empty blocks": ([x[:0], x, x[:0]], None),
+    }  # fmt: skip
+    wants = {weighted: direct(x, features, sample_weight=w if weighted else None, gram_phi=True)
+             for weighted in (False, True)}  # fmt: skip
+    for size in (spectral.CHUNK_NUMBERS, 2 * 170):
+        monkeypatch.setattr(spectral, "CHUNK_NUMBERS", size)
+        for kind, (value, weights) in kinds.items():
+            if kind == "iterator":
+                value = iter(cuts)
+            elif kind == "generator":
+                value = (part for part in cuts)
+            elif kind == "pairs":
+                value = iter(pairs)
+            stats = by_transform(value, features, gram_phi=True)
+            bound = bounds(x, features, 1e-9, weights=weights)
+            assert_statistics(stats, wants[weights is not None], bound)
+
+
+def test_blocks_with_and_without_weights_share_a_chunk():
+    x, features = make_data("normal", 2, n=300), make_features(12, 2)
+    w = make_weights(100)
+    blocks = [x[:100], (x[100:200], w), x[200:]]
+    weights = np.concatenate([np.ones(100), w, np.ones(100)])
+    want = direct(x, features, sample_weight=weights)
+    assert_statistics(
+        by_transform(blocks, features), want, bounds(x, features, 1e-9, weights=weights)
+    )
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_chunks_add_up(d, monkeypatch):
+    """Chunks at places of their own, with outliers, about one centre."""
+    seen = recorded(monkeypatch)
+    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 200 * d)
+    x, features = make_data("normal", d, n=900), make_features(15, d)
+    x += np.repeat(np.arange(5), 180)[:, None] * 3.0
+    x[[3, 500]] = 1e5
+    w = make_weights(len(x))
+    options = {"noise_levels": (0.0, 0.4), "sample_weight": w, "origin": np.full(d, 5.0)}
+    stats = by_transform(x, features, **options)
+    assert len(seen) == 5
+    near = np.abs(x).max(axis=1) < 1e5
+    bound = bounds(x[near], features, 1e-9, (0.0, 0.4), w[near], options["origin"])
+    # two rows at 1e5: their own rounding, in sums of x and in angles
+    bound["sum_x"] *= 1e5
+    bound["sum_xx"] *= 1e10
+    far = 6 * np.sqrt(900) * EPS * 1e5 * w.sum()
+    bound = {k: v + (far if "_x" in k and "sum_x" not in k else 0.0) for k, v in bound.items()}
+    bound |= {"n": 1e-12 * w.sum(), "sum_w2": 1e-12 * w.sum() * 3}
+    bound["n_rows"] = 0
+    assert_statistics(stats, direct(x, features, **options), bound)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (777, 1)])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_that_are_not_numbers_are_named(place, value, monkeypatch):
+    x, features = make_data("normal", 2, n=1000), make_features(5, 2)
+    x[place] = value
+    for size in (spectral.CHUNK_NUMBERS, 600):
+        monkeypatch.setattr(spectral, "CHUNK_NUMBERS", size)
+        for run in (direct, by_transform):
+            with pytest.raises(ValueError, match=f"row {place[0]}, column {place[1]}"):
+                run(x, features)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [(np.zeros(50), "all zero"), (np.ones(49), "49 entries"), (-np.ones(50), "not negative")],
+)
+def test_weights_are_judged_as_ever(weights, words):
+    with pytest.raises(ValueError, match=words):
+        by_transform(make_data("normal", 2, n=50), make_features(5, 2), sample_weight=weights)
+
+
+def test_an_empty_stream_is_refused():
+    with pytest.raises(ValueError, match="no rows"):
+        by_transform(iter([]), make_features(5, 2))
+
+
+# -- inside ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_targets_are_every_pair_once(d):
+    """F at f_s, f_s - f_t (s < t) and f_s + f_t (s <= t), as sums term by term; G beside it."""
+    features, x, w = make_features(7, d), make_data("skewed", d, n=80), make_weights(80)
+    bandwidths = spectral.bandwidths_of(features, np.array([0.0, 0.5]))
+    assert bandwidths == [0.7, float(np.hypot(0.7, 0.5))]
+    centre, module = np.full(d, 0.2), kernels.load("numpy")
+    eps = 1e-13
+    sums = spectral._Accumulator(features, bandwidths, centre, eps, 2**30, 1.0, module, 1)
+    left, _ = sums.add(x, w)
+    assert len(left) == 0
+    y = x - centre
+    error = 10 * eps * w.sum()
+    z, S = features.frequencies, 7
+    i, j = np.triu_indices(S, 1)
+    k, m = np.triu_indices(S)
+    assert sums.targets.level_size == S + len(i) + len(k)
+    for h, gamma in enumerate(bandwidths):
+        parts = sums.targets.level(sums.F, h)
+        for got, f in zip(parts, (z, z[i] - z[j], z[k] + z[m]), strict=True):
+            assert np.abs(got - w @ np.exp(1j * y @ f.T / gamma)).max() <= error
+            turned = w @ np.exp(-1j * y @ f.T / gamma)
+            assert np.abs(np.conj(got) - turned).max() <= error
+        moved = (w[:, None] * y).T @ np.exp(1j * y @ z.T / gamma)
+        got = sums.G[:, h * S : (h + 1) * S]
+        assert np.abs(got - moved).max() <= error * (np.abs(y).max() + np.ptp(y, axis=0).max())
+    reach = np.array([np.abs(axis).max() for axis in sums.targets.axes])
+    assert np.array_equal(reach, sums.targets.reach)
+    assert sums.targets.reach == pytest.approx(features.bandlimit, rel=1e-14)
+    assert sums.weight == pytest.approx(w.sum(), rel=1e-14)
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-6, 1e-9, 1e-12, 1e-14])
+def test_the_stencil_is_a_derivative(eps):
+    """sum_j c_j e^{i o_j y} = i y on the whole band; it does not magnify errors."""
+    offsets, c = spectral.stencil(eps)
+    half = len(c) // 2
+    assert np.array_equal(c[:half], -c[half:])
+    assert np.array_equal(offsets[:half], -offsets[half:])
+    assert np.abs(c).sum() < 2.5
+    y = np.linspace(-1.0, 1.0, 2001)
+    assert np.abs(np.exp(1j * np.outer(y, offsets)) @ c - 1j * y).max() < max(eps, 1e-13)
+    beyond = np.linspace(1.6, 1.9, 10)  # control: there is a band
+    assert np.abs(np.exp(1j * np.outer(beyond, offsets)) @ c - 1j * beyond).max() > 0.1
+
+
+def test_wave_sums_are_sums():
+    rng = np.random.default_rng(0)
+    y, f, w = rng.standard_normal((9000, 2)), rng.standard_normal((5, 2)), make_weights(9000)
+    for weights in (None, w):
+        total = np.ones(9000) if weights is None else weights
+        cosines, sines = spectral.wave_sums(f, y, weights, kernels.load("numpy"), 1)
+        want = total @ np.exp(1j * y @ f.T)
+        assert np.abs(cosines + 1j * sines - want).max() < 6 * np.sqrt(9000) * EPS * total.sum()
+
+
+def coarse_grids(monkeypatch):
+    """FFTs cost everything, and so do rows outside: the coarse grid is chosen."""
+    monkeypatch.setattr(spectral, "COARSE_ROWS", 0)
+    with_costs(monkeypatch, spectral, node=1e-4, flop=0.1, feature=0.1)
+    return recorded(monkeypatch)
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-6, 1e-9])
+@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["normal", "all equal", "lattice", "one row"])
+def test_a_coarse_grid_keeps_the_tolerance(kind, d, tolerance, monkeypatch):
+    """Whether it is kept or refused by its check."""
+    seen = coarse_grids(monkeypatch)
+    x, features = make_data(kind, d), make_features(20, d)
+    stats = by_transform(x, features, tolerance=tolerance)
+    assert seen[0] == 1.25
+    assert seen[1:] in ([], [2.0])
+    assert_statistics(stats, direct(x, features), bounds(x, features, tolerance))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_a_coarse_grid_that_errs_is_refused(share, weighted, monkeypatch):
+    """Errors of half the tolerance on coarse grids: the fine grid runs instead. A twentieth is
+    below what the check asks, and stays. Once refused, coarse grids are not tried again."""
+    seen = coarse_grids(monkeypatch)
+    run = spectral.transform
+
+    def spoilt(columns, strengths, axes, eps, upsampling, n_threads):
+        F = run(columns, strengths, axes, eps, upsampling, n_threads)
+        turn = np.exp(1j * np.arange(len(F)))
+        return F + (upsampling < 2.0) * share * 1e-6 * strengths.real.sum() * turn
+
+    monkeypatch.setattr(spectral, "transform", spoilt)
+    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 2 * 200)
+    x, features = make_data("normal", 2), make_features(20, 2)
+    w = make_weights(len(x)) if weighted else None
+    stats = by_transform(x, features, tolerance=1e-6, sample_weight=w)
+    assert seen == ([1.25, 2.0, 2.0, 2.0] if share > 0.1 else [1.25, 1.25, 1.25])
+    bound = bounds(x, features, 1e-6, weights=w)
+    assert_statistics(stats, direct(x, features, sample_weight=w), bound)
+
+
+def test_without_its_check_a_coarse_grid_could_miss(monkeypatch):
+    """Negative control of the one above."""
+    coarse_grids(monkeypatch)
+    run = spectral.transform
+
+    def spoilt(columns, strengths, axes, eps, upsampling, n_threads):
+        F = run(columns, strengths, axes, eps, upsampling, n_threads)
+        return F + 3e-6 * len(strengths) * np.exp(1j * np.arange(len(F)))
+
+    monkeypatch.setattr(spectral, "transform", spoilt)
+    monkeypatch.setattr(spectral._Accumulator, "_holds", lambda *args: True)
+    x, features = make_data("normal", 2), make_features(20, 2)
+    with pytest.raises(AssertionError, match="error"):
+        assert_statistics(
+            by_transform(x, features, tolerance=1e-6), direct(x, features),
+            bounds(x, features, 1e-6),
+        )  # fmt: skip
+
+
+def test_few_points_and_tight_tolerances_get_the_fine_grid(monkeypatch):
+    seen = recorded(monkeypatch)
+    x, features = make_data("normal", 2), make_features(20, 2)
+    by_transform(x, features)
+    assert seen == [2.0]
+    seen = coarse_grids(monkeypatch)
+    by_transform(x, features, tolerance=1e-12)  # no coarse kernel is that wide
+    assert set(seen) == {2.0}
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (1500, 1500), ("1500", 1500), ("2GB", 2 * 10**9), ("2 GiB", 2**31), ("0.5mb", 500_000),
+        ("1e6", 10**6), ("3 KB", 3000), ("7B", 7), (2.5e9, 2_500_000_000), ("1TiB", 2**40),
+    ],
+)  # fmt: skip
+def test_amounts_of_memory(text, size, monkeypatch):
+    assert memory.parse(text) == spectral.memory_budget(text) == size
+    monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(text))
+    assert spectral.memory_budget() == size
+    assert spectral.memory_budget("5MB") == 5_000_000  # what is given comes first
+
+
+@pytest.mark.parametrize("text", ["much", "", "GB", "2XB", "-1", 0, "nan", "inf", True, [], "1 2"])
+def test_amounts_that_are_none_are_refused(text, monkeypatch):
+    x, features = make_data("normal", 2, n=10), make_features(5, 2)
+    with pytest.raises(ValueError, match="amount of memory"):
+        tgp.accumulate(x, features, budget=text)
+    monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(text))
+    with pytest.raises(ValueError, match="amount of memory"):
+        tgp.accumulate(x, features)
+
+
+def test_the_default_budget_is_a_share_of_what_is_free(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 10 * 2**30)
+    assert spectral.memory_budget() == 4 * 2**30
+    monkeypatch.setattr(memory, "available", lambda: None)
+    assert spectral.memory_budget() == 2 * 2**30
+
+
+def spread_out(n=400):
+    """Rows so far apart in three dimensions that no box of a small grid holds most of them."""
+    return np.random.default_rng(0).uniform(-1e4, 1e4, (n, 3))
+
+
+@pytest.mark.parametrize("by", ["int", "text", "environment"])
+@pytest.mark.parametrize("cause", ["grid", "targets"])
+def test_a_small_budget_falls_back_to_the_direct_engine(cause, by, monkeypatch):
+    """One warning that names the budget; provenance keeps it; the statistics are the direct ones'
+    bit by bit."""
+    x, features = spread_out(), make_features(12, 3)
+    size = 20_000_000 if cause == "grid" else 5_000
+    budget = {"int": size, "text": f"{size // 1000}KB", "environment": None}[by]
+    if by == "environment":
+        monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(size))
+    with pytest.warns(RuntimeWarning, match="exceed the budget") as caught:
+        stats = by_transform(x, features, budget=budget, noise_levels=(0.0, 0.4))
+    assert len(caught) == 1
+    assert memory.human(size) in str(caught[0].message)
+    assert spectral.BUDGET_VARIABLE in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert memory.human(size) in stats.provenance["fallback"]
+    assert stats.provenance["engine"] == "direct"
+    want = direct(x, features, noise_levels=(0.0, 0.4))
+    for name in ("sum_x", "sum_xx", "sum_dphi_x", "gram", "noise_gram"):
+        assert np.array_equal(getattr(stats, name), getattr(want, name)), name
+
+
+def test_a_stream_that_is_spent_cannot_fall_back():
+    x, features = spread_out(), make_features(12, 3)
+    with (
+        pytest.warns(RuntimeWarning, match="exceed the budget"),
+        pytest.raises(ValueError, match=r'only once.*engine="direct"'),
+    ):
+        by_transform(iter([x]), features, budget="20MB")
+    for again in (lambda: iter([x]), [x[:50], x[50:]]):
+        with pytest.warns(RuntimeWarning, match="exceed the budget"):
+            stats = by_transform(again, features, budget="20MB")
+        assert stats.n_rows == len(x)
+
+
+def test_the_budget_is_kept_by_leaving_rows_outside():
+    """A grid of the whole would not fit: a smaller box serves, to the same tolerance."""
+    features, x = make_features(12, 3), make_data("normal", 3, n=2000)
+    x[:20] *= 40.0
+    grids = []
+    for budget in ("2GB", "15MB"):
+        stats = by_transform(x, features, budget=budget)
+        grids.append(stats.provenance["grid_bytes"])
+        assert grids[-1] < memory.parse(budget)
+        assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
+    assert stats.provenance["rows_outside"] >= 10
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_plans_fit_their_budget(d):
+    """Whatever is planned fits; None where nothing does; a larger budget is never slower."""
+    y = make_data("cauchy", d, n=2000)
+    reach, seconds = np.full(d, 5.0), []
+    for budget in (10, 10**5, 10**6, 10**7, 10**9):
+        plan = spectral.plan_chunk(y, reach, 1000, 1e-5, 1e-9, budget, Costs())
+        if plan is None:
+            assert not seconds
+            continue
+        assert plan.grid_bytes <= budget
+        assert (plan.low < plan.high).all()
+        assert plan.inside(y).all() == plan.whole
+        inner, fft = spectral.grid_nodes(plan.half, reach, 1e-9, plan.upsampling)
+        assert plan.grid_bytes == pytest.approx(16 * (inner + fft), rel=1e-9)
+        seconds.append(plan.seconds)
+    assert seconds
+    assert seconds == sorted(seconds, reverse=True)
+
+
+# -- choice ---------------------------------------------------------------------------------------
+
+
+def test_four_dimensions_are_refused_by_name():
+    x, features = make_data("normal", 4, n=50), make_features(5, 4)
+    with pytest.raises(ValueError, match=r'engine="spectral" serves up to 3.* 4; use'):
+        by_transform(x, features)
+    assert tgp.accumulate(x, features).provenance["engine"] == "direct"
+
+
+def test_mixed_precision_is_refused():
+    with pytest.raises(ValueError, match='"mixed" is of the direct engine'):
+        by_transform(make_data("normal", 2, n=50), make_features(5, 2), precision="mixed")
+
+
+@pytest.mark.parametrize("tolerance", [0, -1e-9, np.nan, "fine", None])
+def test_bad_tolerances(tolerance):
+    with pytest.raises(ValueError, match="tolerance must be a positive number"):
+        by_transform(make_data("normal", 2, n=50), make_features(5, 2), tolerance=tolerance)
+
+
+def test_tiny_data_are_not_worth_a_look():
+    stats = tgp.accumulate(make_data("normal", 2, n=50), make_features(5, 2))
+    assert stats.provenance["engine"] == "direct"
+    assert "estimated_spectral" not in stats.provenance
+
+
+def test_auto_takes_what_its_estimates_say(monkeypatch):
+    """Both estimates are recorded where there was a choice."""
+    x, features = make_data("normal", 2), make_features(20, 2)
+    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    stats = tgp.accumulate(x, features)
+    facts = stats.provenance
+    assert facts["engine"] == "spectral"
+    assert 0 < facts["estimated_spectral"] < facts["estimated_direct"]
+    assert facts["estimated_direct"] == pytest.approx(600 * 20 * 21 * 1e-4, rel=0.01)
+    assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
+    with_costs(monkeypatch, accumulate, spectral, flop=1e-4, start=0.9, target=0.5)
+    facts = tgp.accumulate(x, features).provenance
+    assert facts["engine"] == "direct"
+    assert facts["estimated_spectral"] > facts["estimated_direct"]
+
+
+def test_auto_does_not_try_what_the_budget_forbids(monkeypatch):
+    """No warning: nothing was asked for that could not be done."""
+    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    facts = tgp.accumulate(spread_out(), make_features(12, 3), budget="20MB").provenance
+    assert facts["engine"] == "direct"
+    assert facts["estimated_spectral"] is None
+    assert "fallback" not in facts
+
+
+def test_auto_leaves_streams_to_the_direct_engine(monkeypatch):
+    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    x, features = make_data("normal", 2), make_features(20, 2)
+    assert tgp.accumulate(iter([x]), features).provenance["engine"] == "direct"
+
+
+@pytest.mark.parametrize("kind", ["normal", "cauchy", "one far", "all equal", "one row"])
+def test_estimates_are_finite_and_grow(kind):
+    """With features, levels and tolerance; a stream has none."""
+    x = make_data(kind, 2)
+
+    def seconds(S=20, levels=(), tolerance=1e-9):
+        return spectral.estimate(
+            Blocks(x), make_features(S, 2), np.array(levels), False, tolerance, 2**32
+        )
+
+    assert 0 < seconds() < seconds(S=200)
+    assert seconds() < seconds(levels=(0.0, 0.3, 0.6))
+    assert seconds(tolerance=1e-6) <= seconds(tolerance=1e-12)
+    stream = Blocks(iter([x]))
+    assert spectral.estimate(stream, make_features(5, 2), np.zeros(0), False, 1e-9, 2**32) is None
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_threads(d):
+    """The same bits for the same number of threads; another number stays within the tolerance."""
+    x, features = make_data("cauchy", d, n=2000), make_features(20, d)
+    x = x[np.abs(x).max(axis=1) < 30]
+    one, again, two, two_again = (
+        by_transform(x, features, noise_levels=(0.0, 0.5), n_threads=k) for k in (1, 1, 2, 2)
+    )
+    bound = bounds(x, features, 1e-9, (0.0, 0.5))
+    for name in bound:
+        assert np.array_equal(getattr(one, name), getattr(again, name)), name
+        assert np.array_equal(getattr(two, name), getattr(two_again, name)), name
+    assert_statistics(one, two, bound)
+    assert one.provenance["threads"] == 1
+
+
+# -- what follows ---------------------------------------------------------------------------------
+
+
+def test_statistics_of_both_engines_add(tmp_path):
+    x, features = make_data("skewed", 2), make_features(12, 2)
+    options = {"noise_levels": (0.0, 0.5), "gram_phi": True, "origin": np.ones(2)}
+    stats = by_transform(x[:250], features, **options) + direct(x[250:], features, **options)
+    assert stats.provenance["engine"] == ["direct", "spectral"]
+    bound = bounds(x, features, 1e-9, (0.0, 0.5), origin=np.ones(2))
+    assert_statistics(stats, direct(x, features, **options), bound)
+    path = tmp_path / "s.npz"
+    stats.save(path)
+    back = tgp.load(path)
+    assert back.provenance == stats.provenance
+    assert back.fingerprint == direct(x, features, **options).fingerprint
+    for name in bound:
+        assert np.array_equal(getattr(back, name), getattr(stats, name)), name
+
+
+def test_statistics_are_read_only_and_own_their_levels():
+    stats = by_transform(make_data("normal", 2), make_features(5, 2), noise_levels=(0.0, 0.5))
+    for name in ("gram", "sum_phi", "noise_gram", "noise_sum_dphi_x", "origin"):
+        assert not getattr(stats, name).flags.writeable, name
+    assert not np.shares_memory(stats.noise_sum_phi, stats.sum_phi)
+
+
+@pytest.mark.parametrize("how", ["absent", "hidden"])
+def test_without_finufft_auto_is_direct(how, monkeypatch):
+    """However much faster the transform would be."""
+    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    x, features = make_data("normal", 2), make_features(20, 2)
+    assert tgp.accumulate(x, features).provenance["engine"] == "spectral"
+    if how == "hidden":
+        monkeypatch.setitem(sys.modules, "finufft", None)
+    else:
+        find = importlib.util.find_spec
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *a: None if name == "finufft" else find(name)
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tgp.accumulate(x, features).provenance["engine"] == "direct"
+    if how == "hidden":
+        with pytest.raises(ImportError, match="finufft"):
+            by_transform(x, features)

@@ -1,0 +1,97 @@
+"""Sum of phi over the rows, all that MAP needs of the data: O(N S) term by term, O(N + S) by a
+transform, and no S x S matrix."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .blocks import Blocks
+from .costs import load_costs
+from .features import Array, Features
+from .progress import Progress
+from .spectral import DIMENSIONS, LEAST_EPS, SAFETY, chunks_of, plan_chunk, transform, wave_sums
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSums:
+    """n, and sum_i w_i phi(x_i), (S,); names as in `Statistics`."""
+
+    features: Features
+    n: float
+    n_rows: int
+    sum_w2: float
+    sum_phi: Array
+    provenance: dict[str, Any]
+
+
+def sum_features(
+    blocks: Blocks,
+    features: Features,
+    centre: Array,
+    *,
+    tolerance: float,
+    budget: int,
+    backend: ModuleType,
+    n_threads: int,
+    progress: bool = False,
+) -> FeatureSums:
+    """One pass over the blocks. centre : a point near the data, about which angles are taken."""
+    frequencies = features.frequencies / features.bandwidth
+    F = np.zeros(features.n_features, np.complex128)
+    eps = max(SAFETY * tolerance, LEAST_EPS)
+    n, n_rows, sum_w2, by_transform = 0.0, 0, 0.0, False
+    with Progress(progress, "rows", blocks.n_rows) as bar:
+        for x, w in chunks_of(blocks):
+            y = x - centre
+            plan = _plan(y, frequencies, eps, budget)
+            inside = np.zeros(len(y), bool)
+            if plan is not None:
+                inside = np.ones(len(y), bool) if plan.whole else plan.inside(y)
+                weights = np.ones(len(y)) if w is None else w
+                columns = [y[inside, k] - m for k, m in enumerate(plan.middle)]
+                axes = [np.ascontiguousarray(frequencies[:, k]) for k in range(y.shape[1])]
+                part = transform(
+                    columns, weights[inside].astype(np.complex128), axes, eps, 2.0, n_threads
+                )
+                F += part * np.exp(1j * (frequencies @ plan.middle))
+                by_transform = True
+            if not inside.all():
+                rest = None if w is None else w[~inside]
+                cosines, sines = wave_sums(frequencies, y[~inside], rest, backend, n_threads)
+                F += cosines + 1j * sines
+            n += len(x) if w is None else float(w.sum())
+            sum_w2 += len(x) if w is None else float(w @ w)
+            n_rows += len(x)
+            bar.add(len(x))
+    turn = np.exp(1j * (features.phases + frequencies @ centre))
+    sum_phi = np.sqrt(2.0 / features.n_features) * (turn * F).real
+    if not np.isfinite(sum_phi).all():
+        raise ValueError(
+            "the features of some rows are not finite: |x| / bandwidth overflows. Scale the data "
+            "or raise the bandwidth"
+        )
+    provenance = {
+        "engine": "spectral" if by_transform else "direct", "backend": backend.NAME,
+        "precision": "float64", "tolerance": tolerance if by_transform else 0.0,
+        "threads": n_threads, "sums": "phi only",
+    }  # fmt: skip
+    return FeatureSums(features, n, n_rows, sum_w2, sum_phi, provenance)
+
+
+def _plan(y: Array, frequencies: Array, eps: float, budget: int) -> Any:
+    """How to transform these points, or None where term by term is cheaper."""
+    if y.shape[1] > DIMENSIONS or importlib.util.find_spec("finufft") is None:
+        return None
+    costs = load_costs()
+    row_cost = costs.feature * len(frequencies)
+    if row_cost * len(y) < 0.02:
+        return None
+    reach = np.abs(frequencies).max(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        plan = plan_chunk(y, reach, len(frequencies), row_cost, eps, budget, costs, coarse=False)
+    return plan if plan is not None and plan.seconds < row_cost * len(y) else None
