@@ -30,6 +30,9 @@ else:
 
 import tgpfast
 from tgpfast import kernels
+from tgpfast.blocks import Blocks
+from tgpfast.costs import load_costs
+from tgpfast.spectral import estimate, memory_budget
 
 S, D, THREADS = 1000, 10, 2
 LEVELS = 10
@@ -40,6 +43,10 @@ MAP_ROWS, MAP_DRAWS, MAP_LAM = 10_000, 100_000, 0.1
 GRADIENT_STEPS, MEASURED_STEPS = 10_000, 100  # of the paper's MAP iteration
 KDE_ROWS, KDE_POINTS = 10_000, 4_096
 SAME = 1e-9  # relative difference within which a rival's sums are the same as ours
+SPECTRAL_REPEATS = 3
+ERROR_OF = {"statistics": "F/n", "fvpd": "log density / its scale", "point": "log density / its scale"}
+AUTO_ROWS, AUTO_FEATURES = (20_000, 200_000, 1_000_000), (100, 300, 1000)
+AUTO_MOST = 20.0  # seconds: an engine that would take longer is not run
 
 MEETS = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
 
@@ -54,6 +61,7 @@ class Figure:
     value: float | None = None
     unit: str = ""
     note: str = ""
+    digits: str = ".3f"
 
     def cells(self):
         required = "-" if math.isnan(self.bound) else f"{self.sign} {self.bound:g}{self.unit}"
@@ -62,14 +70,14 @@ class Figure:
         met = "yes" if MEETS[self.sign](self.value, self.bound) else "NO"
         if math.isnan(self.bound):
             met = "-"
-        return self.name, f"{self.value:.3f}{self.unit}", required, met
+        return self.name, f"{self.value:{self.digits}}{self.unit}", required, met
 
 
 class Run:
     """Options of this run, and the raw speeds that it has measured."""
 
-    def __init__(self, rows, repeats, quick):
-        self.rows, self.repeats, self.quick = rows, repeats, quick
+    def __init__(self, rows, repeats, quick, data=None):
+        self.rows, self.repeats, self.quick, self.data = rows, repeats, quick, data
         self.speeds = []
 
     def compare(self, label, rows, sides, at_least=0.0):
@@ -500,6 +508,109 @@ class ThroughMemory:
         )
 
 
+# -- the spectral engine ---------------------------------------------------------------------------
+
+
+def spectral(run):
+    """Each case against its limit, in seconds a row; then its error and its memory."""
+    size = {"n_features": 100, "share": 0.01} if run.quick else {}
+    n_features, repeats = size.get("n_features", S), min(run.repeats, SPECTRAL_REPEATS)
+    for case in measure.SPECTRAL_CASES.values():
+        try:
+            made = measure.SpectralRun(case, folder=run.data, **size)
+        except FileNotFoundError as error:
+            yield Figure(
+                f"{case.name}, d={case.dimension} / limit", ">=", case.bound,
+                note=f"skipped: {error}",
+            )  # fmt: skip
+            continue
+        name = f"{case.name}, d={case.dimension}, {made.rows:,} rows"
+        say(f"{name}: tgpfast / limit, best of {repeats} ...")
+        first = made.first_run() if case.kind == "fvpd" else None
+        made.run()
+        ours, limit = measure.take_turns(
+            [measure.timed(made.run), measure.timed(made.limit)], repeats
+        )
+        limit *= made.rows / made.limit_rows
+        run.record(f"{name}, S={n_features}", made.rows, {"tgpfast": ours, "limit": limit})
+        yield Figure(f"{name} / limit, rows/s", ">=", case.bound, limit / ours)
+        if first is not None:
+            shown = f"{name} / limit, the first call of a model, rows/s"
+            yield Figure(shown, ">=", math.nan, limit / first)
+        error = made.error(made.run())
+        say(f"    error: {error:.2g}")
+        yield Figure(f"{name}, error of {ERROR_OF[case.kind]}", "<=", SAME, error, digits=".1e")
+        peak = measure.peak_memory(made.run)
+        if peak is not None:
+            say(f"    memory beyond the data: {peak / 1e9:.3g} GB")
+            yield Figure(f"{name}, memory beyond the data", "<", 3.0, peak / 1e9, " GB")
+        del made
+
+
+def auto(run):
+    """How often engine="auto" takes a side that is within 25 % of the faster one. A side whose
+    estimate is beyond AUTO_MOST is not run: then the other one wins if it took less than that."""
+    rows, sizes = ((2_000, 20_000), (20, 60)) if run.quick else (AUTO_ROWS, AUTO_FEATURES)
+    cases = [(d, n, k, 0) for d in (1, 2, 3) for n in rows for k in sizes]
+    cases += [(d, n, sizes[1], LEVELS) for d in (1, 2, 3) for n in rows[:2]]
+    hits, judged = 0, 0
+    for d, n, n_features, levels in cases:
+        label = f"engine=auto, d={d}, N={n:,}, S={n_features}, H={levels}"
+        chosen, seconds = _both_engines(d, n, n_features, levels)
+        if chosen is None:
+            say(f"{label}: skipped, each engine would take more than {AUTO_MOST:g} s")
+            continue
+        best = min(seconds.values())
+        judged += 1
+        hit = seconds[chosen] <= 1.25 * best
+        hits += hit
+        text = ", ".join(f"{side} {value:.3g} s" for side, value in seconds.items())
+        say(f"{label}: took {chosen}; {text}{'' if hit else '  MISSED'}")
+        if not hit:
+            run.record(f"MISSED: {label}", n, {
+                f"{side}{', taken' if side == chosen else ''}": value
+                for side, value in seconds.items()
+            })  # fmt: skip
+    if judged:
+        name = f"engine=auto within 25 % of the faster, share of {judged} cases"
+        yield Figure(name, ">=", 1.0, hits / judged)
+
+
+def _both_engines(d, n, n_features, n_levels):
+    """(what auto took, seconds of each side that was run); (None, {}) where neither is short."""
+    x, features = measure.normal_rows(n, d), measure.scott_features(n_features, d, n)
+    levels = measure.noise_levels(d, n_levels) if n_levels else ()
+    blocks, budget = Blocks(x), memory_budget()
+    estimates = {
+        "direct": load_costs().direct(n, n_features, d, n_levels, False),
+        "spectral": estimate(blocks, features, np.asarray(levels, float), False, 1e-9, budget),
+    }
+    if estimates["spectral"] is None:
+        estimates["spectral"] = math.inf
+    if min(estimates.values()) > AUTO_MOST:
+        return None, {}
+
+    def side(engine):
+        return lambda: tgpfast.accumulate(
+            x, features, noise_levels=levels, engine=engine, n_threads=THREADS
+        )
+
+    chosen = side("auto")().provenance["engine"]
+    sides = [engine for engine, seconds in estimates.items() if seconds <= AUTO_MOST]
+    repeats = 3 if max(estimates[engine] for engine in sides) < 1.0 else 1
+    for engine in sides:
+        if estimates[engine] < 1.0:
+            side(engine)()  # imports and first touches are not counted
+    best = measure.take_turns([measure.timed(side(e), 0.02) for e in sides], repeats)
+    seconds = dict(zip(sides, best, strict=True))
+    if chosen not in seconds:  # it took what it thought the slower: this is a miss
+        seconds[chosen] = estimates[chosen]
+    for engine in estimates:
+        if engine not in seconds:
+            seconds[f"{engine} (not run)"] = AUTO_MOST
+    return chosen, seconds
+
+
 # -- fresh processes -------------------------------------------------------------------------------
 
 
@@ -536,6 +647,7 @@ FIGURES = {
     "float64": float64, "mixed": mixed, "noise": noise, "numpy": chunked_numpy, "torch": pytorch,
     "cython": cython, "tilt": tilt, "quadratic": quadratic, "map": maximum_posterior,
     "kde": kernel_density, "small": few_features, "import": imports, "first-call": first_call,
+    "spectral": spectral, "auto": auto,
 }  # fmt: skip
 
 
@@ -591,6 +703,7 @@ def arguments():
     parser.add_argument("--rows", type=int, help="rows of a pass; 65,536 (8,192 if quick)")
     parser.add_argument("--repeats", type=int, help="runs of each side; 10 (2 if quick)")
     parser.add_argument("--only", action="append", choices=FIGURES, help="may be repeated")
+    parser.add_argument("--data", help="folder of the real data; else TGPFAST_DATA")
     parser.add_argument("--pytorch-child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     rows = given.rows or (8_192 if given.quick else 65_536)
@@ -602,7 +715,7 @@ def arguments():
 
 def main():
     given = arguments()
-    run = Run(given.rows, given.repeats, given.quick)
+    run = Run(given.rows, given.repeats, given.quick, given.data)
     if given.pytorch_child:
         pytorch_child(run)
         return

@@ -10,7 +10,10 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +23,7 @@ if importlib.util.find_spec("tgpfast") is None:  # not installed: measure the ch
     sys.path.append(str(Path(__file__).resolve().parents[1]))  # PYTHONPATH is dropped by asv
 
 import tgpfast
-from tgpfast import direct, kernels
+from tgpfast import direct, kernels, spectral
 from tgpfast.blocks import BLOCK_ROWS
 
 BLAS_THREADS = 2  # of the bare BLAS that we compare with
@@ -151,6 +154,20 @@ def numpy_tilt(call):
                 part = slice(start, start + CHUNK)
                 value[part] = np.cos(x[part] @ z.T / g + c) @ theta
         return value
+
+    return run
+
+
+def numpy_cosines(x, features, theta):
+    """A function that does ``np.cos(X @ Z.T / g + c) @ theta`` in chunks, as one writes it."""
+    z, g, c = features.frequencies, features.bandwidth, features.phases
+
+    def run():
+        with blas_threads(BLAS_THREADS):
+            return np.concatenate([
+                np.cos(x[start : start + CHUNK] @ z.T / g + c) @ theta
+                for start in range(0, len(x), CHUNK)
+            ])  # fmt: skip
 
     return run
 
@@ -348,6 +365,178 @@ class KernelCall:
         for array in (directions, low, step):
             array.flags.writeable = False
         return normal_rows(self.rows, d), self.nothing, directions, low, step, self.result
+
+
+# -- the spectral engine ---------------------------------------------------------------------------
+
+DATA_VARIABLE = "TGPFAST_DATA"  # a folder with the sets of real data
+LEAST_LIMIT_ROWS = 2**15  # of which the limit is timed
+N_CHECKED = 200  # frequencies, or points, at which errors are taken
+MODEL_ROWS = 16_384  # that a model is learned from whose evaluation is timed
+
+
+@dataclass(frozen=True)
+class SpectralCase:
+    """One line of the table of the spectral engine. The limit is what it is compared with: rank-k
+    updates ("statistics"), dgemm ("fvpd"), or cosines in NumPy ("point"), in seconds a row."""
+
+    name: str
+    kind: str
+    dimension: int
+    rows: int
+    bound: float  # times faster than the limit, at least
+    levels: int = 0
+    data: str = ""  # a file of the folder; else standard normal rows
+
+
+SPECTRAL_CASES = {
+    "fd-1d": SpectralCase("FD statistics", "statistics", 1, 1_000_000, 20),
+    "fd-2d": SpectralCase("FD statistics", "statistics", 2, 1_000_000, 10),
+    "fd-2d-10m": SpectralCase("FD statistics", "statistics", 2, 10_000_000, 35),
+    "fd-3d": SpectralCase(
+        "FD statistics, GPS set", "statistics", 3, 2_000_000, 5, data="cabspotting_2m.npz"
+    ),
+    "ncfd-2d": SpectralCase("NCFD statistics, H=10", "statistics", 2, 1_000_000, 45, levels=10),
+    "fvpd-2d": SpectralCase("FVPD log density", "fvpd", 2, 250_000, 12),
+    "point-2d": SpectralCase("point model log density", "point", 2, 1_000_000, 30),
+}
+
+
+def data_folder(given=None):
+    """Where the sets of real data are: given, or TGPFAST_DATA; None if neither says."""
+    folder = given or os.environ.get(DATA_VARIABLE)
+    return Path(folder) if folder else None
+
+
+class SpectralRun:
+    """A case made ready: ``run()`` is ours, ``limit`` what ``limit_rows`` rows take at least.
+
+    share : of the rows of the case. FileNotFoundError where the data of the case are missing.
+    """
+
+    def __init__(self, case, n_features=1000, share=1.0, folder=None):
+        self.case, rows, d = case, max(2_048, int(share * case.rows)), case.dimension
+        if case.data:
+            self.x = _standardised(case.data, folder, rows)
+            gamma = len(self.x) ** (-1.0 / (d + 4))
+            covariance = np.cov(self.x.T)
+            self.features = tgpfast.Features.draw(n_features, gamma, covariance, seed=0)
+        else:
+            self.x = normal_rows(rows, d)
+            self.features = scott_features(n_features, d, rows)
+        self.rows, self.levels = len(self.x), noise_levels(d, case.levels) if case.levels else ()
+        self.limit_rows = BARE_ROWS * -(-min(self.rows, LEAST_LIMIT_ROWS) // BARE_ROWS)
+        getattr(self, f"_{case.kind}")(n_features)
+
+    def _statistics(self, n_features):
+        updates = max(1, 2 * len(self.levels) - 1)
+        self.run = lambda: tgpfast.accumulate(
+            self.x, self.features, noise_levels=self.levels, engine="spectral", n_threads=2
+        )
+        self.error = self._transform_error
+        blocks = max(1, self.limit_rows // BARE_ROWS // updates)  # so many do for many updates
+        self.limit_rows = blocks * BARE_ROWS
+        self.limit = bare_rank_k(n_features, "float64", self.limit_rows, updates)
+
+    def _learn(self, method):
+        x = clustered_rows(min(MODEL_ROWS, self.rows), self.case.dimension)
+        stats = tgpfast.accumulate(x, self.features, engine="direct", n_threads=2)
+        base = tgpfast.GaussianBase.from_data(x)
+
+        def make():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                return tgpfast.solve(stats, base, method, lam=10.0, n_threads=2)
+
+        self.make, self.model = make, make()
+        self.run = lambda: self.model.log_density(self.x, normalized=False)
+        self.error = self._value_error
+
+    def _fvpd(self, n_features):
+        self._learn("fvpd")
+        self.limit = bare_gemm(n_features, self.limit_rows)
+
+    def _point(self, n_features):
+        self._learn("fd")
+        some = np.resize(self.x, (self.limit_rows, self.case.dimension))
+        self.limit = numpy_cosines(some, self.features, self.model.theta)
+
+    def first_run(self):
+        """Seconds of `run` for a model never asked before: the waves of FVPD are made in it."""
+        model = self.make()
+        return timed(lambda: model.log_density(self.x, normalized=False))()
+
+    def _value_error(self, values):
+        """Largest error at some points, which the model does term by term, over the largest."""
+        picked = np.random.default_rng(4).choice(self.rows, N_CHECKED)
+        exact = self.model.log_density(self.x[picked], normalized=False)
+        return relative_error(values[picked], exact)
+
+    def _transform_error(self, stats):
+        """Largest error of F / n, from entries of the Gram matrix and of the sums of every level,
+        against sums term by term."""
+        f, n, rng = self.features, len(self.x), np.random.default_rng(4)
+        S, z, turn = f.n_features, f.frequencies, np.exp(1j * f.phases)
+        s, t = rng.integers(0, S, (2, N_CHECKED))
+        minus, plus = (self._sums((z[s] + sign * z[t]) / f.bandwidth) for sign in (-1.0, 1.0))
+        gram = (turn[s] * np.conj(turn[t]) * minus - turn[s] * turn[t] * plus).real / S
+        errors = [np.abs(stats.gram[s, t] - gram).max() * S / 2.0]
+        for h in range(len(self.levels)):
+            gamma = math.hypot(f.bandwidth, self.levels[h])
+            few = rng.integers(0, S, N_CHECKED // len(self.levels))
+            phi = (turn[few] * self._sums(z[few] / gamma)).real
+            exact = stats.noise_sum_phi[h, few] * math.sqrt(S / 2.0)
+            errors.append(np.abs(exact - phi).max())
+        return float(max(errors)) / n
+
+    def _sums(self, frequencies):
+        module = kernels.load("auto")
+        count = kernels.resolve_threads(module, 2)
+        cosines, sines = spectral.wave_sums(
+            np.ascontiguousarray(frequencies), self.x, None, module, count
+        )
+        return cosines + 1j * sines
+
+
+def _standardised(name, folder, rows):
+    """Some rows of a set of real data, in order, each column of mean 0 and variance 1."""
+    folder = data_folder(folder)
+    if folder is None or not (folder / name).exists():
+        raise FileNotFoundError(f"no {name}: say where by --data or {DATA_VARIABLE}")
+    with np.load(folder / name, allow_pickle=False) as held:
+        x = held["X"].astype(float)
+    x = x[:: max(1, len(x) // rows)][:rows]
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    x.flags.writeable = False
+    return x
+
+
+def peak_memory(run):
+    """Bytes that the process grows by at most while run() runs; None where it cannot be seen."""
+    status = Path("/proc/self/statm")
+    if not status.exists():
+        return None
+
+    def resident():
+        return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    done, before = threading.Event(), resident()
+    most = [before]
+
+    def watch():
+        while not done.wait(0.002):
+            most[0] = max(most[0], resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        result = run()
+        most[0] = max(most[0], resident())
+    finally:
+        done.set()
+        watcher.join()
+    del result
+    return most[0] - before
 
 
 # -- fresh processes -------------------------------------------------------------------------------

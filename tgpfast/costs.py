@@ -75,14 +75,11 @@ class Costs:
     def transform(
         self, n_points: int, n_targets: int, nodes: float, width: int, d: int, spreads: int = 1
     ) -> float:
-        """Type-3 transforms of points to targets, ``spreads`` of them."""
+        """``spreads`` type-3 transforms of the same points to the same targets."""
         point = getattr(self, f"point_{d}") + getattr(self, f"cell_{d}") * width**d
         fft = self.node * nodes * np.log2(max(nodes, 2.0))
-        return float(
-            spreads * (self.start + fft + point * n_points)
-            + self.row * d * n_points
-            + (point + self.target + self.pair) * n_targets
-        )
+        each = self.start + fft + point * n_points + (point + self.target + self.pair) * n_targets
+        return float(spreads * each + self.row * d * n_points)
 
 
 def folder() -> Path:

@@ -47,7 +47,23 @@ def serves(features: Features, base: GaussianBase) -> bool:
     )
 
 
-class GridObjective:
+class Posterior:
+    """F(theta) = theta^T sum phi - n log E_base[exp theta^T phi] - lam |theta|^2 / 2, but for the
+    expectation, which is its children's.
+
+    sums : anything with ``features``, ``n`` and ``sum_phi``
+    """
+
+    def __init__(self, sums: Any, lam: float) -> None:
+        self.features, self.lam, self.n, self.psi = sums.features, lam, sums.n, sums.sum_phi
+
+    def value(self, theta: Array, log_partition: float) -> float:
+        """F(theta)."""
+        prior = 0.5 * self.lam * float(theta @ theta)
+        return float(theta @ self.psi) - self.n * log_partition - prior
+
+
+class GridObjective(Posterior):
     """F and its derivatives, as `maximum_posterior.Objective`, by transforms."""
 
     kind = "quadrature by transforms"
@@ -63,8 +79,8 @@ class GridObjective:
     ) -> None:
         import finufft
 
-        f = sums.features
-        self.features, self.lam, self.n, self.psi = f, lam, sums.n, sums.sum_phi
+        super().__init__(sums, lam)
+        f = self.features
         self.shape = tuple(2 * k + 1 for k in halves)
         self.n_nodes = int(np.prod(self.shape))
         axes = [h * np.arange(-k, k + 1) for h, k in zip(step, halves, strict=True)]
@@ -101,11 +117,6 @@ class GridObjective:
         terms = self.at_nodes(theta) + self.log_mass
         total = float(logsumexp(terms))
         return terms - total, total
-
-    def value(self, theta: Array, log_partition: float) -> float:
-        """F(theta)."""
-        prior = 0.5 * self.lam * float(theta @ theta)
-        return float(theta @ self.psi) - self.n * log_partition - prior
 
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi], and the weights themselves, which the Hessian is made of."""

@@ -18,7 +18,7 @@ from scipy.linalg import cho_solve, solve_continuous_lyapunov
 from .base import GaussianBase
 from .features import Array, positive
 from .linear_systems import factorize
-from .solve import fd_system
+from .solve import check_pair, fd_system
 from .statistics import Statistics
 
 LEAST_SHARE = 1e-8  # of the largest eigenvalue, below which P does not count as positive definite
@@ -39,14 +39,7 @@ def learn_base(stats: Statistics, base: GaussianBase, lam: float = 0.1) -> Gauss
     GaussianBase ; its ``report`` says how it was found ("joint" or "coordinate"), the objective,
     and every step that was refused
     """
-    if not isinstance(stats, Statistics):
-        raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
-    if not isinstance(base, GaussianBase):
-        raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
-    if base.dimension != stats.features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the statistics have {stats.features.dimension}"
-        )
+    check_pair(stats, base)
     lam = positive("lam", lam)
     problem = _Problem(stats, lam)
     P, h = problem.joint()

@@ -17,7 +17,7 @@ from .base import GaussianBase
 from .blocks import Blocks
 from .direct import accumulate_direct
 from .features import Array, Features
-from .grid_posterior import GridObjective, grid_for, serves
+from .grid_posterior import GridObjective, Posterior, grid_for, serves
 from .linear_systems import factorize
 from .normalizer import REACH, logsumexp, sobol_normals
 from .notices import tell
@@ -92,7 +92,7 @@ def map_theta(
     return theta, report
 
 
-class Objective:
+class Objective(Posterior):
     """F and its derivatives at fixed nodes of the base."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Objective:
         *,
         finer: float = 1.0,
     ) -> None:
-        self.features, self.lam, self.n, self.psi = stats.features, lam, stats.n, stats.sum_phi
+        super().__init__(stats, lam)
         self.threads, self.origin = threads, base.mean
         whitened, self.log_mass, self.kind = _nodes(
             stats.features, base, n_draws, seed, finer
@@ -124,11 +124,6 @@ class Objective:
         terms += self.log_mass
         total = float(logsumexp(terms))
         return terms - total, total
-
-    def value(self, theta: Array, log_partition: float) -> float:
-        """F(theta)."""
-        prior = 0.5 * self.lam * float(theta @ theta)
-        return float(theta @ self.psi) - self.n * log_partition - prior
 
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""

@@ -58,19 +58,10 @@ def solve(
     Density ; its ``diagnostics`` hold the solver, the condition number, the residual and what, if
     anything, was added to the diagonal
     """
-    if not isinstance(stats, Statistics):
-        raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
-    if not isinstance(base, GaussianBase):
-        raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
-    if base.dimension != stats.features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the statistics have {stats.features.dimension}"
-        )
+    check_pair(stats, base)
     if method not in METHODS:
         raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
     lam = positive("lam", lam)
-    if stats.n <= 0:
-        raise ValueError("the statistics are of no rows")
     gamma = stats.features.bandwidth
     eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
     solver = check_solver(solver, method, stats.features.n_features)
@@ -102,6 +93,20 @@ def solve(
         theta, diagnostics = solve_system(system, b, shift, solver, n_steps or CG_STEPS, seed)
         tilt = PointTilt(stats.features, theta, base.mean)
     return Density(method, tilt, base, settings, diagnostics, threads=threads)
+
+
+def check_pair(stats: Any, base: Any) -> None:
+    """TypeError or ValueError unless these are statistics of some rows and a base for them."""
+    if not isinstance(stats, Statistics):
+        raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
+    if not isinstance(base, GaussianBase):
+        raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
+    if base.dimension != stats.features.dimension:
+        raise ValueError(
+            f"base has dimension {base.dimension}, the statistics have {stats.features.dimension}"
+        )
+    if stats.n <= 0:
+        raise ValueError("the statistics are of no rows")
 
 
 def solve_map(

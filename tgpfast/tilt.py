@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dtrsm
 
 from . import kernels
 from .costs import load_costs
@@ -40,44 +40,89 @@ def _angles(features: Features, origin: Array) -> tuple[Array, Array, Array]:
     return np.array(origin), frequencies, features.phases + frequencies @ origin
 
 
+class _Evaluated:
+    """Value and gradient by a transform where that is cheaper, term by term otherwise."""
+
+    features: Features
+    origin: Array
+
+    @property
+    def amplitude(self) -> float:
+        """sqrt(2 / S)."""
+        return float(np.sqrt(2.0 / self.features.n_features))
+
+    def value(self, u: Array, threads: Threads) -> Array:
+        """The exponent at every row, (n,)."""
+        fast = self._by_waves(u, threads, 1.0, lambda v: self._terms(v, threads)[:, None], False)
+        return self._terms(u, threads) if fast is None else fast
+
+    def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        """Value (n,) and gradient (n, d)."""
+        fast = self._by_waves(
+            u, threads, self._slope_cost, lambda v: np.column_stack(self._slopes(v, threads)), True
+        )
+        if fast is None:
+            return self._slopes(u, threads)
+        return fast[:, 0], np.ascontiguousarray(fast[:, 1:])
+
+    def _by_waves(
+        self,
+        u: Array,
+        threads: Threads,
+        factor: float,
+        direct: Callable[[Array], Array],
+        gradient: bool,
+    ) -> Array | None:
+        if not usable(self.features.dimension, len(u)):
+            return None
+        row_cost = factor * self._row_cost
+        if not self._pays(len(u) * row_cost):
+            return None
+        return at_points(
+            self.waves, u - self.origin, threads, row_cost, lambda rows: direct(u[rows]),
+            gradient=gradient,
+        )  # fmt: skip
+
+    # of the children: ``waves``; seconds of one row term by term, and of its gradient as a multiple
+    # of that; whether so many seconds repay the making of the waves; both term by term
+    waves: Waves
+    _slope_cost: float
+
+    @property
+    def _row_cost(self) -> float:
+        raise NotImplementedError
+
+    def _pays(self, seconds: float) -> bool:
+        return True
+
+    def _terms(self, u: Array, threads: Threads) -> Array:
+        raise NotImplementedError
+
+    def _slopes(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class PointTilt:
+class PointTilt(_Evaluated):
     """theta^T phi(x)."""
 
     features: Features
     theta: Array
     origin: Array
 
-    @property
-    def amplitude(self) -> float:
-        return float(np.sqrt(2.0 / self.features.n_features))
-
     @functools.cached_property
     def waves(self) -> Waves:
         """The same function as plane waves, for evaluation by a transform."""
         return point_waves(self.features, self.theta, self.origin)
 
-    def value(self, u: Array, threads: Threads) -> Array:
-        """theta^T phi(u), (n,)."""
-        if usable(self.features.dimension, len(u)):
-            fast = at_points(
-                self.waves, u - self.origin, threads, load_costs().tilt_row(self.features),
-                lambda rows: self._cosines(u[rows], self.amplitude * self.theta, threads)[:, None],
-            )  # fmt: skip
-            if fast is not None:
-                return fast
-        return self._cosines(u, self.amplitude * self.theta, threads)
+    @property
+    def _row_cost(self) -> float:
+        return load_costs().tilt_row(self.features)
 
-    def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
-        """Value (n,) and gradient (n, d)."""
-        if usable(self.features.dimension, len(u)):
-            fast = at_points(
-                self.waves, u - self.origin, threads, 1.5 * load_costs().tilt_row(self.features),
-                lambda rows: np.column_stack(self._slopes(u[rows], threads)), gradient=True,
-            )  # fmt: skip
-            if fast is not None:
-                return fast[:, 0], np.ascontiguousarray(fast[:, 1:])
-        return self._slopes(u, threads)
+    _slope_cost = 1.5
+
+    def _terms(self, u: Array, threads: Threads) -> Array:
+        return self._cosines(u, self.amplitude * self.theta, threads)
 
     def _slopes(self, u: Array, threads: Threads) -> tuple[Array, Array]:
         module, count = threads.resolve()
@@ -105,7 +150,7 @@ class PointTilt:
 
 
 @dataclass(frozen=True, eq=False)
-class PredictiveTilt:
+class PredictiveTilt(_Evaluated):
     """phi^T M^-1 phi / 2 - phi^T M^-1 m, with M = factor factor^T."""
 
     features: Features
@@ -116,10 +161,6 @@ class PredictiveTilt:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "linear", -self._divide(self.m[:, None])[:, 0])
-
-    @property
-    def amplitude(self) -> float:
-        return float(np.sqrt(2.0 / self.features.n_features))
 
     @property
     def M(self) -> Array:
@@ -133,22 +174,18 @@ class PredictiveTilt:
         inverse = self._divide(np.eye(self.features.n_features))
         return quadratic_waves(self.features, inverse, self.linear, self.origin)
 
-    def value(self, u: Array, threads: Threads) -> Array:
-        """phi^T M^-1 phi / 2 - phi^T M^-1 m, (n,)."""
-        row_cost = load_costs().quadratic_row(self.features)
-        if usable(self.features.dimension, len(u)) and self._pays(len(u), row_cost):
-            fast = at_points(
-                self.waves, u - self.origin, threads, row_cost,
-                lambda rows: self._forms(u[rows], threads)[:, None],
-            )  # fmt: skip
-            if fast is not None:
-                return fast
-        return self._forms(u, threads)
+    @property
+    def _row_cost(self) -> float:
+        return load_costs().quadratic_row(self.features)
 
-    def _pays(self, n: int, row_cost: float) -> bool:
-        """Whether n points repay the waves, made once: an inverse, and S^2 of them in memory."""
-        S = self.features.n_features
-        return "waves" in self.__dict__ or n * row_cost > S * S * WAVE_SECONDS
+    _slope_cost = 2.0
+
+    def _pays(self, seconds: float) -> bool:
+        """The waves are made once: an inverse, and S^2 of them in memory."""
+        return "waves" in self.__dict__ or seconds > self.features.n_features**2 * WAVE_SECONDS
+
+    def _terms(self, u: Array, threads: Threads) -> Array:
+        return self._forms(u, threads)
 
     def _forms(self, u: Array, threads: Threads) -> Array:
         module, count = threads.resolve()
@@ -161,19 +198,8 @@ class PredictiveTilt:
             )  # fmt: skip
         return value
 
-    def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
-        """Value (n,) and gradient (n, d): J^T (M^-1 phi - M^-1 m), J = diag(phi') Z / gamma."""
-        row_cost = 2.0 * load_costs().quadratic_row(self.features)
-        if usable(self.features.dimension, len(u)) and self._pays(len(u), row_cost):
-            fast = at_points(
-                self.waves, u - self.origin, threads, row_cost,
-                lambda rows: np.column_stack(self._slopes(u[rows], threads)), gradient=True,
-            )  # fmt: skip
-            if fast is not None:
-                return fast[:, 0], np.ascontiguousarray(fast[:, 1:])
-        return self._slopes(u, threads)
-
     def _slopes(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        """The gradient is J^T (M^-1 phi - M^-1 m), J = diag(phi') Z / gamma."""
         value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
         frequencies = self.features.frequencies / self.features.bandwidth
         with self._blas(threads):
@@ -207,11 +233,10 @@ class PredictiveTilt:
         return value
 
     def _divide(self, block: Array) -> Array:
-        """M^-1 block."""
-        half = solve_triangular(self.factor, block, lower=True, check_finite=False)
-        whole: Array = solve_triangular(
-            self.factor, half, lower=True, trans="T", check_finite=False, overwrite_b=True
-        )
+        """M^-1 block, through BLAS on the transposes, so that C-ordered arrays are not copied."""
+        upper = self.factor.T
+        half = dtrsm(1.0, upper, block.T, side=1)
+        whole: Array = dtrsm(1.0, upper, half, side=1, trans_a=1, overwrite_b=1).T
         return whole
 
     def _features(self, u: Array, threads: Threads) -> Iterator[tuple[slice, Array, Array]]:
