@@ -25,10 +25,12 @@ LADDER = tuple(np.linspace(0.0, 1.2, 10))
 
 
 @pytest.fixture(autouse=True)
-def shipped_costs(tmp_path, monkeypatch):
-    """Nothing that was measured on this machine, and no budget of the caller's."""
+def small_work(tmp_path, monkeypatch):
+    """Costs as shipped, no budget of the caller's; one thread unless a test asks for more."""
     monkeypatch.setenv("TGPFAST_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv(spectral.BUDGET_VARIABLE, raising=False)
+    resolve = kernels.resolve_threads
+    monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
 
 
 def with_costs(monkeypatch, *modules, **values):

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("finufft")
 
 import tgpfast as tgp
-from tgpfast import spectral, spectrum
+from tgpfast import kernels, spectral, spectrum
+from tgpfast.scaling import Scaling
 
 EPS = np.finfo(np.float64).eps
 LADDER = (0.0, 0.3, 0.9)
@@ -19,8 +20,11 @@ FIELDS = ("bandlimit", "low", "high", "tolerance", "grid", "n", "n_rows", "sum_w
 
 
 @pytest.fixture(autouse=True)
-def no_budget_of_the_caller(monkeypatch):
+def small_work(monkeypatch):
+    """No budget of the caller's; one thread unless a test asks for more."""
     monkeypatch.delenv(spectral.BUDGET_VARIABLE, raising=False)
+    resolve = kernels.resolve_threads
+    monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
 
 
 def make_features(S, d, gamma=0.7, seed=0):
@@ -99,7 +103,7 @@ def box_of(s):
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_one_grid_serves_every_choice_of_features(d, tolerance):
     """Two bandwidths, two sizes, a ladder of noise, an origin, gram_phi, weights: one filling."""
-    x, fine = make_data(d), make_features(20, d)
+    x, fine = make_data(d), make_features(20, d, gamma=1.2 if d == 3 else 0.7)
     for weights in (None, make_weights(len(x))):
         made = tgp.Spectrum.from_data(
             x, fine.bandlimit, sample_weight=weights, tolerance=tolerance
@@ -209,6 +213,48 @@ def test_models_from_a_spectrum():
         cond = np.linalg.cond(gamma**2 * np.eye(15) + (z @ z.T) * direct(x, f).gram)
         allowed = cond * (1e-9 + 10 * EPS) * np.linalg.norm(b.theta)
         assert np.abs(a.theta - b.theta).max() <= allowed
+
+
+@pytest.mark.parametrize("outliers", [False, True])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_statistics_in_scaled_coordinates(d, outliers):
+    """Those of (x - shift) / scale with all weights multiplied, as `fit` of a stream needs them."""
+    scale, shift = np.array([2.0, 0.5, 3.0])[:d], np.array([1.0, -2.0, 7.0])[:d]
+    u, w = make_data(d), make_weights(800)
+    if outliers:
+        u[:3] = 30.0
+    x, features = u * scale + shift, make_features(12, d, gamma=1.2)
+    box = (np.full(d, -4.0) * scale + shift, np.full(d, 4.0) * scale + shift)
+    made = tgp.Spectrum.from_data(x, features.bandlimit / scale, box=box, sample_weight=w)
+    assert (len(made.outside) >= 3) == outliers
+    origin = np.full(d, 0.2)
+    stats = made._scaled_statistics(
+        features, LADDER, Scaling(shift, scale), origin=origin, gram_phi=True, weight=0.25
+    )
+    y = (x - shift) / scale
+    want = direct(y, features, LADDER, sample_weight=0.25 * w, origin=origin, gram_phi=True)
+    box = (np.full(d, -4.0), np.full(d, 4.0))
+    assert_statistics(stats, want, bounds(y, features, 1e-9, LADDER, 0.25 * w, origin, box))
+    with pytest.raises(ValueError, match="the band limit of this spectrum"):
+        made._scaled_statistics(features, (), Scaling(shift, 0.5 * scale))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_moments_are_those_of_the_rows(offset):
+    """Count, mean and covariance of all rows, outliers too, wherever they lie."""
+    x, w = make_data(2) + offset, make_weights(800)
+    x[0] += 50.0
+    box = (np.full(2, offset - 3.0), np.full(2, offset + 3.0))
+    moments = tgp.Spectrum.from_data(x, 4.0, box=box, sample_weight=w).moments()
+    y = x - offset
+    mean = w @ y / w.sum()
+    covariance = np.cov(y.T, aweights=w, bias=True)
+    assert np.allclose(moments.mean - offset, mean, rtol=0, atol=1e-13 + 4 * EPS * offset)
+    root = np.sqrt(np.diag(covariance))
+    assert np.allclose(moments.deviation, root, rtol=1e-12, atol=0)
+    assert np.allclose(moments.correlation, covariance / np.outer(root, root), atol=1e-12)
+    assert moments.n == pytest.approx(w.sum(), rel=1e-13)
+    assert moments.n_effective == pytest.approx(w.sum() ** 2 / (w @ w), rel=1e-12)
 
 
 # -- streams and sums -----------------------------------------------------------------------------

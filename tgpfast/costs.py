@@ -20,6 +20,7 @@ from .features import Features
 
 FILE = "costs.json"
 FOLDER_VARIABLE = "TGPFAST_CACHE_DIR"
+VARIABLES = (FOLDER_VARIABLE, "XDG_CACHE_HOME", "HOME", "USERPROFILE")  # of ``folder``
 LOOK_SECONDS = 1.0  # the file is looked at no more often than this
 
 
@@ -94,6 +95,7 @@ def folder() -> Path:
 class _Seen(NamedTuple):
     """What was found at a path, and when it was looked at."""
 
+    variables: list[str | None]  # that the path depends on
     path: str
     stamp: tuple[int, int] | None  # of the file's last change, and its size; None: no file
     costs: Costs
@@ -153,11 +155,12 @@ def delete_costs() -> Path | None:
 
 def _look() -> _Seen:
     global _seen
-    path, now, seen = os.path.join(folder(), FILE), time.monotonic(), _seen
-    same = seen is not None and seen.path == path
+    variables = [os.environ.get(name) for name in VARIABLES]
+    now, seen = time.monotonic(), _seen
+    same = seen is not None and seen.variables == variables
     if seen is not None and same and now - seen.time < LOOK_SECONDS:
         return seen
-    stamp = None
+    path, stamp = os.path.join(folder(), FILE), None
     with contextlib.suppress(OSError):
         status = os.stat(path)
         stamp = (status.st_mtime_ns, status.st_size)
@@ -165,7 +168,7 @@ def _look() -> _Seen:
         _seen = seen._replace(time=now)
     else:
         costs = None if stamp is None else _read(path)
-        _seen = _Seen(path, stamp, costs or Costs(), costs is not None, now)
+        _seen = _Seen(variables, path, stamp, costs or Costs(), costs is not None, now)
     return _seen
 
 

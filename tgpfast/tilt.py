@@ -85,8 +85,11 @@ class _Evaluated:
 
     # of the children: ``waves``; seconds of one row term by term, and of its gradient as a multiple
     # of that; whether so many seconds repay the making of the waves; both term by term
-    waves: Waves
     _slope_cost: float
+
+    @functools.cached_property
+    def waves(self) -> Waves:
+        raise NotImplementedError
 
     @property
     def _row_cost(self) -> float:
