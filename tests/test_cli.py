@@ -453,3 +453,17 @@ def test_python_dash_m():
         [sys.executable, "-m", "tgpfast", "--version"], capture_output=True, text=True, check=True
     )
     assert result.stdout == f"tgpfast {__version__}\n"
+
+
+def test_fit_takes_engine_and_noise(tmp_path):
+    import numpy as np
+
+    import tgpfast
+
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((300, 2)))
+    command = ["fit", str(tmp_path / "x.npy"), "-o", str(tmp_path / "m.npz"), "--features", "20"]
+    options = ["--method", "ncfd", "--sigma-max", "0.5", "--noise-levels", "3"]
+    assert cli.main([*command, *options, "--engine", "direct"]) == 0
+    model = tgpfast.load(tmp_path / "m.npz")
+    assert model.settings["noise_levels"] == pytest.approx([0.0, 0.5 / 3, 1.0 / 3])
+    assert model.settings["provenance"]["engine"] == "direct"

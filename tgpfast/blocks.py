@@ -172,6 +172,13 @@ class Blocks:
         parts = [x for x, _ in self]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def head(self, n: int) -> tuple[Array, Array | None] | None:
+        """The first rows of a stream, at most n; None where reading them would use them up."""
+        if not self.can_repeat:
+            return None
+        x, w = next(iter(self))
+        return x[:n], None if w is None else w[:n]
+
     def pilot(self, n: int) -> tuple[Array, Array | None] | None:
         """About n rows spread evenly over an array with their weights; None for a stream."""
         if self._streams:

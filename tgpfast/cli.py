@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import __version__, files, kernels
-from .accumulate import PRECISIONS
+from .accumulate import ENGINES, PRECISIONS
 from .base import GaussianBase
 from .calibrate import calibrate
 from .costs import costs_source, delete_costs, load_costs, save_costs
@@ -186,7 +186,8 @@ def _shows_progress(arguments: argparse.Namespace) -> bool:
 FIT_OPTIONS = {  # name in the command line's result -> name in `fit`
     "method": "method", "features": "n_features", "lam": "lam", "gamma": "gamma", "eta": "eta",
     "scale": "scale", "base": "base", "frequency_covariance": "frequency_covariance",
-    "seed": "seed", "threads": "n_threads", "backend": "backend", "precision": "precision",
+    "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
+    "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
 }  # fmt: skip
 
 
@@ -203,11 +204,16 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
         "coordinates: a number, or scott (auto: scott)")  # fmt: skip
     add("--eta", type=_number_or("auto", "1/gamma2"), metavar="E", help="tempering of fvpd: a "
         "number, or 1/gamma2 (auto: 1/gamma2)")  # fmt: skip
+    add("--sigma-max", type=_number_or("paper"), metavar="S", help="highest noise of ncfd, in "
+        "scaled coordinates: a number, or paper (paper)")  # fmt: skip
+    add("--noise-levels", type=_count_or(), metavar="H", help="noise levels of ncfd (10)")
     add("--scale", choices=SCALES, help="what to do to the columns first (standardize)")
     add("--base", choices=BASES, help="the Gaussian that is tilted (auto: empirical)")
     add("--frequency-covariance", choices=FREQUENCIES, help="of the features (auto: data)")
     add("--seed", type=_seed, metavar="N", help="seed of the features (0)")
     add("--threads", type=_count_or(), metavar="N", help="threads to use (all)")
+    add("--engine", choices=ENGINES, help="how sums over rows are made: direct, or spectral for "
+        "up to three columns (auto: the faster)")  # fmt: skip
     add("--backend", choices=("auto", *kernels.BACKENDS), help="compiled loops to use (auto)")
     add("--precision", choices=PRECISIONS, help="of the sums over rows (auto)")
     add("--paper", action="store_true", help="the settings of the paper's experiments; other "

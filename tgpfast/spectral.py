@@ -37,6 +37,7 @@ Complex = NDArray[np.complex128]
 DIMENSIONS = 3
 CHUNK_NUMBERS = 2**25  # coordinates of the points of one transform: 256 MB
 SAMPLE_ROWS = 50_000  # from which the box is chosen
+ONE_THREAD = 30_000  # points and targets below which waking another thread costs more than it does
 WIDEST = 16  # of finufft's kernels
 PILOT_ROWS = 20_000  # looked at to estimate the cost
 SAFETY = 0.18  # share of the tolerance asked of a transform: it erred by 5.4 times that at worst
@@ -142,12 +143,14 @@ def grid_nodes(half: Array, reach: Array, eps: float, upsampling: float) -> tupl
 
 def plan_chunk(
     y: Array, targets_reach: Array, n_targets: int, row_cost: float, eps: float, budget: int,
-    costs: Costs, spreads: int = 1, coarse: bool = True,
+    costs: Costs, spreads: int = 1, coarse: bool = True, n: int | None = None,
 ) -> Plan | None:  # fmt: skip
     """The cheapest core box for these points (about the centre) within the budget; None if none
     fits. row_cost : seconds of the direct engine for one point outside; spreads : transforms that
-    share the points; coarse : whether a grid that must be checked may be chosen."""
-    upsamplings = (2.0, 1.25) if coarse and len(y) >= COARSE_ROWS else (2.0,)
+    share the points; coarse : whether a grid that must be checked may be chosen; n : how many
+    points y, if it is a sample, stands for."""
+    n = len(y) if n is None else n
+    upsamplings = (2.0, 1.25) if coarse and n >= COARSE_ROWS else (2.0,)
     least = 1e-3 / targets_reach  # a box needs some width
 
     def cheapest(low: Array, high: Array, outside: float) -> Plan | None:
@@ -158,7 +161,7 @@ def plan_chunk(
             inner, fft = grid_nodes(half, targets_reach, eps, upsampling)
             size = 16.0 * (inner + fft)
             if width <= WIDEST and size <= budget:
-                inner_points = int(len(y) - outside)
+                inner_points = int(n - outside)
                 seconds = costs.transform(inner_points, n_targets, fft, width, len(low), spreads)
                 plans.append(Plan(
                     middle - half, middle + half, outside == 0, upsampling, int(size),
@@ -167,7 +170,7 @@ def plan_chunk(
         return min(plans, key=lambda plan: plan.seconds, default=None)
 
     best = cheapest(y.min(axis=0), y.max(axis=0), 0)
-    free = costs.transform(len(y), n_targets, 2.0, kernel_width(eps, 2.0), y.shape[1], spreads)
+    free = costs.transform(n, n_targets, 2.0, kernel_width(eps, 2.0), y.shape[1], spreads)
     if best is not None and best.seconds < 1.2 * free:
         return best  # the grid costs next to nothing: no point need be left outside
     some = y[:: max(1, len(y) // SAMPLE_ROWS)]
@@ -175,7 +178,7 @@ def plan_chunk(
         tail = 0.5 * share / y.shape[1]
         low, high = np.quantile(some, [tail, 1.0 - tail], axis=0)
         out = 1.0 - float(((some >= low) & (some <= high)).all(axis=1).mean())
-        plan = cheapest(low, high, max(out * len(y), 1.0))
+        plan = cheapest(low, high, max(out * n, 1.0))
         if plan is not None and (best is None or plan.seconds < best.seconds):
             best = plan
     return best
@@ -188,6 +191,8 @@ def transform(
     """sum_i strengths_i e^{i w . y_i} at every target w; points and targets by coordinate."""
     import finufft
 
+    if len(strengths) + len(axes[0]) < ONE_THREAD:
+        n_threads = 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a tolerance near rounding; what results is checked
         plan = finufft.Plan(
@@ -409,7 +414,7 @@ def estimate(
 ) -> float | None:  # fmt: skip
     """Seconds that the spectral engine would take, from a sample of the rows; None if its grids
     would not fit the budget."""
-    pilot = blocks.pilot(PILOT_ROWS)
+    pilot = blocks.pilot(PILOT_ROWS) or blocks.head(PILOT_ROWS)
     if pilot is None or blocks.n_rows is None:
         return None
     S, d = features.n_features, features.dimension
@@ -418,9 +423,9 @@ def estimate(
     y = pilot[0]
     costs, eps = load_costs(), max(SAFETY * tolerance, LEAST_EPS)
     row_cost = costs.direct_row(S, d, len(noise_levels), gram_phi)
-    scale = blocks.n_rows / len(y)  # a point of the sample stands for so many
     n_targets = n_levels * S * (S + 1 + d * len(stencil(eps)[0]))
-    plan = plan_chunk(y, features.bandlimit, n_targets, row_cost * scale, eps, room, costs)
+    n = blocks.n_rows
+    plan = plan_chunk(y, features.bandlimit, n_targets, row_cost, eps, room, costs, n=n)
     if plan is None:
         return None
     chunks = -(-blocks.n_rows * d // CHUNK_NUMBERS)

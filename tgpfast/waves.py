@@ -107,8 +107,10 @@ def at_points(
     if eps < LEAST_EPS:
         return None
     _, count = threads.resolve()
+    # two real functions share a transform, made of waves of both signs
+    sources = len(waves.strengths) * (2 if len(sets) > 1 else 1)
     least = load_costs().transform(
-        len(y), len(waves.strengths), 2.0, kernel_width(eps, 2.0), d, (len(sets) + 1) // 2
+        len(y), sources, 2.0, kernel_width(eps, 2.0), d, (len(sets) + 1) // 2
     )
     if least > 0.8 * row_cost * len(y):
         return None
@@ -117,7 +119,7 @@ def at_points(
     for start in range(0, len(y), CHUNK_ROWS):
         part = y[start : start + CHUNK_ROWS]
         plan = plan_chunk(
-            part, waves.reach, len(waves.strengths), row_cost, eps, budget, costs,
+            part, waves.reach, sources, row_cost, eps, budget, costs,
             spreads=(len(sets) + 1) // 2,
         )  # fmt: skip
         if plan is None or plan.seconds > 0.8 * row_cost * len(part):
@@ -130,14 +132,14 @@ def at_points(
             axes = [part[rows, a] - plan.middle[a] for a in range(d)]
             pair = [s * turn for s in pair]
             frequencies, strengths = waves.frequencies, pair[0]
-            if len(pair) == 2:  # two real functions, made of waves of both signs, share a transform
+            if len(pair) == 2:
                 strengths = np.concatenate([
                     pair[0] + 1j * pair[1], np.conj(pair[0]) + 1j * np.conj(pair[1])
                 ])  # fmt: skip
                 strengths *= 0.5
                 frequencies = np.concatenate([frequencies, -frequencies])
-            sources = [np.ascontiguousarray(frequencies[:, a]) for a in range(d)]
-            values = transform(sources, strengths, axes, eps, plan.upsampling, count)
+            at = [np.ascontiguousarray(frequencies[:, a]) for a in range(d)]
+            values = transform(at, strengths, axes, eps, plan.upsampling, count)
             out[start + rows, k] = values.real
             if len(pair) == 2:
                 out[start + rows, k + 1] = values.imag
