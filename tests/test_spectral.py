@@ -351,7 +351,7 @@ def test_chunks_add_up(d, monkeypatch):
     w = make_weights(len(x))
     options = {"noise_levels": (0.0, 0.4), "sample_weight": w, "origin": np.full(d, 5.0)}
     stats = by_transform(x, features, **options)
-    assert len(seen) == 5
+    assert len(seen) >= 4  # a chunk whose weights are all zero needs none
     bound = bounds(x, features, 1e-9, (0.0, 0.4), w, options["origin"], far=1e4)
     assert_statistics(stats, direct(x, features, **options), bound)
 
@@ -481,7 +481,6 @@ def test_a_coarse_grid_that_errs_is_refused(share, weighted, monkeypatch):
     stats = by_transform(x, features, tolerance=1e-6, sample_weight=w)
     assert seen == ([1.25, 2.0, 2.0, 2.0] if share > 0.1 else [1.25, 1.25, 1.25])
     bound = bounds(x, features, 1e-6, weights=w)
-    bound = {name: bound[name] for name in ("sum_phi", "sum_dphi", "sum_dphi_x")}
     assert_statistics(stats, direct(x, features, sample_weight=w), bound)
 
 
@@ -578,10 +577,7 @@ def test_a_small_budget_falls_back_to_the_direct_engine(cause, by, monkeypatch):
 
 def test_a_stream_that_is_spent_cannot_fall_back():
     x, features = spread_out(), make_features(12, 3)
-    with (
-        pytest.warns(RuntimeWarning, match="exceed the budget"),
-        pytest.raises(ValueError, match=r'only once.*engine="direct"'),
-    ):
+    with pytest.raises(ValueError, match=r'exceed the budget.*only once.*engine="direct"'):
         by_transform(iter([x]), features, budget="20MB")
     for again in (lambda: iter([x]), [x[:50], x[50:]]):
         with pytest.warns(RuntimeWarning, match="exceed the budget"):
@@ -637,9 +633,9 @@ def test_mixed_precision_is_refused():
         by_transform(make_data("normal", 2, n=50), make_features(5, 2), precision="mixed")
 
 
-@pytest.mark.parametrize("tolerance", [0, -1e-9, np.nan, "fine", None])
+@pytest.mark.parametrize("tolerance", [0, -1e-9, np.nan, np.inf, True, 1e-20, "fine", None])
 def test_bad_tolerances(tolerance):
-    with pytest.raises(ValueError, match="tolerance must be a positive number"):
+    with pytest.raises((ValueError, TypeError), match="tolerance="):
         by_transform(make_data("normal", 2, n=50), make_features(5, 2), tolerance=tolerance)
 
 
@@ -759,3 +755,45 @@ def test_without_finufft_auto_is_direct(how, monkeypatch):
     if how == "hidden":
         with pytest.raises(ImportError, match="finufft"):
             by_transform(x, features)
+
+
+def test_rows_outside_that_weigh_nothing_are_no_error():
+    """Weights that mask rows: the far one is masked."""
+    x, features = make_data("normal", 2, n=400), make_features(10, 2)
+    x[5] = 1e12
+    w = (np.abs(x).max(axis=1) < 2.5).astype(float)
+    stats = by_transform(x, features, sample_weight=w)
+    bound = bounds(x[w > 0], features, 1e-9)
+    plain = direct(x, features, sample_weight=w)
+    for name in ("sum_phi", "sum_dphi", "gram"):
+        gap = np.abs(getattr(stats, name) - getattr(plain, name)).max()
+        assert gap <= np.max(bound[name])
+    spectrum = tgp.Spectrum.from_data(x, features.bandlimit, sample_weight=w)
+    assert len(spectrum.outside) == 0
+
+
+@pytest.mark.parametrize("value", [1e200, 1.7e308])
+def test_overflow_is_explained(value):
+    features = make_features(5, 2)
+    with pytest.raises(ValueError, match=r"overflows|not finite"):
+        by_transform(np.full((5, 2), value), features)
+
+
+def test_a_spectrum_of_rows_that_overflow_is_refused():
+    """About its own middle it has no squares to speak of; about zero it has."""
+    features = make_features(5, 2)
+    spectrum = tgp.Spectrum.from_data(np.full((5, 2), 1e200), features.bandlimit)
+    with pytest.raises(ValueError, match="overflows"):
+        spectrum.statistics(features)
+    assert np.isfinite(spectrum.statistics(features, origin=[1e200, 1e200]).gram).all()
+
+
+def test_points_outside_are_handed_on_in_portions(monkeypatch):
+    x, features = make_data("normal", 2, n=600), make_features(10, 2)
+    x[::12] += 1e5 * np.arange(50)[:, None]
+    monkeypatch.setattr(spectral, "OUTSIDE_ROWS", 20)
+    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 200)
+    stats = by_transform(x, features)
+    assert stats.provenance["rows_outside"] >= 40
+    gap = np.abs(stats.gram - direct(x, features).gram).max()
+    assert gap <= 2 * len(x) / 10 * 1e-8  # angles of 1e7 err by 1e-9 in either engine

@@ -628,3 +628,35 @@ def test_no_pickles_inside(saved):
     with zipfile.ZipFile(saved[1]) as archive, np.load(saved[1], allow_pickle=False) as file:
         assert {file[name].dtype.kind for name in file.files} <= {"f", "U"}
         assert len(archive.namelist()) == 9
+
+
+def test_the_bandwidth_that_an_error_names_works():
+    """Rounded up, never down."""
+    x = np.random.default_rng(0).standard_normal((50, 1))
+    for seed in range(20):
+        features = tgp.Features.draw(8, 0.3, np.eye(1), seed=seed)
+        spectrum = tgp.Spectrum.from_data(x, features.bandlimit / 1.7321)
+        with pytest.raises(ValueError, match="bandwidth of") as caught:
+            spectrum.statistics(features)
+        named = float(str(caught.value).split("a bandwidth of ")[1].split(" ")[0])
+        fitting = tgp.Features(features.frequencies, features.phases, named)
+        assert spectrum.statistics(fitting).n_rows == 50
+
+
+def test_a_lone_outlier_stays_outside_the_box_of_few_rows():
+    x = np.random.default_rng(0).standard_normal((500, 2))
+    x[17] = 1e6
+    spectrum = tgp.Spectrum.from_data(x, 8.0)
+    assert len(spectrum.outside) >= 1
+    assert max(spectrum.shape) < 500
+
+
+@pytest.mark.parametrize("box", [([0.0, 0.0],), 3.0, "ab", [1, 2, 3]])
+def test_a_box_that_is_no_pair(box):
+    with pytest.raises((ValueError, TypeError), match="box"):
+        tgp.Spectrum.from_data(np.zeros((3, 2)), 1.0, box=box)
+
+
+def test_a_band_limit_that_is_no_number():
+    with pytest.raises(TypeError, match="bandlimit"):
+        tgp.Spectrum.from_data(np.zeros((3, 2)), "a")

@@ -13,10 +13,10 @@ from .base import GaussianBase
 from .blocks import Blocks
 from .costs import load_costs
 from .direct import DTYPES, accumulate_direct, required_memory
-from .features import Features
+from .features import Features, positive
 from .notices import tell
 from .solve import fd_theta
-from .spectral import DIMENSIONS, accumulate_spectral, estimate, memory_budget
+from .spectral import DIMENSIONS, accumulate_spectral, estimate, fits, memory_budget
 from .statistics import Statistics, check_levels, check_origin
 from .threads import Threads
 from .tilt import PointTilt
@@ -26,6 +26,7 @@ PRECISIONS = ("auto", *DTYPES)
 
 MIXED_TOLERANCE = 1e-3  # largest predicted change of a log density that precision="auto" accepts
 NOT_WORTH_A_LOOK = 0.02  # seconds of the direct engine below which no other is considered
+LEAST_TOLERANCE = 1e-13  # of the spectral engine
 PILOT_ROWS = 5_000
 PILOT_SHARE = 8  # the pilot takes at most one row in eight, or it would cost more than it saves
 PILOT_LEAST = 1_000  # with fewer pilot rows than this float64 is as quick
@@ -87,8 +88,7 @@ def accumulate(
         raise TypeError(f"features must be tgpfast.Features, got {type(features).__name__}")
     _one_of("engine", engine, ENGINES)
     _one_of("precision", precision, PRECISIONS)
-    if not (isinstance(tolerance, (int, float)) and tolerance > 0):
-        raise ValueError(f"tolerance must be a positive number, got {tolerance!r}")
+    tolerance = positive("tolerance", tolerance)
     levels = check_levels(noise_levels)
     centre = check_origin(origin, features.dimension)
     module = kernels.load(backend)
@@ -110,8 +110,16 @@ def accumulate(
     engine, facts = _choose_engine(engine, blocks, features, levels, gram_phi, tolerance, limit)
     if engine == "spectral" and precision == "mixed":
         raise ValueError('precision="mixed" is of the direct engine; drop it or engine="spectral"')
+    if engine == "spectral" and tolerance < LEAST_TOLERANCE:
+        raise ValueError(
+            f"tolerance={tolerance:g}: float64 keeps {LEAST_TOLERANCE:g} at best; use that, or "
+            'engine="direct"'
+        )
     if engine == "spectral":
+        over = not fits(features, levels, gram_phi, limit)
         try:
+            if over:
+                raise MemoryError
             stats = accumulate_spectral(
                 blocks, features, levels, centre, gram_phi=gram_phi, tolerance=tolerance,
                 budget=limit, backend=module, n_threads=count, progress=progress,
@@ -119,17 +127,18 @@ def accumulate(
             stats.provenance.update(facts, precision_reason="spectral: float64 throughout")
             return stats
         except MemoryError:
+            if not over and not blocks.can_repeat:
+                raise ValueError(
+                    f"the grids of the spectral engine exceed the budget of {memory.human(limit)}, "
+                    "and X, which can be read only once, is used up; raise budget=, or pass "
+                    'engine="direct"'
+                ) from None
             facts["fallback"] = f"spectral grids exceed the budget of {memory.human(limit)}"
             tell(
                 f"the grids of the spectral engine exceed the budget of {memory.human(limit)}; the "
                 "direct engine runs instead. Raise budget= or TGPFAST_MEMORY_BUDGET, or the "
                 "bandwidth"
             )
-            if not blocks.can_repeat:
-                raise ValueError(
-                    "X can be read only once, and its rows were used up before the budget was "
-                    'found too small; pass engine="direct"'
-                ) from None
     reason = "asked for"
     if precision == "auto":
         precision, reason = _choose_precision(blocks, features, module, count)

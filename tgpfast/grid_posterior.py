@@ -17,6 +17,7 @@ import numpy as np
 from .base import GaussianBase
 from .features import Array, Features
 from .normalizer import REACH, logsumexp
+from .spectral import load_finufft
 from .threads import Threads
 
 FEATURES = 2_000  # from here on transforms replace the Hessian matrix
@@ -77,8 +78,7 @@ class GridObjective(Posterior):
         step: Array,
         halves: list[int],
     ) -> None:
-        import finufft
-
+        finufft = load_finufft()
         super().__init__(sums, lam)
         f = self.features
         self.shape = tuple(2 * k + 1 for k in halves)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from . import kernels, memory
 from .blocks import Blocks
 from .costs import Costs, load_costs
-from .direct import accumulate_direct, required_memory
+from .direct import accumulate_direct, check_sums, required_memory
 from .features import Array, Features
 from .progress import Progress
 from .statistics import Statistics
@@ -38,6 +38,7 @@ DIMENSIONS = 3
 CHUNK_NUMBERS = 2**25  # coordinates of the points of one transform: 256 MB
 SAMPLE_ROWS = 50_000  # from which the box is chosen
 ONE_THREAD = 30_000  # points and targets below which waking another thread costs more than it does
+OUTSIDE_ROWS = 500_000  # points outside that are held before the direct engine takes them
 WIDEST = 16  # of finufft's kernels
 PILOT_ROWS = 20_000  # looked at to estimate the cost
 SAFETY = 0.18  # share of the tolerance asked of a transform: it erred by 5.4 times that at worst
@@ -47,8 +48,8 @@ CHECK_SHARE = 0.1  # of the tolerance, which those must keep
 LEAST_EPS = 1e-14
 BUDGET_VARIABLE = "TGPFAST_MEMORY_BUDGET"  # bytes, or "2GB"
 BUDGET_SHARE = 0.4  # of the memory available, where nothing is said
-# shares of the points that the core box may leave outside
-OUTSIDE = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.08, 0.15)
+# half sides of the boxes tried, in units of the way from the median to the tenths at either end
+STRETCHES = (100.0, 30.0, 15.0, 9.0, 6.0, 4.5, 3.5, 2.8, 2.2, 1.8, 1.5)
 
 
 def memory_budget(given: Any = None) -> int:
@@ -169,14 +170,16 @@ def plan_chunk(
                 ))  # fmt: skip
         return min(plans, key=lambda plan: plan.seconds, default=None)
 
-    best = cheapest(y.min(axis=0), y.max(axis=0), 0)
+    y_low, y_high = y.min(axis=0), y.max(axis=0)
+    best = cheapest(y_low, y_high, 0)
     free = costs.transform(n, n_targets, 2.0, kernel_width(eps, 2.0), y.shape[1], spreads)
     if best is not None and best.seconds < 1.2 * free:
         return best  # the grid costs next to nothing: no point need be left outside
     some = y[:: max(1, len(y) // SAMPLE_ROWS)]
-    for share in OUTSIDE:
-        tail = 0.5 * share / y.shape[1]
-        low, high = np.quantile(some, [tail, 1.0 - tail], axis=0)
+    bottom, middle, top = np.quantile(some, [0.1, 0.5, 0.9], axis=0)
+    for stretch in STRETCHES:
+        low, high = middle - stretch * (middle - bottom), middle + stretch * (top - middle)
+        low, high = np.maximum(low, y_low), np.minimum(high, y_high)
         out = 1.0 - float(((some >= low) & (some <= high)).all(axis=1).mean())
         plan = cheapest(low, high, max(out * n, 1.0))
         if plan is not None and (best is None or plan.seconds < best.seconds):
@@ -184,13 +187,25 @@ def plan_chunk(
     return best
 
 
+def load_finufft() -> ModuleType:
+    """The transforms; ImportError with the remedy where they are missing."""
+    try:
+        import finufft
+    except ImportError as error:
+        raise ImportError(
+            f'the spectral engine needs finufft, which cannot be imported ({error}); install it '
+            'with: pip install finufft, or use engine="direct"'
+        ) from error
+    module: ModuleType = finufft
+    return module
+
+
 def transform(
     columns: list[Array], strengths: Complex, axes: list[Array], eps: float, upsampling: float,
     n_threads: int,
 ) -> Complex:  # fmt: skip
     """sum_i strengths_i e^{i w . y_i} at every target w; points and targets by coordinate."""
-    import finufft
-
+    finufft = load_finufft()
     if len(strengths) + len(axes[0]) < ONE_THREAD:
         n_threads = 1
     with warnings.catch_warnings():
@@ -245,6 +260,10 @@ class _Accumulator(Transforms):
 
     def add(self, x: Array, w: Array | None) -> tuple[Array, Array | None]:
         """Transform a chunk; returns the points (and weights) that were left outside."""
+        if w is not None and not w.all():
+            x, w = x[w > 0.0], w[w > 0.0]
+        if not len(x):
+            return x, w
         y, weights = x - self.centre, w
         n_targets = len(self.F) + self.base.size * len(stencil(self.eps)[0])
         plan = plan_chunk(
@@ -272,7 +291,6 @@ class _Accumulator(Transforms):
         """F, and by its derivative G, from one transform: i y e^{i f y} is the derivative of
         e^{i f y} in f, which the stencil takes from F at the neighbours of every f_s."""
         ones = np.ones(len(y), np.complex128) if w is None else w.astype(np.complex128)
-        self.weight += float(ones.real.sum())
         offsets, coefficients = stencil(self.eps)
         extra: list[list[Array]] = [[] for _ in range(y.shape[1])]
         for k, half in enumerate(plan.half):
@@ -287,6 +305,7 @@ class _Accumulator(Transforms):
         result *= np.exp(1j * sum(axis * m for axis, m in zip(axes, plan.middle, strict=True)))
         if plan.upsampling < 2.0 and not self._holds(y, w, result[: len(self.F)]):
             raise CoarseGridError
+        self.weight += float(ones.real.sum())
         self.F += result[: len(self.F)]
         # about the middle of the box: e^{i f m} (G + m F) is G about the centre
         neighbours = result[len(self.F) :].reshape(len(plan.half), len(self.base), -1)
@@ -294,7 +313,6 @@ class _Accumulator(Transforms):
         slopes = np.einsum("kbj,kj->kb", neighbours, turns * coefficients)
         here = self.at_base(result)
         self.G += -1j * plan.half[:, None] * slopes + plan.middle[:, None] * here
-
 
     def _holds(self, y: Array, w: Array | None, F: Complex) -> bool:
         """Whether some of F, picked evenly, agree with sums term by term. Coarse grids err less
@@ -364,18 +382,32 @@ def accumulate_spectral(
 ) -> Statistics:
     """The statistics of all blocks, by transforms in chunks of points; MemoryError where even the
     smallest core box exceeds the budget."""
+    load_finufft()
     bandwidths = bandwidths_of(features, noise_levels)
     S, d = features.n_features, features.dimension
     eps = max(SAFETY * tolerance, LEAST_EPS)
     row_cost = load_costs().direct_row(S, d, len(noise_levels), gram_phi)
-    if Targets.memory(S, len(bandwidths), d) + required_memory(
-        features, len(noise_levels), gram_phi, "float64", 1
-    ) > budget:
-        raise MemoryError
     sums: _Accumulator | None = None
     small = SmallSums(d, origin, backend, n_threads)
+    rest: Statistics | None = None
     outside: list[tuple[Array, Array | None]] = []
-    with Progress(progress, "rows", blocks.n_rows) as bar:
+
+    def summed(rest: Statistics | None) -> Statistics | None:
+        """Points outside, added to those before them by the direct engine."""
+        if not outside:
+            return rest
+        part = accumulate_direct(
+            Blocks([left if left[1] is not None else left[0] for left in outside], dimension=d),
+            features, noise_levels, origin, gram_phi=gram_phi, precision="float64",
+            backend=backend, n_threads=n_threads,
+        )  # fmt: skip
+        outside.clear()
+        return part if rest is None else rest + part
+
+    with (
+        np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
+        Progress(progress, "rows", blocks.n_rows) as bar,
+    ):
         for x, w in chunks_of(blocks):
             if sums is None:
                 sums = _Accumulator(
@@ -386,26 +418,30 @@ def accumulate_spectral(
             left = sums.add(x, w)
             if len(left[0]):
                 outside.append(left)
+                if sum(len(rows) for rows, _ in outside) > OUTSIDE_ROWS:
+                    rest = summed(rest)
             bar.add(len(x))
+        rest = summed(rest)
     assert sums is not None
     provenance = {
         "engine": "spectral", "backend": backend.NAME, "precision": "float64",
         "tolerance": tolerance, "threads": n_threads, "rows_outside": sums.n_outside,
         "grid_bytes": sums.grid_bytes,
     }  # fmt: skip
-    stats = assemble(sums, small, noise_levels, origin, gram_phi, provenance)
-    if not outside:
+    with np.errstate(over="ignore", invalid="ignore"):
+        stats = assemble(sums, small, noise_levels, origin, gram_phi, provenance)
+    if rest is None:
         return stats
-    rest = accumulate_direct(
-        Blocks([left if left[1] is not None else left[0] for left in outside], dimension=d),
-        features, noise_levels, origin, gram_phi=gram_phi, precision="float64", backend=backend,
-        n_threads=n_threads,
-    )  # fmt: skip
     # moments of every row are in ``stats`` already
-    whole = stats + without_moments(rest)
-    whole.provenance.clear()
-    whole.provenance.update(provenance)
-    return whole
+    return replace(stats + without_moments(rest), provenance=provenance)
+
+
+def fits(features: Features, noise_levels: Array, gram_phi: bool, budget: int) -> bool:
+    """Whether the targets and the statistics fit a budget, whatever the points."""
+    levels = len(bandwidths_of(features, noise_levels))
+    need = Targets.memory(features.n_features, levels, features.dimension)
+    need += required_memory(features, len(noise_levels), gram_phi, "float64", 1)
+    return need <= budget
 
 
 def estimate(
@@ -504,6 +540,7 @@ def assemble(
         levels.append((
             amplitude * base.real, total, -amplitude * weighted.imag.T + np.outer(total, shift)
         ))  # fmt: skip
+    check_sums(levels[0][0], small.sum_x, small.sum_xx)
     gram, cosines = _grams(sums, 0, gram_phi)
     noise_gram, noisy = np.zeros((S, S) if len(noise_levels) else (0, 0)), 0
     per_level = []

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from . import kernels, memory, storage
 from .blocks import Blocks
-from .direct import accumulate_direct
+from .direct import accumulate_direct, check_sums
 from .features import Array, Features, as_floats, positive
 from .progress import Progress
 from .scaling import Moments, Scaling
@@ -37,6 +37,7 @@ from .spectral import (
     bandwidths_of,
     chunks_of,
     kernel_width,
+    load_finufft,
     memory_budget,
     without_moments,
 )
@@ -45,7 +46,7 @@ from .statistics import Statistics, check_levels, check_origin
 KIND = "spectrum"
 UPSAMPLING = 2.0  # grid nodes for every one that the band limit needs
 MARGIN = 1.25  # a box made from the first chunk is this much wider than its core
-CORE = 0.999  # share of the first chunk that lies in the core
+CORES = (0.999, 0.99, 0.97, 0.9)  # share of the first chunk in the core: the first that fits
 MOST_OUTSIDE = 1_000_000  # points beyond the box that are kept as they are
 
 
@@ -73,7 +74,6 @@ class Spectrum:
     sum_xx: Array
     outside: Array
     outside_weights: Array
-    threads: int = field(default=1, repr=False)
 
     @classmethod
     def from_data(
@@ -102,30 +102,36 @@ class Spectrum:
         budget : bytes or "2GB", as for ``accumulate``
         """
         tolerance = positive("tolerance", tolerance)
+        load_finufft()
         blocks = Blocks(X, sample_weight=sample_weight)
         module = kernels.load(backend)
         count = kernels.resolve_threads(module, n_threads)
         limit = memory_budget(budget)
         spectrum: Spectrum | None = None
         left: list[tuple[Array, Array]] = []
-        with Progress(progress, "rows", blocks.n_rows) as bar:
+        with (
+            np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
+            Progress(progress, "rows", blocks.n_rows) as bar,
+        ):
             for x, w in chunks_of(blocks):
                 if spectrum is None:
-                    spectrum = cls._empty(x, bandlimit, box, tolerance, limit, count)
+                    spectrum = cls._empty(x, bandlimit, box, tolerance, limit)
                     small = SmallSums(x.shape[1], spectrum.centre, module, count)
                 small.add(x, w)
                 weights = np.ones(len(x)) if w is None else w
-                inside = ((x >= spectrum.low) & (x <= spectrum.high)).all(axis=1)
+                inside = np.asarray(((x >= spectrum.low) & (x <= spectrum.high)).all(axis=1))
                 if not inside.all():
-                    left.append((x[~inside], weights[~inside]))
+                    counts = ~inside & (weights > 0.0)
+                    left.append((x[counts], weights[counts]))
                     x, weights = x[inside], weights[inside]
                     _check_outside(sum(len(part) for part, _ in left))
                 if len(x):
-                    spectrum.grid += spectrum._spread(x - spectrum.centre, weights)
-                bar.add(len(weights))
+                    spectrum.grid += spectrum._spread(x - spectrum.centre, weights, count)
+                bar.add(len(inside))
         assert spectrum is not None
         spectrum.n, spectrum.n_rows, spectrum.sum_w2 = small.n, small.n_rows, small.sum_w2
         spectrum.sum_x, spectrum.sum_xx = small.sum_x, small.sum_xx
+        check_sums(np.zeros(1), small.sum_x, small.sum_xx)
         if left:
             spectrum.outside = np.concatenate([part for part, _ in left])
             spectrum.outside_weights = np.concatenate([part for _, part in left])
@@ -133,33 +139,41 @@ class Spectrum:
 
     @classmethod
     def _empty(
-        cls, x: Array, bandlimit: Any, box: Any, tolerance: float, limit: int, threads: int
+        cls, x: Array, bandlimit: Any, box: Any, tolerance: float, limit: int
     ) -> Spectrum:
         d = x.shape[1]
         if d > DIMENSIONS:
             raise ValueError(f"a Spectrum has at most {DIMENSIONS} dimensions, X has {d} columns")
-        band = np.asarray(bandlimit, dtype=float)
-        band = as_floats(np.full(d, band) if band.ndim == 0 else band, "bandlimit", f"({d},)", 1)
+        given = np.asarray(bandlimit)
+        band = as_floats(np.full(d, given) if given.ndim == 0 else given, "bandlimit", f"({d},)", 1)
         if len(band) != d or not (band > 0).all():
             raise ValueError(f"bandlimit must be positive, a number or ({d},), got {bandlimit!r}")
-        low, high = _box(x, box, band)
-        made = cls(
+        for core in CORES:
+            low, high = _box(x, box, band, core)
+            made = cls._of(band, low, high, tolerance)
+            shape = made.shape
+            # the grid, the transform's complex copy, and its upsampled one
+            need = float(np.prod([float(m) for m in shape])) * (8 + 8 + 16 + 16 * 2**d)
+            if need <= limit:
+                made.grid = np.zeros(shape)
+                return made
+            if box is not None:
+                break
+        raise ValueError(
+            f"a grid of {' x '.join(map(str, shape))} nodes would take {memory.human(need)}, and "
+            f"the budget is {memory.human(limit)}; lower bandlimit (a larger bandwidth), give a "
+            "smaller box, or raise budget="
+        )
+
+    @classmethod
+    def _of(cls, band: Array, low: Array, high: Array, tolerance: float) -> Spectrum:
+        """One of no rows, and without its grid."""
+        d = len(band)
+        return cls(
             bandlimit=np.array(band), low=low, high=high, tolerance=tolerance, grid=np.zeros(0),
             n=0.0, n_rows=0, sum_w2=0.0, sum_x=np.zeros(d), sum_xx=np.zeros((d, d)),
-            outside=np.zeros((0, d)), outside_weights=np.zeros(0), threads=threads,
+            outside=np.zeros((0, d)), outside_weights=np.zeros(0),
         )  # fmt: skip
-        shape = made.shape
-        # the grid, the transform's complex copy, and its upsampled one
-        need = int(np.prod([float(m) for m in shape])) * (8 + 8 + 16 + 16 * 2**d)
-        if need > limit:
-            raise ValueError(
-                f"a grid of {' x '.join(map(str, shape))} nodes would take {memory.human(need)}, "
-                f"and the budget is {memory.human(limit)}; lower bandlimit (a larger bandwidth), "
-                "give a smaller box, or raise budget="
-            )
-        made.grid = np.zeros(shape)
-        return made
-
     @property
     def dimension(self) -> int:
         """d."""
@@ -189,11 +203,9 @@ class Spectrum:
     def _width(self) -> int:
         return kernel_width(self._eps, UPSAMPLING)
 
-    def _spread(self, y: Array, weights: Array) -> Array:
+    def _spread(self, y: Array, weights: Array, n_threads: int) -> Array:
         """The grid of some points about the centre."""
-        import finufft
-
-        run = getattr(finufft, f"nufft{self.dimension}d1")
+        run = getattr(load_finufft(), f"nufft{self.dimension}d1")
         shape = self.shape
         scaled = [
             np.ascontiguousarray(y[:, k] * (2.0 * np.pi / (shape[k] * self.spacing[k])))
@@ -203,20 +215,18 @@ class Spectrum:
             warnings.simplefilter("ignore")
             grid = run(
                 *scaled, weights.astype(np.complex128), n_modes=shape, eps=self._eps, isign=1,
-                upsampfac=UPSAMPLING, spreadinterponly=1, nthreads=self.threads, showwarn=0,
+                upsampfac=UPSAMPLING, spreadinterponly=1, nthreads=n_threads, showwarn=0,
             )  # fmt: skip
         return np.ascontiguousarray(grid.real)
 
-    def _read(self, grids: Array, axes: list[Array]) -> Complex:
+    def _read(self, grids: Array, axes: list[Array], n_threads: int) -> Complex:
         """Fourier sums of grids (m, ...) at the targets, (m, targets)."""
-        import finufft
-
         points = [axis * h for axis, h in zip(axes, self.spacing, strict=True)]
         out = np.empty((len(grids), len(points[0])), np.complex128)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            plan = finufft.Plan(
-                2, self.shape, 1, max(0.1 * self._eps, LEAST_EPS), 1, nthreads=self.threads,
+            plan = load_finufft().Plan(
+                2, self.shape, 1, max(0.1 * self._eps, LEAST_EPS), 1, nthreads=n_threads,
                 showwarn=0,
             )  # fmt: skip
             plan.setpts(*points)
@@ -277,10 +287,11 @@ class Spectrum:
             )
         over = float((features.bandlimit / (self.bandlimit * scaling.scale)).max())
         if over > 1.0 + 1e-12:
+            wanted = features.bandlimit / scaling.scale
             raise ValueError(
                 f"the features reach {over:.4g} times the band limit of this spectrum; the same "
-                f"frequencies fit with a bandwidth of {features.bandwidth * over:.6g} or more, and "
-                f"this bandwidth with bandlimit={(features.bandlimit / scaling.scale).tolist()}"
+                f"frequencies fit with a bandwidth of {_rounded_up(features.bandwidth * over)} or "
+                f"more, and this bandwidth with bandlimit={wanted.tolist()}"
             )
         levels, about = check_levels(noise_levels), check_origin(origin, self.dimension)
         module = kernels.load(backend)
@@ -293,19 +304,20 @@ class Spectrum:
         )
         middle = scaling.apply(self.centre[None])[0]
         sums = Transforms(features, bandwidths, middle)
-        unit = self._spread(np.zeros((1, self.dimension)), np.ones(1))
+        unit = self._spread(np.zeros((1, self.dimension)), np.ones(1), count)
         axes = [axis / s for axis, s in zip(sums.targets.axes, scaling.scale, strict=True)]
-        data, one = self._read(np.stack([self.grid, unit]), axes)
+        data, one = self._read(np.stack([self.grid, unit]), axes, count)
         np.divide(data, one, out=sums.F)
         sums.F *= weight
         sums.weight = weight * (self.n - float(self.outside_weights.sum()))
         base = [sums.base[:, k] / scaling.scale[k] for k in range(self.dimension)]
-        data, one = self._read(np.stack([self.grid, unit]), base)
+        data, one = self._read(np.stack([self.grid, unit]), base, count)
         for k, m in enumerate(self.shape):
             at = [1] * self.dimension
             at[k] = m
             place = (self.spacing[k] * (np.arange(m) - m // 2)).reshape(at)
-            moved, moved_one = self._read(np.stack([self.grid * place, unit * place]), base)
+            both = np.stack([self.grid * place, unit * place])
+            moved, moved_one = self._read(both, base, count)
             sums.G[k] = (moved - data / one * moved_one) / one * (weight / scaling.scale[k])
         provenance = {
             "engine": "spectrum", "backend": module.NAME, "precision": "float64",
@@ -316,10 +328,11 @@ class Spectrum:
         small.n, small.n_rows = weight * self.n, self.n_rows
         small.sum_w2 = weight**2 * self.sum_w2
         sum_x = weight * self.sum_x / scaling.scale
-        small.sum_x = sum_x + small.n * shift
-        cross = np.outer(sum_x, shift)
-        small.sum_xx = weight * self.sum_xx / units + cross + cross.T
-        small.sum_xx += small.n * np.outer(shift, shift)
+        with np.errstate(over="ignore", invalid="ignore"):  # explained by assemble
+            small.sum_x = sum_x + small.n * shift
+            cross = np.outer(sum_x, shift)
+            small.sum_xx = weight * self.sum_xx / units + cross + cross.T
+            small.sum_xx += small.n * np.outer(shift, shift)
         stats = assemble(sums, small, levels, about, gram_phi, provenance)
         if not len(self.outside):
             return stats
@@ -380,12 +393,17 @@ class Spectrum:
                 n=float(facts["n"]), n_rows=int(facts["n_rows"]), sum_w2=float(facts["sum_w2"]),
                 outside_weights=weights, **values,
             )  # fmt: skip
-            sound = 1 <= d <= DIMENSIONS and (band > 0).all() and (made.low < made.high).all()
-            if arrays or band.ndim != 1 or not sound or grid.shape != made.shape:
+            fields = (band, grid, weights, *values.values())
+            sound = [
+                1 <= d <= DIMENSIONS, band.ndim == 1, weights.ndim == 1,
+                all(np.isfinite(a).all() for a in fields), (band > 0).all(),
+                (made.low < made.high).all(), (weights >= 0).all(), 0 < made.n < np.inf,
+                made.n_rows >= len(weights), 0 < made.sum_w2 < np.inf,
+            ]  # fmt: skip
+            if arrays or not all(sound) or grid.shape != made.shape:
                 raise ValueError("its members do not go together")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)!r} is damaged: {error}") from error
-        made.threads = kernels.resolve_threads(kernels.load())
         return made
 
     def __repr__(self) -> str:
@@ -393,21 +411,26 @@ class Spectrum:
         return f"Spectrum({self.n_rows:,} rows, d={self.dimension}, grid {size})"
 
 
-def _box(x: Array, box: Any, band: Array) -> tuple[Array, Array]:
+def _box(x: Array, box: Any, band: Array, core: float) -> tuple[Array, Array]:
     d = x.shape[1]
     least = 1.0 / band  # a box needs some width, or constant columns would have none
     if box is not None:
-        try:
-            low, high = (as_floats(np.atleast_1d(side), "box", f"({d},)", 1) for side in box)
-        except TypeError:
-            raise ValueError("box must be a pair (low, high)") from None
+        if not isinstance(box, (tuple, list, np.ndarray)) or len(box) != 2:
+            raise ValueError(f"box must be a pair (low, high), got {box!r}")
+        low, high = (as_floats(np.atleast_1d(side), "box", f"({d},)", 1) for side in box)
         if len(low) != d or len(high) != d or not (low < high).all():
             raise ValueError(f"box must be (low, high), each ({d},), with low below high")
         return np.array(low), np.array(high)
     middle = np.median(x, axis=0)
-    reach = np.quantile(np.abs(x - middle), CORE, axis=0)
+    reach = np.quantile(np.abs(x - middle), core, axis=0, method="lower")
     reach = MARGIN * np.maximum(reach, least)
     return middle - reach, middle + reach
+
+
+def _rounded_up(value: float) -> str:
+    """Six digits, never below the value."""
+    text = f"{value:.6g}"
+    return text if float(text) >= value else f"{value * (1.0 + 1e-5):.6g}"
 
 
 def _check_outside(count: int) -> None:

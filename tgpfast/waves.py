@@ -100,10 +100,11 @@ def at_points(
     d = waves.dimension
     sets = [waves.strengths]
     if gradient:
-        sets += [1j * waves.frequencies[:, k] * waves.strengths for k in range(d)]
-    size = max(float(np.linalg.norm(s)) for s in sets) / (max(waves.reach.max(), 1.0) if gradient
-                                                         else 1.0)
-    eps = min(ACCURACY / max(size, 1e-300), 1e-9)
+        # in units of the reach, so that the value, which shares a transform with one, keeps its
+        # accuracy
+        unit = 1j * waves.frequencies / waves.reach
+        sets += [unit[:, k] * waves.strengths for k in range(d)]
+    eps = min(ACCURACY / max(waves.size, 1e-300), 1e-9)
     if eps < LEAST_EPS:
         return None
     _, count = threads.resolve()
@@ -143,6 +144,8 @@ def at_points(
             out[start + rows, k] = values.real
             if len(pair) == 2:
                 out[start + rows, k + 1] = values.imag
+        if gradient:
+            out[np.ix_(start + rows, np.arange(1, d + 1))] *= waves.reach
         if len(rows) < len(part):
             others = start + np.flatnonzero(~inside)
             out[others] = direct(others)
