@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .accumulate import accumulate
+from .accumulate import ENGINES, PRECISIONS, accumulate
 from .base import GaussianBase
 from .blocks import Blocks
 from .density import Density
@@ -118,7 +118,7 @@ def fit(
         "base": base, "frequency_covariance": frequency_covariance,
     }  # fmt: skip
     chosen = {k: AUTO[k] if isinstance(v, str) and v == "auto" else v for k, v in asked.items()}
-    _check(chosen, scale, n_noise_levels)
+    _check(chosen, scale, n_noise_levels, engine, precision)
     blocks = Blocks(X, sample_weight=sample_weight)
     spectrum = _spectrum(blocks) if moments is None and not blocks.can_repeat else None
     facts = spectrum.moments() if spectrum is not None else _moments(blocks, moments)
@@ -211,10 +211,13 @@ def _tolerance(n: float, features: Features, chosen: dict[str, Any]) -> float:
     return float(np.clip(LOG_TOLERANCE / condition, LEAST_TOLERANCE, TOLERANCE))
 
 
-def _check(chosen: dict[str, Any], scale: str, n_noise_levels: Any) -> None:
+def _check(
+    chosen: dict[str, Any], scale: str, n_noise_levels: Any, engine: str, precision: str
+) -> None:
     """Options that can be judged before the data are read."""
     for name, value, choices in (
         ("method", chosen["method"], METHODS), ("scale", scale, SCALES),
+        ("engine", engine, ENGINES), ("precision", precision, PRECISIONS),
     ):  # fmt: skip
         if value not in choices:
             raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}")

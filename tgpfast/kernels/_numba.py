@@ -83,11 +83,13 @@ class _GuardedCache:
             self._cache.disable()
 
 
-def _inner(function=None, *, reassociate=False):
+def _inner(function=None, *, reassociate=False, inline=False):
     """A helper compiled into its callers. contract: fused multiply-add where the machine has it;
-    nsz: the sign of zero is no matter here; reassoc only where a sum must vectorise."""
+    nsz: the sign of zero is no matter here; reassoc only where a sum must vectorise. inline: copied
+    into the caller before compilation, where a call with its counted references would cost."""
     flags = {"contract", "nsz", "reassoc"} if reassociate else {"contract", "nsz"}
-    decorate = numba.njit(nogil=True, error_model="numpy", fastmath=flags)
+    options = {"inline": "always"} if inline else {}
+    decorate = numba.njit(nogil=True, error_model="numpy", fastmath=flags, **options)
     return decorate(function) if function else decorate
 
 
@@ -447,7 +449,7 @@ def _transpose(x, origin, start, n, out):
             out[k, i] = row[k] - origin[k]
 
 
-@_inner
+@_inner(inline=True)
 def _lead_features(xt, m, s, group, last, frequencies, phases, partial):
     """Partial angles of feature s, without its last three products: features of a group are led in
     pairs, the even one of which does the work for both."""
@@ -460,15 +462,22 @@ def _lead_features(xt, m, s, group, last, frequencies, phases, partial):
 
 
 @_inner
-def _last_three(xt, f):
-    """(a, x, b, y, e, z): the last three products of an angle; missing ones are times zero."""
+def _last_rows(xt):
+    """The last three coordinates, once a tile; where there are fewer, some again, to go with 0."""
     d = xt.shape[0]
     lead = max(d - 3, 0)
-    x, y, z = xt[lead], xt[min(lead + 1, d - 1)], xt[min(lead + 2, d - 1)]
-    return f[lead], x, f[lead + 1] if d > 1 else 0.0, y, f[lead + 2] if d > 2 else 0.0, z
+    return xt[lead], xt[min(lead + 1, d - 1)], xt[min(lead + 2, d - 1)]
 
 
-@_inner
+@_inner(inline=True)
+def _last_factors(f):
+    """The frequencies of ``_last_rows``."""
+    d = f.shape[0]
+    lead = max(d - 3, 0)
+    return f[lead], f[lead + 1] if d > 1 else 0.0, f[lead + 2] if d > 2 else 0.0
+
+
+@_inner(inline=True)
 def _is_near(f, phase, reach):
     """Whether no angle of a tile can pass ANGLE_LIMIT."""
     limit = abs(phase)
@@ -477,11 +486,17 @@ def _is_near(f, phase, reach):
     return limit <= ANGLE_LIMIT
 
 
-@_inner
-def _sincos_feature(xt, m, s, group, last, frequencies, phases, reach, partial, sine, cosine):
-    """Sine and cosine of the angles of feature s, one of group..last, over a row tile."""
+@_inner(inline=True)
+def _sincos_feature(
+    xt, rows, m, s, group, last, frequencies, phases, reach, partial, sine, cosine
+):
+    """Sine and cosine of the angles of feature s, one of group..last, over a row tile.
+
+    _feature_tile has these steps written out: as a call they cost it some per cent.
+    """
     mine = _lead_features(xt, m, s, group, last, frequencies, phases, partial)
-    a, x, b, y, e, z = _last_three(xt, frequencies[s])
+    x, y, z = rows
+    a, b, e = _last_factors(frequencies[s])
     if _is_near(frequencies[s], phases[s], reach):
         _sincos(mine, m, a, x, b, y, e, z, sine, cosine)
     else:
@@ -496,13 +511,28 @@ def _feature_tile(
     sum_phi, sum_dphi, sum_dphi_x = sums
     partial, weighted, sine, cosine, reach = work
     scale, nothing = dphi.dtype.type(amplitude), sine[:0]
+    d = xt.shape[0]
+    lead = max(d - 3, 0)
+    x, y, z = xt[lead], xt[min(lead + 1, d - 1)], xt[min(lead + 2, d - 1)]
     _reaches(xt, m, reach)
     for group in range(first, stop, 4):
         last = min(group + 4, stop)
         for s in range(group, last):
-            _sincos_feature(
-                xt, m, s, group, last, frequencies, phases, reach, partial, sine, cosine
-            )
+            if (s - group) % 2 == 0:
+                t = min(s + 1, last - 1)
+                _lead_pair(
+                    xt, m, lead, frequencies[s], frequencies[t], phases[s], phases[t], partial
+                )
+            f = frequencies[s]
+            a, b, e = f[lead], f[lead + 1] if d > 1 else 0.0, f[lead + 2] if d > 2 else 0.0
+            limit = abs(phases[s])
+            for k in range(d):
+                limit += abs(f[k]) * reach[k]
+            mine = partial[m:] if (s - group) % 2 else partial
+            if limit <= ANGLE_LIMIT:
+                _sincos(mine, m, a, x, b, y, e, z, sine, cosine)
+            else:
+                _sincos_far(mine, m, a, x, b, y, e, z, sine, cosine)
             total, dtotal = _store(
                 sine, cosine, m, scale, root, dphi[s, start:],
                 phi[s, start:] if phi.size else nothing, weighted[s - group],
@@ -865,13 +895,14 @@ def tilt(x, origin, frequencies, phases, coefficients, value, n_threads):
             m = min(ROW_TILE, n - start)
             _transpose(x, origin, start, m, xt)
             _reaches(xt, m, reach)
+            u, v, w = _last_rows(xt)
             total[:] = 0.0
             for s in range(n_features):
                 group = s - s % 2
                 mine = _lead_features(
                     xt, m, s, group, min(group + 2, n_features), frequencies, phases, partial
                 )
-                a, u, b, v, e, w = _last_three(xt, frequencies[s])
+                a, b, e = _last_factors(frequencies[s])
                 if _is_near(frequencies[s], phases[s], reach):
                     _add_cosines(mine, m, a, u, b, v, e, w, coefficients[s], total)
                 else:
@@ -913,13 +944,15 @@ def tilt_gradient(x, origin, frequencies, phases, coefficients, value, gradient,
             m = min(ROW_TILE, n - start)
             _transpose(x, origin, start, m, xt)
             _reaches(xt, m, reach)
+            rows = _last_rows(xt)
             total[:] = 0.0
             gt[:] = 0.0
             for group in range(0, n_features, 4):
                 last = min(group + 4, n_features)
                 for s in range(group, last):
                     _sincos_feature(
-                        xt, m, s, group, last, frequencies, phases, reach, partial, sine, cosine
+                        xt, rows, m, s, group, last, frequencies, phases, reach, partial, sine,
+                        cosine,
                     )
                     coefficient, slope = coefficients[s], slopes[s - group]
                     for i in range(m):
@@ -964,11 +997,12 @@ def quadratic_tilt(
             m = min(row_tile, n - start)
             _transpose(x, origin, start, m, xt)
             _reaches(xt, m, reach)
+            rows = _last_rows(xt)
             total[:] = 0.0
             for s in range(n_features):
                 row, group = block[s], s - s % 4
                 _sincos_feature(
-                    xt, m, s, group, min(group + 4, n_features), frequencies, phases, reach,
+                    xt, rows, m, s, group, min(group + 4, n_features), frequencies, phases, reach,
                     partial, sine, row,
                 )
                 coefficient = linear[s]
