@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import math
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -590,3 +591,25 @@ def test_warnings_point_at_the_callers_line():
 def test_bad_backend_and_threads_are_errors_before_any_work(options, small):
     with pytest.raises(ValueError, match=next(iter(options))):
         tgp.solve(small.stats, small.base, **options)
+
+
+def test_cg_of_eight_thousand_features_within_memory():
+    """What is made beside the statistics: the system, a sketch of rank 1,000 with its factors, and
+    vectors; never a second matrix of S x S."""
+    n_features = 8_000
+    x = np.random.default_rng(0).standard_normal((300, 2))
+    features = tgp.Features.draw(n_features, 0.5, np.eye(2), seed=0)
+    base = tgp.GaussianBase(np.zeros(2), np.eye(2))
+    stats = tgp.accumulate(x, features, engine="direct")
+    tracemalloc.start()
+    model = tgp.solve(stats, base, lam=10.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert model.diagnostics["solver"] == "cg"
+    assert model.diagnostics["residual"] <= 1e-11
+    square, tall = 8 * n_features**2, 8 * n_features * 1_000
+    assert peak < square + 8 * tall
+    # judged from outside as well
+    system, b = fd_system(stats, base)
+    residual = system @ model.theta + 10.0 * 0.25 * model.theta - b
+    assert np.linalg.norm(residual) <= 1e-11 * np.linalg.norm(b)
