@@ -1,8 +1,10 @@
 """What every test file shares: the backend as a fixture, and a Hypothesis that repeats itself."""
 
 import importlib
+import json
 import os
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -34,3 +36,45 @@ def load_backend(name):
 def kernels(request):
     """One of the kernel modules; ``parametrize("kernels", [...], indirect=True)`` picks some."""
     return load_backend(request.param)
+
+
+def doctored(path, changes):
+    """Rewrite the members of a saved file: None drops one, header fields are changed in place."""
+    with np.load(path) as file:
+        members = dict(file)
+    header = json.loads(str(members["header"]))
+    for name, value in changes.items():
+        if name.startswith("header."):
+            header[name.removeprefix("header.")] = value
+        elif value is None:
+            del members[name]
+        else:
+            members[name] = value(members[name]) if callable(value) else value
+    members["header"] = np.array(json.dumps(header))
+    np.savez(path, **members)
+
+
+def with_noise_bounds(bound, features, levels, n, error):
+    """Bounds of statistics, with those of their noise levels: error is that of F/n; Delta has an
+    exponent of d + 8 roundings of |z|^2 at most."""
+    if len(levels):
+        S, d = features.frequencies.shape
+        scale = np.sum(1.0 / (features.bandwidth**2 + np.square(levels)))
+        delta = (d + 8) * 2.0**-52 * (1 + np.square(features.frequencies).sum(axis=1).max())
+        bound["noise_gram"] = 2 * n / S * scale * (error + delta)
+        for name in ("sum_phi", "sum_dphi", "sum_dphi_x"):
+            bound[f"noise_{name}"] = bound[name]
+    return bound
+
+
+def assert_statistics(stats, want, bound):
+    """want : Statistics, or the oracle's dict."""
+    for name, allowed in bound.items():
+        value = want.get(name) if isinstance(want, dict) else getattr(want, name)
+        got = getattr(stats, name)
+        assert (got is None) == (value is None), name
+        if got is None:
+            continue
+        assert np.shape(got) == np.shape(value), name
+        error = np.abs(np.asarray(got) - value).max()
+        assert error <= allowed, f"{name}: error {error:.3g} above {allowed:.3g}"

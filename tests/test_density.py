@@ -1,6 +1,5 @@
 """Densities against the oracle, finite differences, grids of their own, frames and files."""
 
-import json
 import zipfile
 
 import numpy as np
@@ -8,7 +7,7 @@ import oracle
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import load_backend
+from conftest import doctored, load_backend
 
 import tgpfast as tgp
 from tgpfast.scaling import Scaling
@@ -546,22 +545,6 @@ def test_a_file_of_statistics_is_loaded_as_statistics(tmp_path):
     features = tgp.Features.draw(5, 1.0, np.eye(2), seed=0)
     tgp.accumulate(rows(2), features).save(path)
     assert isinstance(tgp.load(path), tgp.Statistics)
-
-
-def doctored(path, changes):
-    """Rewrite the members of a saved file: None drops one, header fields are changed in place."""
-    with np.load(path) as file:
-        members = dict(file)
-    header = json.loads(str(members["header"]))
-    for name, value in changes.items():
-        if name.startswith("header."):
-            header[name.removeprefix("header.")] = value
-        elif value is None:
-            del members[name]
-        else:
-            members[name] = value(members[name]) if callable(value) else value
-    members["header"] = np.array(json.dumps(header))
-    np.savez(path, **members)
 
 
 def spoiled(index, value):

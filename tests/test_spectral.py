@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import oracle
 import pytest
+from conftest import assert_statistics, with_noise_bounds
 
 pytest.importorskip("finufft")
 
@@ -120,26 +121,7 @@ def bounds(x, features, tolerance, levels=(), weights=None, origin=None, far=FAR
         "sum_dphi_x": x_error + amplitude * widest * plain * n,
         "gram": 2 * n / S * error, "gram_phi": 2 * n / S * error,
     }  # fmt: skip
-    if len(levels):
-        scale = np.sum(1.0 / (features.bandwidth**2 + np.square(levels)))
-        delta = (d + 8) * EPS * (1 + np.square(features.frequencies).sum(axis=1).max())
-        bound["noise_gram"] = 2 * n / S * scale * (error + delta)
-        for name in ("sum_phi", "sum_dphi", "sum_dphi_x"):
-            bound[f"noise_{name}"] = bound[name]
-    return bound
-
-
-def assert_statistics(stats, want, bound):
-    """want : Statistics, or the oracle's dict."""
-    for name, allowed in bound.items():
-        value = want.get(name) if isinstance(want, dict) else getattr(want, name)
-        got = getattr(stats, name)
-        assert (got is None) == (value is None), name
-        if got is None:
-            continue
-        assert np.shape(got) == np.shape(value), name
-        error = np.abs(np.asarray(got) - value).max()
-        assert error <= allowed, f"{name}: error {error:.3g} above {allowed:.3g}"
+    return with_noise_bounds(bound, features, levels, n, error)
 
 
 def expected(x, features, levels=(), weights=None, origin=None):

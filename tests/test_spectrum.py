@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from conftest import assert_statistics, doctored, with_noise_bounds
 
 pytest.importorskip("finufft")
 
@@ -72,24 +73,7 @@ def bounds(x, features, tolerance, levels=(), weights=None, origin=None, box=Non
         "sum_dphi_x": n * amplitude * (error * reach + plain * widest),
         "gram": 2 * n / S * error, "gram_phi": 2 * n / S * error,
     }  # fmt: skip
-    if len(levels):
-        scale = np.sum(1.0 / (features.bandwidth**2 + np.square(levels)))
-        delta = (d + 8) * EPS * (1 + np.square(features.frequencies).sum(axis=1).max())
-        bound["noise_gram"] = 2 * n / S * scale * (error + delta)
-        for name in ("sum_phi", "sum_dphi", "sum_dphi_x"):
-            bound[f"noise_{name}"] = bound[name]
-    return bound
-
-
-def assert_statistics(stats, want, bound):
-    for name, allowed in bound.items():
-        got, value = getattr(stats, name), getattr(want, name)
-        assert (got is None) == (value is None), name
-        if got is None:
-            continue
-        assert np.shape(got) == np.shape(value), name
-        error = np.abs(np.asarray(got) - value).max()
-        assert error <= allowed, f"{name}: error {error:.3g} above {allowed:.3g}"
+    return with_noise_bounds(bound, features, levels, n, error)
 
 
 def box_of(s):
@@ -527,22 +511,6 @@ def test_round_trip_is_exact(saved, tmp_path):
 def test_a_file_is_about_the_size_of_its_grid(saved):
     made, path = saved
     assert path.stat().st_size < made.grid.nbytes + made.outside.nbytes + 6_000
-
-
-def doctored(path, changes):
-    """Rewrite the members of a saved file: None drops one, header fields are changed in place."""
-    with np.load(path) as file:
-        members = dict(file)
-    header = json.loads(str(members["header"]))
-    for name, value in changes.items():
-        if name.startswith("header."):
-            header[name.removeprefix("header.")] = value
-        elif value is None:
-            del members[name]
-        else:
-            members[name] = value(members[name]) if callable(value) else value
-    members["header"] = np.array(json.dumps(header))
-    np.savez(path, **members)
 
 
 @pytest.mark.parametrize(
