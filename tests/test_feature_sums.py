@@ -7,7 +7,7 @@ import oracle
 import pytest
 
 import tgpfast as tgp
-from tgpfast import costs, feature_sums, kernels
+from tgpfast import costs, feature_sums
 from tgpfast.blocks import Blocks
 from tgpfast.feature_sums import sum_features
 
@@ -17,9 +17,8 @@ TOLERANCE = 1e-9
 def run(x, features, w=None, centre=None, tolerance=TOLERANCE):
     centre = np.zeros(features.dimension) if centre is None else centre
     return sum_features(
-        Blocks(x, sample_weight=w), features, centre, tolerance=tolerance, budget=10**9,
-        backend=kernels.load(), n_threads=2,
-    )  # fmt: skip
+        Blocks(x, sample_weight=w), features, centre, tolerance=tolerance, n_threads=2
+    )
 
 
 def make(d, n=700, seed=0):

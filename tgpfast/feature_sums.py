@@ -5,16 +5,25 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from . import kernels
 from .blocks import Blocks
 from .costs import load_costs
 from .features import Array, Features
 from .progress import Progress
-from .spectral import DIMENSIONS, LEAST_EPS, SAFETY, chunks_of, plan_chunk, transform, wave_sums
+from .spectral import (
+    DIMENSIONS,
+    LEAST_EPS,
+    SAFETY,
+    chunks_of,
+    memory_budget,
+    plan_chunk,
+    transform,
+    wave_sums,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +44,13 @@ def sum_features(
     centre: Array,
     *,
     tolerance: float,
-    budget: int,
-    backend: ModuleType,
-    n_threads: int,
+    backend: str = "auto",
+    n_threads: int | None = None,
     progress: bool = False,
 ) -> FeatureSums:
     """One pass over the blocks. centre : a point near the data, about which angles are taken."""
+    module = kernels.load(backend)
+    count, budget = kernels.resolve_threads(module, n_threads), memory_budget()
     frequencies = features.frequencies / features.bandwidth
     F = np.zeros(features.n_features, np.complex128)
     eps = max(SAFETY * tolerance, LEAST_EPS)
@@ -56,13 +66,13 @@ def sum_features(
                 columns = [y[inside, k] - m for k, m in enumerate(plan.middle)]
                 axes = [np.ascontiguousarray(frequencies[:, k]) for k in range(y.shape[1])]
                 part = transform(
-                    columns, weights[inside].astype(np.complex128), axes, eps, 2.0, n_threads
+                    columns, weights[inside].astype(np.complex128), axes, eps, 2.0, count
                 )
                 F += part * np.exp(1j * (frequencies @ plan.middle))
                 by_transform = True
             if not inside.all():
                 rest = None if w is None else w[~inside]
-                cosines, sines = wave_sums(frequencies, y[~inside], rest, backend, n_threads)
+                cosines, sines = wave_sums(frequencies, y[~inside], rest, module, count)
                 F += cosines + 1j * sines
             n += len(x) if w is None else float(w.sum())
             sum_w2 += len(x) if w is None else float(w @ w)
@@ -76,9 +86,9 @@ def sum_features(
             "or raise the bandwidth"
         )
     provenance = {
-        "engine": "spectral" if by_transform else "direct", "backend": backend.NAME,
+        "engine": "spectral" if by_transform else "direct", "backend": module.NAME,
         "precision": "float64", "tolerance": tolerance if by_transform else 0.0,
-        "threads": n_threads, "sums": "phi only",
+        "threads": count, "sums": "phi only",
     }  # fmt: skip
     return FeatureSums(features, n, n_rows, sum_w2, sum_phi, provenance)
 

@@ -17,10 +17,9 @@ from .feature_sums import sum_features
 from .features import Array, Features, as_floats, positive
 from .learn_base import learn_base
 from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
-from .solve import METHODS, check_solver, solve, solve_map
-from .spectral import DIMENSIONS, memory_budget
+from .solve import METHODS, solve
+from .spectral import DIMENSIONS
 from .spectrum import Spectrum
-from .threads import Threads
 
 SCALES = ("standardize", "center", "none")
 FREQUENCIES = ("auto", "data", "identity", "precision")
@@ -39,7 +38,6 @@ PAPER: dict[str, Any] = {
 BASE_SCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # of the covariance, tried by base="scaled"
 TOLERANCE, LEAST_TOLERANCE = 1e-9, 1e-13  # of the spectral engine, and the tightest asked of it
 LOG_TOLERANCE = 1e-4  # predicted change of a log density for which it is tightened
-N_DRAWS = 100_000  # of MAP
 STREAM_ROWS, STREAM_REACH = 1e6, 5.0  # rows and largest |z| for which a stream's grid is made
 HELD_OUT = 5  # base="scaled" holds out one row in so many
 HELD_OUT_ROWS = 50_000  # and looks at this many rows at most
@@ -141,61 +139,45 @@ def fit(
         top = np.sqrt(d * spread) / d if sigma_max == "paper" else sigma_max
         levels = _noise_levels(top, n_noise_levels)
 
-    start = chosen["base"] if isinstance(chosen["base"], GaussianBase) else None
-    start = GaussianBase(centre, covariance) if start is None else _rescaled(start, scaling)
+    given = isinstance(chosen["base"], GaussianBase)
+    start = _rescaled(chosen["base"], scaling) if given else GaussianBase(centre, covariance)
+    how: dict[str, Any] = {"base": "given" if given else chosen["base"]}
     rows = blocks.mapped(scaling.apply, weight)
-    how: dict[str, Any] = {}
-    how["base"] = "given" if isinstance(chosen["base"], GaussianBase) else chosen["base"]
-    model: Density | None = None
+    run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
     if spectrum is not None:
         stats: Any = spectrum._scaled_statistics(
-            features, levels, scaling, origin=centre, backend=backend, n_threads=n_threads,
-            weight=weight,
-        )  # fmt: skip
+            features, levels, scaling, origin=centre, weight=weight, **run
+        )
     elif chosen["method"] == "map" and how["base"] in ("given", "empirical") and engine == "auto":
         # all that MAP needs of the data is the sum of their features
-        threads = Threads(backend, n_threads)
-        module, count = threads.resolve()
-        stats = sum_features(
-            rows, features, centre, tolerance=TOLERANCE, budget=memory_budget(), backend=module,
-            n_threads=count, progress=progress,
-        )  # fmt: skip
-        solver = check_solver(solver, "map", features.n_features)
-        model = solve_map(
-            stats, start, chosen["lam"], solver=solver, n_draws=N_DRAWS, n_steps=None, seed=seed,
-            threads=threads, progress=progress,
-        )  # fmt: skip
+        stats = sum_features(rows, features, centre, tolerance=TOLERANCE, progress=progress, **run)
     else:
-        tolerance = _tolerance(n, features, chosen)
         stats = accumulate(
-            rows, features, noise_levels=levels, origin=centre, engine=engine,
-            precision=precision, backend=backend, n_threads=n_threads, tolerance=tolerance,
-            progress=progress,
+            rows, features, noise_levels=levels, origin=centre, engine=engine, precision=precision,
+            tolerance=_tolerance(n, features, chosen), progress=progress, **run,
         )  # fmt: skip
-    options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed,
-               "backend": backend, "n_threads": n_threads}  # fmt: skip
+    options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
     if how["base"] == "learned":
         start = learn_base(stats, start, chosen["lam"])
         how["base_report"] = start.report
     elif how["base"] == "scaled":
         start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
         how.update(tried)
-    if model is None:
-        model = solve(stats, start, chosen["method"], progress=progress, **options)
+    model = solve(stats, start, chosen["method"], progress=progress, **options)
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
-    model.settings.update(
-        {k: v for k, v in chosen.items() if isinstance(v, (str, int, float)) and k != "base"},
-        gamma=width, gamma_rule=chosen["gamma"] if chosen["gamma"] == "scott" else "given",
-        eta=tempering, scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d,
-        auto=sorted(k for k, v in asked.items() if isinstance(v, str) and v == "auto"),
-        frequency_covariance=chosen["frequency_covariance"]
-        if isinstance(chosen["frequency_covariance"], str) else "given",
-        weights="none" if sample_weight is None and facts.n == facts.n_effective
-        else ("Kish" if normalize_weights else "as given"),
-        provenance=dict(stats.provenance), **how,
-    )  # fmt: skip
+    how["weights"] = "Kish" if normalize_weights else "as given"
+    if sample_weight is None and facts.n == facts.n_effective:
+        how["weights"] = "none"
     if chosen["method"] == "ncfd":
-        model.settings.update(sigma_max=float(top), n_noise_levels=len(levels))
+        how.update(sigma_max=float(top), n_noise_levels=len(levels))
+    how.update(
+        gamma=width, gamma_rule="scott" if chosen["gamma"] == "scott" else "given", eta=tempering,
+        scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d,
+        auto=sorted(k for k, v in asked.items() if isinstance(v, str) and v == "auto"),
+    )  # fmt: skip
+    kind = chosen["frequency_covariance"]
+    how["frequency_covariance"] = kind if isinstance(kind, str) else "given"
+    model.settings.update(how)
     return model
 
 

@@ -9,6 +9,7 @@ from scipy.linalg import cho_solve
 
 from .base import GaussianBase
 from .density import Density
+from .feature_sums import FeatureSums
 from .features import Array, positive
 from .linear_systems import CG_STEPS, cholesky, factorize, solve_system
 from .maximum_posterior import map_theta
@@ -58,30 +59,34 @@ def solve(
     Density ; its ``diagnostics`` hold the solver, the condition number, the residual and what, if
     anything, was added to the diagonal
     """
-    check_pair(stats, base)
     if method not in METHODS:
         raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
+    check_pair(stats, base, sums_serve=method == "map")
     lam = positive("lam", lam)
     gamma = stats.features.bandwidth
     eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
-    solver = check_solver(solver, method, stats.features.n_features)
+    solver = _check_solver(solver, method, stats.features.n_features)
     if n_steps is not None and (
         isinstance(n_steps, bool) or not hasattr(n_steps, "__index__") or n_steps < 1
     ):
         raise ValueError(f"n_steps={n_steps!r}: expected None or an integer of at least 1")
     threads = Threads(backend, n_threads)
     threads.resolve()  # errors before any work
-    settings = _settings(stats, method, lam)
+    settings: dict[str, Any] = {
+        "method": method, "lam": lam, "gamma": gamma, "n_features": stats.features.n_features,
+        "seed": stats.features.seed, "n": stats.n, "provenance": dict(stats.provenance),
+    }  # fmt: skip
     diagnostics: dict[str, Any]
     if method == "map":
-        return solve_map(
+        theta, diagnostics = map_theta(
             stats, base, lam, solver=solver, n_draws=n_draws, n_steps=n_steps, seed=seed,
             threads=threads, progress=progress,
         )  # fmt: skip
-    if method == "fvpd":
+        tilt: Any = PointTilt(stats.features, theta, base.mean)
+    elif method == "fvpd":
         settings["eta"] = eta
         factor, m, diagnostics = fvpd_parameters(stats, base, lam, eta, threads)
-        tilt: Any = PredictiveTilt(stats.features, factor, m, base.mean)
+        tilt = PredictiveTilt(stats.features, factor, m, base.mean)
     else:
         if method == "ncfd":
             settings["noise_levels"] = stats.noise_levels.tolist()
@@ -95,9 +100,10 @@ def solve(
     return Density(method, tilt, base, settings, diagnostics, threads=threads)
 
 
-def check_pair(stats: Any, base: Any) -> None:
-    """TypeError or ValueError unless these are statistics of some rows and a base for them."""
-    if not isinstance(stats, Statistics):
+def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
+    """TypeError or ValueError unless these are statistics of some rows and a base for them;
+    sums_serve : the sums of features alone, which `fit` makes for MAP, will do."""
+    if not isinstance(stats, Statistics) and not (sums_serve and isinstance(stats, FeatureSums)):
         raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
     if not isinstance(base, GaussianBase):
         raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
@@ -109,24 +115,7 @@ def check_pair(stats: Any, base: Any) -> None:
         raise ValueError("the statistics are of no rows")
 
 
-def solve_map(
-    sums: Any, base: GaussianBase, lam: float, *, threads: Threads, **options: Any
-) -> Density:
-    """The MAP density from a sum of features: `Statistics`, or `FeatureSums`."""
-    theta, diagnostics = map_theta(sums, base, lam, threads=threads, **options)
-    tilt = PointTilt(sums.features, theta, base.mean)
-    return Density("map", tilt, base, _settings(sums, "map", lam), diagnostics, threads=threads)
-
-
-def _settings(sums: Any, method: str, lam: float) -> dict[str, Any]:
-    return {
-        "method": method, "lam": lam, "gamma": sums.features.bandwidth,
-        "n_features": sums.features.n_features, "seed": sums.features.seed, "n": sums.n,
-        "provenance": dict(sums.provenance),
-    }  # fmt: skip
-
-
-def check_solver(solver: str, method: str, n_features: int) -> str:
+def _check_solver(solver: str, method: str, n_features: int) -> str:
     choices = {
         "fd": ("cholesky", "cg"), "ncfd": ("cholesky", "cg"), "fvpd": ("cholesky",),
         "map": ("newton", "gradient"),
