@@ -779,3 +779,13 @@ def test_points_outside_are_handed_on_in_portions(monkeypatch):
     assert stats.provenance["rows_outside"] >= 40
     gap = np.abs(stats.gram - direct(x, features).gram).max()
     assert gap <= 2 * len(x) / 10 * 1e-8  # angles of 1e7 err by 1e-9 in either engine
+
+
+@pytest.mark.parametrize("wish", [{"precision": "mixed"}, {"tolerance": 1e-14}])
+def test_auto_takes_the_direct_engine_for_what_only_it_gives(wish, monkeypatch):
+    """Also where the spectral one is cheaper; without the wish it is taken."""
+    monkeypatch.setattr(accumulate, "NOT_WORTH_A_LOOK", 0.0)
+    monkeypatch.setattr(accumulate, "estimate", lambda *args: 0.0)
+    x, features = make_data("normal", 2, n=100), make_features(5, 2)
+    assert tgp.accumulate(x, features).provenance["engine"] == "spectral"
+    assert tgp.accumulate(x, features, **wish).provenance["engine"] == "direct"

@@ -13,7 +13,7 @@ from .base import GaussianBase
 from .blocks import Blocks
 from .costs import load_costs
 from .direct import DTYPES, accumulate_direct, required_memory
-from .features import Features, positive
+from .features import Array, Features, positive
 from .notices import tell
 from .solve import fd_theta
 from .spectral import DIMENSIONS, accumulate_spectral, estimate, fits, memory_budget
@@ -102,43 +102,20 @@ def accumulate(
     blocks = X  # from fit, which has judged them
     if not isinstance(X, Blocks):
         blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
-    if engine == "spectral" and features.dimension > DIMENSIONS:
-        raise ValueError(
-            f'engine="spectral" serves up to {DIMENSIONS} dimensions, and these features have '
-            f'{features.dimension}; use engine="direct" or "auto"'
-        )
-    engine, facts = _choose_engine(engine, blocks, features, levels, gram_phi, tolerance, limit)
-    if engine == "spectral" and precision == "mixed":
-        raise ValueError('precision="mixed" is of the direct engine; drop it or engine="spectral"')
-    if engine == "spectral" and tolerance < LEAST_TOLERANCE:
-        raise ValueError(
-            f"tolerance={tolerance:g}: float64 keeps {LEAST_TOLERANCE:g} at best; use that, or "
-            'engine="direct"'
-        )
     if engine == "spectral":
-        over = not fits(features, levels, gram_phi, limit)
-        try:
-            if over:
-                raise MemoryError
-            stats = accumulate_spectral(
-                blocks, features, levels, centre, gram_phi=gram_phi, tolerance=tolerance,
-                budget=limit, backend=module, n_threads=count, progress=progress,
-            )  # fmt: skip
+        _check_spectral(features, precision, tolerance)
+    engine, facts = _choose_engine(
+        engine, blocks, features, levels, gram_phi, tolerance, limit, precision
+    )
+    if engine == "spectral":
+        stats = _spectral(
+            blocks, features, levels, centre, gram_phi=gram_phi, tolerance=tolerance, budget=limit,
+            backend=module, n_threads=count, progress=progress,
+        )  # fmt: skip
+        if stats is not None:
             stats.provenance.update(facts, precision_reason="spectral: float64 throughout")
             return stats
-        except MemoryError:
-            if not over and not blocks.can_repeat:
-                raise ValueError(
-                    f"the grids of the spectral engine exceed the budget of {memory.human(limit)}, "
-                    "and X, which can be read only once, is used up; raise budget=, or pass "
-                    'engine="direct"'
-                ) from None
-            facts["fallback"] = f"spectral grids exceed the budget of {memory.human(limit)}"
-            tell(
-                f"the grids of the spectral engine exceed the budget of {memory.human(limit)}; the "
-                "direct engine runs instead. Raise budget= or TGPFAST_MEMORY_BUDGET, or the "
-                "bandwidth"
-            )
+        facts["fallback"] = f"spectral grids exceed the budget of {memory.human(limit)}"
     reason = "asked for"
     if precision == "auto":
         precision, reason = _choose_precision(blocks, features, module, count)
@@ -150,15 +127,59 @@ def accumulate(
     return stats
 
 
+def _check_spectral(features: Features, precision: str, tolerance: float) -> None:
+    """ValueError where engine="spectral", asked for by name, cannot serve."""
+    if features.dimension > DIMENSIONS:
+        raise ValueError(
+            f'engine="spectral" serves up to {DIMENSIONS} dimensions, and these features have '
+            f'{features.dimension}; use engine="direct" or "auto"'
+        )
+    if precision == "mixed":
+        raise ValueError('precision="mixed" is of the direct engine; drop it or engine="spectral"')
+    if tolerance < LEAST_TOLERANCE:
+        raise ValueError(
+            f"tolerance={tolerance:g}: float64 keeps {LEAST_TOLERANCE:g} at best; use that, or "
+            'engine="direct"'
+        )
+
+
+def _spectral(
+    blocks: Blocks, features: Features, levels: Array, centre: Array, *, gram_phi: bool,
+    budget: int, **options: Any,
+) -> Statistics | None:  # fmt: skip
+    """The statistics by transforms; None, and the user is told, where the budget does not allow."""
+    try:
+        if not fits(features, levels, gram_phi, budget):
+            raise MemoryError
+        return accumulate_spectral(
+            blocks, features, levels, centre, gram_phi=gram_phi, budget=budget, **options
+        )
+    except MemoryError:
+        spent = fits(features, levels, gram_phi, budget) and not blocks.can_repeat
+        if spent:
+            raise ValueError(
+                f"the grids of the spectral engine exceed the budget of {memory.human(budget)}, "
+                "and X, which can be read only once, is used up; raise budget=, or pass "
+                'engine="direct"'
+            ) from None
+    tell(
+        f"the grids of the spectral engine exceed the budget of {memory.human(budget)}; the direct "
+        "engine runs instead. Raise budget= or TGPFAST_MEMORY_BUDGET, or the bandwidth"
+    )
+    return None
+
+
 def _choose_engine(
     engine: str, blocks: Blocks, features: Features, levels: Any, gram_phi: bool, tolerance: float,
-    limit: int,
+    limit: int, precision: str,
 ) -> tuple[str, dict[str, Any]]:  # fmt: skip
     """("direct" or "spectral", the estimates in seconds where there was a choice)."""
     if engine != "auto":
         return engine, {}
     S, d = features.n_features, features.dimension
     if d > DIMENSIONS or blocks.n_rows is None or importlib.util.find_spec("finufft") is None:
+        return "direct", {}
+    if tolerance < LEAST_TOLERANCE or precision == "mixed":  # what only the direct engine gives
         return "direct", {}
     direct = load_costs().direct(blocks.n_rows, S, d, len(levels), gram_phi)
     if direct < NOT_WORTH_A_LOOK:
