@@ -364,7 +364,8 @@ class KernelCall:
         low, step = np.full(N_DIRECTIONS, -6.0), np.full(N_DIRECTIONS, 12.0 / (N_GRID - 1))
         for array in (directions, low, step):
             array.flags.writeable = False
-        return normal_rows(self.rows, d), self.nothing, directions, low, step, self.result
+        excess = np.zeros((N_DIRECTIONS, 2))
+        return normal_rows(self.rows, d), self.nothing, directions, low, step, self.result, excess
 
 
 # -- the spectral engine ---------------------------------------------------------------------------

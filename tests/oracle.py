@@ -525,3 +525,28 @@ def marginal_weight(x, direction, grid, weights=None):
 def marginal_cdf(x, direction, grid, weights=None):
     """P(x . direction <= grid_j) of the weighted data, (G,)."""
     return marginal_weight(x, direction, grid, weights) / total_weight(x, weights)
+
+
+def marginal_excess(x, direction, grid, weights=None):
+    """sum of w_i times what row i lies below the first, and above the last grid point."""
+    projection, w = (np.asarray(x) @ direction).astype(_LONG), _weights(x, weights)
+    below, above = np.maximum(grid[0] - projection, 0), np.maximum(projection - grid[-1], 0)
+    return float(w @ below), float(w @ above)
+
+
+def marginal_distances(x, y, direction, x_weights=None, y_weights=None):
+    """(KS, WD) between two weighted samples along a direction, exactly: sup |P - Q| over all of
+    their points, and the integral of |P - Q| between them."""
+    points = np.unique(np.concatenate([np.asarray(x) @ direction, np.asarray(y) @ direction]))
+    gap = marginal_cdf(x, direction, points, x_weights)
+    gap = np.abs(gap - marginal_cdf(y, direction, points, y_weights))
+    return float(gap.max()), float(gap[:-1] @ np.diff(points))
+
+
+# -- the Fisher score (Eq. FDobj, divided by the number of rows) ---------------------------------
+
+
+def fisher_score(gradient, laplacian, weights=None):
+    """Mean over the rows of |grad log q|^2 / 2 + trace of the Hessian of log q."""
+    terms = 0.5 * np.square(gradient.astype(_LONG)).sum(axis=1) + laplacian
+    return float(_weights(terms, weights) @ terms / _weights(terms, weights).sum())

@@ -1,53 +1,14 @@
-"""Marginal CDFs against sorting, for every backend; KS and WD against plain computations."""
+"""KS, WD, log-likelihood and Fisher score against plain computations, for models and rivals."""
 
 import numpy as np
 import oracle
 import pytest
 from conftest import load_backend
-from scipy.stats import ks_2samp, wasserstein_distance
+from scipy.stats import ks_2samp, multivariate_normal, wasserstein_distance
 
 import tgpfast as tgp
-from tgpfast.evaluation import Evaluation, evaluate, marginal_cdfs
-
-
-@pytest.mark.parametrize("name", ["numpy", "numba", "cython"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_equals_the_sorted_oracle(name, weighted):
-    backend = load_backend(name).NAME
-    rng = np.random.default_rng(0)
-    # eighths, and directions of integers: projections and grid are exact, ties and all
-    x = rng.integers(-40, 40, (3000, 3)) / 8.0
-    w = rng.integers(0, 5, 3000).astype(float) if weighted else None
-    directions = np.array([[1.0, 0.0, 0.0], [1.0, -2.0, 1.0], [0.0, 3.0, 1.0]])
-    low, step = np.array([-4.0, -10.0, 2.0]), np.array([0.125, 0.25, 0.5])
-    got = marginal_cdfs(
-        x, directions, low, step, 50, sample_weight=w, backend=backend, n_threads=2
-    )
-    for v in range(3):
-        grid = low[v] + step[v] * np.arange(50)
-        assert np.allclose(got[v], oracle.marginal_cdf(x, directions[v], grid, w), rtol=1e-14)
-    again = marginal_cdfs(
-        iter([x[:1000], x[1000:]]) if w is None else x, directions, low, step, 50,
-        sample_weight=w, backend=backend, n_threads=1,
-    )  # fmt: skip
-    assert np.array_equal(got, again)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"directions": np.zeros((0, 2))}, "empty"),
-        ({"directions": np.eye(3), "low": np.zeros(3), "step": np.ones(3)}, "expected 3"),
-        ({"low": [0.0]}, "one entry"),
-        ({"step": [1.0, 0.0]}, "positive"),
-        ({"n_grid": 0}, "n_grid"),
-    ],
-)
-def test_bad_grids(options, words):
-    arguments = {"directions": np.eye(2), "low": [0.0, 0.0], "step": [1.0, 1.0], "n_grid": 4}
-    with pytest.raises(ValueError, match=words):
-        marginal_cdfs(np.zeros((5, 2)), **(arguments | options))
-
+from tgpfast import evaluation
+from tgpfast.evaluation import Evaluation, evaluate
 
 # -- evaluate -------------------------------------------------------------------------------------
 
@@ -63,44 +24,57 @@ class Rival:
         return self.shift + self.spread * rng.standard_normal((n, self.d))
 
 
-def jump(projection, low, high, n_grid, weights=None):
-    """The largest share of weight within one step of the grid."""
-    step = (high - low) / (n_grid - 1)
-    cell = np.floor((projection - low) / step).astype(int)
-    mass = np.bincount(cell, weights)
-    return (mass[:-1] + mass[1:]).max() / mass.sum() if len(mass) > 1 else 1.0
+def largest_jump(x, v, points, x_weights, points_weights, n_grid):
+    """What KS may change by where every point moves by a step of the grid: the largest share of
+    weight within one, of both."""
+    a, b = x @ v, points @ v
+    low, high = min(a.min(), b.min()), max(a.max(), b.max())
+    found = 0.0
+    for projection, weights in ((a, x_weights), (b, points_weights)):
+        cell = np.floor((projection - low) / (high - low) * (n_grid - 1)).astype(int)
+        mass = np.bincount(cell, weights, n_grid + 1)
+        found += (mass[:-1] + mass[1:]).max() / mass.sum()
+    return found
+
+
+class Weighted(Rival):
+    """Draws that carry weights, as the models' do."""
+
+    def _weighted_sample(self, n, seed):
+        rng = np.random.default_rng(seed)
+        return rng.standard_normal((n, self.d)), rng.uniform(0.1, 1.0, n)
 
 
 @pytest.mark.parametrize("name", ["numpy", "numba", "cython"])
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_ks_and_wd_equal_a_plain_computation(weighted, name):
-    """Sorting gives both exactly; a grid of step h changes KS by a jump within h, WD by h."""
+@pytest.mark.parametrize("rival", [Rival, Weighted])
+def test_ks_and_wd_equal_the_sorted_oracle(rival, weighted, tied, name):
+    """A grid of step h changes KS by what lies within h, and WD by h for either sample."""
     backend = load_backend(name).NAME
     rng = np.random.default_rng(0)
     x = rng.standard_normal((300, 3)) * [1.0, 2.0, 0.5] + [0.3, 0.0, 0.0]
+    x = np.round(x, 1) if tied else x
     w = rng.uniform(0, 2, 300) if weighted else None
     result = evaluate(
-        Rival(), x, n_directions=12, n_grid=20_000, n_samples=400, seed=3, sample_weight=w,
+        rival(), x, n_directions=12, n_grid=20_000, n_samples=400, seed=3, sample_weight=w,
         backend=backend, n_threads=2,
     )  # fmt: skip
-    draws = Rival().sample(400, 3)
+    draws, weights = evaluation._draws(rival(), None, 400, 3)
     assert result.ks.shape == result.wd.shape == (12,)
     assert np.allclose(np.linalg.norm(result.directions, axis=1), 1.0, rtol=1e-15)
-    assert result.effective_sample_size == 400
+    assert result.effective_sample_size == pytest.approx(weights.sum() ** 2 / (weights @ weights))
     for v, ks, wd in zip(result.directions, result.ks, result.wd, strict=True):
+        exact_ks, exact_wd = oracle.marginal_distances(x, draws, v, w, weights)
         a, b = x @ v, draws @ v
-        low, high = min(a.min(), b.min()), max(a.max(), b.max())
-        both = np.sort(np.concatenate([a, b]))
-        gap = oracle.marginal_cdf(x, v, both, w) - oracle.marginal_cdf(draws, v, both)
-        exact_wd = wasserstein_distance(a, b, w)
-        step = (high - low) / 19_999
-        most = jump(a, low, high, 20_000, w) + jump(b, low, high, 20_000)
-        assert abs(ks - np.abs(gap).max()) <= most
-        assert ks <= np.abs(gap).max() + 1e-12  # a grid sees no more than all points
-        # every row moves up to the next node, by a step at most
+        step = (max(a.max(), b.max()) - min(a.min(), b.min())) / 19_999
+        assert abs(ks - exact_ks) <= largest_jump(x, v, draws, w, weights, 20_000)
+        assert ks <= exact_ks + 1e-12  # a grid sees no more than all points
         assert abs(wd - exact_wd) <= 2 * step
-        if not weighted:
-            assert abs(ks - ks_2samp(a, b).statistic) <= most
+        # and scipy agrees with the oracle
+        assert exact_wd == pytest.approx(wasserstein_distance(a, b, w, weights), rel=1e-9)
+        if rival is Rival and not weighted:
+            assert exact_ks == pytest.approx(ks_2samp(a, b).statistic, rel=1e-12)
 
 
 @pytest.mark.parametrize("n_grid", [2, 50])
@@ -179,16 +153,259 @@ def test_the_seed_decides_directions_and_draws():
     assert np.array_equal(a.ks, b.ks)
     assert np.array_equal(a.wd, b.wd)
     assert not np.array_equal(a.directions, c.directions)
-    blocks = evaluate(Rival(), [x[:90], x[90:]], 5, 500, 300)
-    assert np.array_equal(a.ks, blocks.ks)
 
 
-def test_summary_median_and_mean():
-    result = Evaluation(np.array([0.1, 0.2, 0.6]), np.array([1.0, 2.0, 6.0]), np.eye(3), 10.0)
-    assert result.median == (0.2, 2.0)
-    assert result.mean == (pytest.approx(0.3), pytest.approx(3.0))
-    lines = result.summary().splitlines()
-    assert lines == ["median  KS 0.2000  WD 2.0000", "mean    KS 0.3000  WD 3.0000"]
+def some_evaluation(**changes):
+    ks, wd = np.array([0.1, 0.2, 0.6, 0.3]), np.array([1.0, 2.0, 6.0, 9.0])
+    fields = {
+        "ks": ks, "wd": wd, "ks_error": ks / 10, "wd_error": wd / 10,
+        "directions": np.array([[1.0, 0.0], [0.0, 1.0], [-0.6, 0.8], [0.8, 0.6]]),
+        "columns": ["length", "width"], "n_rows": 100, "n_effective": 100.0,
+        "effective_sample_size": 400.0,
+    }  # fmt: skip
+    return Evaluation(**(fields | changes))
+
+
+def test_median_mean_and_their_errors():
+    result = some_evaluation()
+    assert result.median == (0.25, 4.0)
+    assert result.mean == (pytest.approx(0.3), pytest.approx(4.5))
+    assert result.mean_error[0] == pytest.approx(np.std(result.ks, ddof=1) / 2)
+    assert result.median_error == (pytest.approx(0.05), pytest.approx(2.0))  # the middle two of 4
+    assert result.noise_floor == pytest.approx(0.8276 * np.sqrt(1 / 100 + 1 / 400))
+    few = some_evaluation(**{k: getattr(result, k)[:1] for k in ("ks", "wd")})
+    assert np.isnan([*few.mean_error, *few.median_error]).all()
+
+
+def test_the_median_error_is_that_of_repeated_medians():
+    rng = np.random.default_rng(0)
+    draws = rng.gamma(3.0, size=(2_000, 201))
+    errors = [evaluation._median_error(row) for row in draws[:500]]
+    # one error scatters by a third, the mean of 500 by 2 %; the scatter of 2,000 medians by 2 %
+    assert np.mean(errors) == pytest.approx(np.median(draws, axis=1).std(), rel=0.1)
+
+
+def test_worst_directions_by_name():
+    result = some_evaluation()
+    by_ks, by_wd = result.worst(2), result.worst(1, by="wd")
+    assert [w.ks for w in by_ks] == [0.6, 0.3]
+    assert by_ks[0].vector == {"length": -0.6, "width": 0.8}
+    assert (by_ks[0].wd, by_ks[0].ks_error, by_ks[0].wd_error) == (6.0, pytest.approx(0.06), 0.6)
+    assert by_wd[0].vector == {"length": 0.8, "width": 0.6}
+    assert len(result.worst(99)) == 4
+    assert str(by_ks[0]) == "KS 0.6000 ± 0.0600  WD 6  along 0.80 width - 0.60 length"
+    for bad in ({"by": "x"}, {"n": 0}):
+        with pytest.raises(ValueError, match="expected"):
+            result.worst(**bad)
+
+
+def test_the_worst_direction_is_the_one_that_is_wrong():
+    """One column of four is off: the worst of 200 directions lies nearest to it."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((3_000, 4)) + np.array([0.0, 0.0, 0.8, 0.0])
+    worst = evaluate(Rival(d=4), x, 200, 1_000, 5_000).worst(1)[0]
+    assert max(worst.vector, key=lambda k: abs(worst.vector[k])) == "x3"
+    columns = evaluate(Rival(d=4), x, n_grid=1_000, n_samples=5_000, directions=np.eye(4) * 3)
+    assert np.argmax(columns.ks) == 2
+    np.testing.assert_array_equal(columns.directions, np.eye(4))
+
+
+def test_summary_says_all():
+    lines = some_evaluation(fisher_score=evaluation.Estimate(-2.5, 0.125, 1234)).summary()
+    for words in (
+        "median  KS 0.2500 ± 0.0500   WD 4 ± 2", "mean    KS 0.3000", "noise   KS 0.0925",
+        "worst   KS 0.6000", "log-likelihood  not known",
+        "Fisher score    -2.5 ± 0.12 (1,234 rows)",
+    ):  # fmt: skip
+        assert words in lines
+
+
+def test_text_of_directions():
+    text = evaluation.direction_text
+    assert text(np.array([-0.6, 0.8]), ["a", "b"]) == "0.80 b - 0.60 a"
+    assert text(np.array([-1.0]), ["a"]) == "-1.00 a"
+    assert text(np.array([0.0, 1.0, 0.004]), list("abc")) == "1.00 b"
+    assert text(np.array([0.1, -0.9, 0.4, 0.2]), list("abcd")) == "-0.90 b + 0.40 c + 0.20 d + ..."
+
+
+# -- log-likelihood and Fisher score --------------------------------------------------------------
+
+
+class Normal:
+    """A normal law with everything that is scored, and no sampler."""
+
+    def __init__(self, spread=1.0):
+        self.spread = spread
+
+    def log_density(self, Y):
+        return multivariate_normal(np.zeros(2), self.spread**2 * np.eye(2)).logpdf(Y)
+
+    def grad_log_density(self, Y):
+        return -Y / self.spread**2
+
+    def laplacian_log_density(self, Y):
+        return np.full(len(Y), -2.0 / self.spread**2)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_scores_are_means_over_the_rows(weighted):
+    rng = np.random.default_rng(2)
+    x, model = rng.standard_normal((700, 2)), Normal(1.2)
+    w = rng.uniform(0, 2, 700) if weighted else None
+    result = evaluate(model, x, 5, 500, 2_000, sample_weight=w, n_scored=10_000)
+    values = model.log_density(x)
+    assert result.log_likelihood.value == pytest.approx(np.average(values, weights=w), rel=1e-13)
+    expected = oracle.fisher_score(model.grad_log_density(x), model.laplacian_log_density(x), w)
+    assert result.fisher_score.value == pytest.approx(expected, rel=1e-13)
+    assert result.log_likelihood.n_rows == result.fisher_score.n_rows == 700
+    if not weighted:
+        error = values.std(ddof=1) / np.sqrt(700)
+        assert result.log_likelihood.standard_error == pytest.approx(error, rel=1e-12)
+    # the law itself: -log(2 pi e) a row, and -1 for the Fisher score, within five errors
+    right = evaluate(Normal(), x, 5, 500, 2_000)
+    gap = abs(right.log_likelihood.value + np.log(2 * np.pi * np.e))
+    assert gap < 5 * right.log_likelihood.standard_error
+    assert abs(right.fisher_score.value + 1.0) < 5 * right.fisher_score.standard_error
+
+
+def test_scored_rows_are_a_fair_sample_of_a_stream():
+    """Rows in order, in blocks: each as likely to be scored as any other."""
+    x = np.linspace(-1.0, 1.0, 3_000)[:, None]
+    counts = np.zeros(30)
+    for seed in range(200):
+        rows = evaluation._Reservoir(60, np.random.default_rng(seed))
+        for start in range(0, 3_000, 700):
+            rows.add(x[start : start + 700], None)
+        held, weights = rows.rows()
+        assert held.shape == (60, 1)
+        assert (weights == 1.0).all()
+        assert len(np.unique(held)) == 60
+        counts += np.histogram(held, 30, (-1, 1))[0]
+    # 400 expected in each of 30 cells, within five standard deviations
+    assert np.abs(counts - 400).max() < 5 * np.sqrt(400)
+    assert rows.seen == 3_000
+    assert rows.n_effective == 3_000
+
+
+def test_weights_stay_with_their_rows():
+    rows = evaluation._Reservoir(50, np.random.default_rng(0))
+    x = np.arange(400.0)[:, None]
+    for start in range(0, 400, 90):
+        rows.add(x[start : start + 90], x[start : start + 90, 0] + 0.5)
+    held, weights = rows.rows()
+    np.testing.assert_array_equal(weights, held[:, 0] + 0.5)
+
+
+def test_the_normaliser_is_part_of_the_error(monkeypatch):
+    x = np.random.default_rng(0).standard_normal((400, 2))
+    model = tgp.fit(x, n_features=20)
+    plain = evaluate(model, x, 3, 100, 2_000)
+    values = np.asarray(model.log_density(x))
+    of_rows = values.std(ddof=1) / np.sqrt(400)
+    known = model.log_normalizer.standard_error
+    assert plain.log_likelihood.standard_error == pytest.approx(np.hypot(of_rows, known))
+    assert plain.fisher_score.n_rows == 400
+    score = oracle.fisher_score(model.grad_log_density(x), model.laplacian_log_density(x))
+    assert plain.fisher_score.value == pytest.approx(score, rel=1e-12)
+
+
+def test_n_scored_bounds_the_rows_and_zero_leaves_them_out():
+    x = np.random.default_rng(0).standard_normal((900, 2))
+    some = evaluate(Normal(), x, 3, 100, 2_000, n_scored=200)
+    assert (some.log_likelihood.n_rows, some.fisher_score.n_rows) == (200, 20)
+    none = evaluate(Normal(), x, 3, 100, 2_000, n_scored=0)
+    assert none.log_likelihood is None
+    assert none.fisher_score is None
+    assert evaluate(Rival(d=2), x, 3, 100, 2_000).log_likelihood is None
+
+
+# -- any object -----------------------------------------------------------------------------------
+
+
+def test_a_log_density_alone_is_measured_by_weighted_draws():
+    """The same law by its density and by its draws: the distances agree within their errors."""
+    x = np.random.default_rng(4).standard_normal((4_000, 2)) * 1.5
+    by_density = evaluate(Normal(), x, 20, 2_000, 40_000)
+    by_draws = evaluate(Rival(d=2), x, 20, 2_000, 40_000, directions=by_density.directions)
+    noise = np.hypot(by_density.ks_error, by_draws.ks_error)
+    assert (np.abs(by_density.ks - by_draws.ks) < 5 * noise).all()
+    assert 10_000 < by_density.effective_sample_size < 40_000
+
+    class ScikitStyle:
+        score_samples = staticmethod(Normal().log_density)
+
+    again = evaluate(ScikitStyle(), x, 20, 2_000, 40_000)
+    np.testing.assert_array_equal(again.ks, by_density.ks)
+
+
+@pytest.mark.parametrize("style", ["random_state", "none", "tuple", "keywords"])
+def test_samplers_of_other_libraries(style):
+    rows = np.random.default_rng(9).standard_normal((500, 2))
+
+    class Sampler:
+        if style == "random_state":
+            def sample(self, n_samples=1, random_state=None):
+                assert (n_samples, random_state) == (500, 4)
+                return rows
+        elif style == "none":
+            def sample(self, n_samples=1):
+                return rows
+        elif style == "tuple":
+            def sample(self, n_samples=1):
+                return rows, np.zeros(500, int)
+        else:
+            def sample(self, n, *, seed):
+                assert seed == 4
+                return rows.astype(np.float32).astype(float)
+
+    result = evaluate(Sampler(), rows, 4, 1_000, 500, seed=4)
+    assert result.ks.max() < 1e-6 if style != "keywords" else result.ks.max() < 0.01
+
+
+def test_a_one_shot_stream_is_read_once_and_gives_the_same():
+    x = np.random.default_rng(5).standard_normal((900, 3))
+    once = evaluate(Rival(), iter([x[:400], x[400:]]), 6, 500, 800)
+    again = evaluate(Rival(), lambda: [x[:400], x[400:]], 6, 500, 800)
+    np.testing.assert_array_equal(once.ks, again.ks)
+    np.testing.assert_array_equal(once.wd, again.wd)
+    whole = evaluate(Rival(), x, 6, 500, 800)  # a finer grid, as its range is known
+    assert np.abs(whole.wd - once.wd).max() < 2 * 10 / 499
+    assert once.n_rows == 900
+    with pytest.raises(ValueError, match="needs its moments"):
+        evaluate(Normal(), iter([x[:, :2]]), 6, 500, 800)
+
+
+def test_memory_bounds_the_directions_held_at_once(monkeypatch):
+    """More directions take further passes, with the same result; a stream has only one."""
+    x = np.random.default_rng(5).standard_normal((300, 3))
+    want = evaluate(Rival(), x, 11, 200, 400)
+    held = []
+    init = evaluation.Mass.__init__
+
+    def watched(self, grids, *options):
+        held.append(len(grids.directions))
+        init(self, grids, *options)
+
+    monkeypatch.setattr(evaluation.Mass, "__init__", watched)
+    monkeypatch.setattr(evaluation, "MASS_BYTES", 4 * 8 * 201)
+    got = evaluate(Rival(), x, 11, 200, 400)
+    assert max(held) == 4
+    for name in ("ks", "wd", "ks_error", "wd_error"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(want, name))
+    assert got.n_rows == 300
+    evaluate(Rival(), iter([x]), 11, 200, 400)
+    assert max(held) == 11
+
+
+def test_few_effective_draws_are_told():
+    x = np.random.default_rng(0).standard_normal((500, 2))
+    with pytest.warns(RuntimeWarning, match="of 20,000 draws only"):
+        evaluate(Normal(0.1), x, 3, 100, 20_000)
+
+
+def test_progress_is_shown(capsys):
+    evaluate(Rival(), np.zeros((5, 3)), 2, 10, 20, progress=True)
+    assert "100%" in capsys.readouterr().err
 
 
 def test_constant_data_and_rivals_are_measured():
@@ -211,7 +428,10 @@ def test_constant_data_and_rivals_are_measured():
         ({"n_samples": 2.5}, "n_samples=2.5"),
         ({"n_samples": True}, "n_samples=True"),
         ({"X": np.zeros((0, 3))}, "no rows"),
-        ({"X": iter([np.zeros((4, 3))])}, "read only once"),
+        ({"n_scored": -1}, "n_scored=-1"),
+        ({"directions": np.eye(2)}, r"shape \(2, 2\); expected \(V, 3\)"),
+        ({"directions": np.zeros((2, 3))}, "length 0 at row 0"),
+        ({"X": np.zeros((4, 2))}, "X has 2 columns, and the model's draws have 3"),
         ({"X": np.full((4, 3), np.nan)}, "nan at row 0"),
         ({"sample_weight": np.ones(3)}, "3 entries"),
     ],
@@ -223,8 +443,17 @@ def test_evaluate_errors(options, words):
 
 
 def test_evaluate_needs_something_to_sample():
-    with pytest.raises(TypeError, match=r"str has no sample\(n, seed\)"):
+    with pytest.raises(TypeError, match=r"str has neither sample\(n, seed\) nor log_density"):
         evaluate("model", np.zeros((4, 3)))
+
+    class Nowhere:
+        def log_density(self, Y):
+            return np.full(len(Y), -np.inf)
+
+    with pytest.raises(ValueError, match="-inf wherever"):
+        evaluate(Nowhere(), np.random.default_rng(0).standard_normal((50, 2)))
+    with pytest.raises(ValueError, match="column 1 is constant"):
+        evaluate(Normal(), np.array([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]]))
 
 
 def test_evaluate_reads_frames_by_name_and_names_a_wrong_number_of_columns():

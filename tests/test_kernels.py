@@ -1076,8 +1076,9 @@ def all_outputs(kernels, p, noisy, dtype, n_threads):
     mass = np.zeros((7, 51))
     low, step = np.full(7, -9.0), np.full(7, 0.37)
     directions = np.random.default_rng(4).normal(size=(7, p.x.shape[1]))
-    kernels.marginal_mass(p.x, p.weights_or_ones, directions, low, step, mass, n_threads)
-    yield mass
+    excess = np.zeros((7, 2))
+    kernels.marginal_mass(p.x, p.weights_or_ones, directions, low, step, mass, excess, n_threads)
+    yield from (mass, excess)
     t = tilt_problem(n_features, p.x.shape[1], n)
     yield call_tilt(kernels, t.angles, t.coefficients, n_threads)
     yield from call_tilt_gradient(kernels, t.angles, t.coefficients, n_threads)
@@ -1210,9 +1211,9 @@ def test_no_rows_change_nothing(kernels, dtype):
     kernels.moments(p.x, np.empty(0), p.origin, 10, sum_x, sum_xx, 2)
     np.testing.assert_array_equal(sum_x, 1.0)
     np.testing.assert_array_equal(sum_xx, 1.0)
-    mass = np.zeros((2, 4))
-    kernels.marginal_mass(p.x, np.empty(0), np.eye(2), np.zeros(2), np.ones(2), mass, 2)
+    mass, excess = call_marginal_mass(kernels, p.x, (), np.eye(2), np.zeros(2), np.ones(2), 3)
     np.testing.assert_array_equal(mass, 0.0)
+    np.testing.assert_array_equal(excess, 0.0)
 
 
 def test_no_rows_have_no_values(kernels):
@@ -1229,7 +1230,14 @@ def test_no_rows_have_no_values(kernels):
 # -- (e) marginal CDFs ----------------------------------------------------------------------------
 
 
-def assert_is_marginal(mass, x, weights, directions, low, step):
+def call_marginal_mass(kernels, x, weights, directions, low, step, n_grid, n_threads=1):
+    mass, excess = np.zeros((len(directions), n_grid + 1)), np.zeros((len(directions), 2))
+    weights = np.asarray(weights, float)
+    kernels.marginal_mass(x, weights, directions, low, step, mass, excess, n_threads)
+    return mass, excess
+
+
+def assert_is_marginal(mass, excess, x, weights, directions, low, step):
     """The running sums of mass are exactly the oracle's; what lies beyond the grid comes last."""
     weights = weights if len(weights) else None
     n_grid = mass.shape[1] - 1
@@ -1238,6 +1246,7 @@ def assert_is_marginal(mass, x, weights, directions, low, step):
         expected = oracle.marginal_weight(x, direction, grid, weights)
         assert np.array_equal(np.cumsum(mass[v, :-1]), expected)
         assert mass[v].sum() == oracle.total_weight(x, weights)
+        assert tuple(excess[v]) == oracle.marginal_excess(x, direction, grid, weights)
 
 
 def eighths(low, high):
@@ -1265,9 +1274,8 @@ def marginals(draw):
 @hypothesis.given(case=marginals(), n_threads=st.integers(1, 3))
 def test_marginal_mass_is_exact_on_dyadic_data(kernels, case, n_threads):
     *inputs, n_grid = case
-    mass = np.zeros((len(inputs[2]), n_grid + 1))
-    kernels.marginal_mass(*inputs, mass, n_threads)
-    assert_is_marginal(mass, *inputs)
+    found = call_marginal_mass(kernels, *inputs, n_grid, n_threads)
+    assert_is_marginal(*found, *inputs)
 
 
 @pytest.mark.parametrize("n", [1, 255, 256, 257, 1000])
@@ -1279,33 +1287,55 @@ def test_marginal_mass_across_row_tiles(kernels, n, weighted):
         weights = rng.integers(0, 65, size=n) / 16.0 if weighted else np.empty(0)
         directions = rng.integers(-8, 9, size=(5, d)) / 4.0
         low, step = rng.integers(-64, 0, size=5) / 8.0, rng.integers(1, 9, size=5) / 32.0
-        mass = np.zeros((5, 101))
-        kernels.marginal_mass(x, weights, directions, low, step, mass, 2)
-        assert_is_marginal(mass, x, weights, directions, low, step)
+        found = call_marginal_mass(kernels, x, weights, directions, low, step, 100, 2)
+        assert_is_marginal(*found, x, weights, directions, low, step)
 
 
-def test_marginal_mass_on_grid_points_as_the_caller_rounds_them(kernels):
-    # rows exactly at fl(low + fl(j step)), one float below and one above, with a step of many bits:
-    # a fused multiply-add in the kernel's grid would put some on the wrong side
+@pytest.mark.parametrize("n_directions", range(1, 10))
+def test_marginal_mass_of_any_number_of_directions(kernels, n_directions):
+    """Directions go in pairs and groups, x in stretches of coordinates; none may be forgotten."""
+    rng = np.random.default_rng(n_directions)
+    for d in (1, 2, 3, 4, 5, 6, 9, 10, 11):
+        x = rng.integers(-32, 33, size=(300, d)) / 8.0
+        directions = rng.integers(-8, 9, size=(n_directions, d)) / 4.0
+        low, step = np.full(n_directions, -9.0), np.full(n_directions, 0.25)
+        found = call_marginal_mass(kernels, x, (), directions, low, step, 60, 2)
+        assert_is_marginal(*found, x, (), directions, low, step)
+
+
+def test_marginal_mass_on_grid_points(kernels):
+    """Rows at fl(low + fl(j step)) with a step of many bits: (p - low) / step is j but for a few
+    roundings, so the row counts from node j or j + 1 on, and from j if it lies a little below."""
     low, step, n_grid = -1.0 / 3.0, 0.1 / 7.0, 2000
     grid = low + np.arange(n_grid) * step
-    for points, shift in ((grid, 0), (np.nextafter(grid, -9), 0), (np.nextafter(grid, 99), 1)):
-        mass = np.zeros((1, n_grid + 1))
-        x = np.ascontiguousarray(points[:, None])
-        kernels.marginal_mass(
-            x, np.empty(0), np.ones((1, 1)), np.array([low]), np.array([step]), mass, 1
-        )
-        expected = np.zeros(n_grid + 1)
-        expected[shift : shift + n_grid] = 1.0
-        np.testing.assert_array_equal(mass[0], expected)
+    below = grid - 4e-16 * np.abs(grid).max()
+    for points, late in ((grid, 1), (below, 0)):
+        mass, _ = call_marginal_mass(
+            kernels, points[:, None].copy(), (), np.ones((1, 1)), np.array([low]),
+            np.array([step]), n_grid,
+        )  # fmt: skip
+        seen, all_of_them = np.cumsum(mass[0, :-1]), np.arange(1.0, n_grid + 1)
+        assert (seen <= all_of_them).all()
+        assert (seen >= all_of_them - late).all()
 
 
 def test_marginal_mass_beyond_both_ends(kernels):
     x = np.array([[-1e300], [-5.0], [0.0], [0.5], [1.0], [1.5], [2.0], [2.5], [1e300]])
     weights = 2.0 ** np.arange(9)
-    mass = np.zeros((1, 4))  # grid 0, 1, 2, and beyond
-    kernels.marginal_mass(x, weights, np.ones((1, 1)), np.zeros(1), np.ones(1), mass, 1)
+    grid = np.zeros(1), np.ones(1), 3  # 0, 1, 2, and beyond
+    mass, excess = call_marginal_mass(kernels, x, weights, np.ones((1, 1)), *grid)
     np.testing.assert_array_equal(mass, [[1 + 2 + 4, 8 + 16, 32 + 64, 128 + 256]])
+    np.testing.assert_array_equal(excess, [[1e300 + 2 * 5, 256e300 + 128 * 0.5]])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_marginal_mass_stays_in_its_array_whatever_it_is_given(kernels, bad):
+    """Blocks refuse such rows, but a projection may overflow: no index may leave the grid."""
+    x = np.array([[bad], [1.0]])
+    mass, _ = call_marginal_mass(
+        kernels, x, (), np.ones((1, 1)), np.zeros(1), np.full(1, 1e-300), 3
+    )
+    np.testing.assert_array_equal(mass, [[0, 0, 0, 2] if bad > 0 else [1, 0, 0, 1]])
 
 
 def test_marginal_mass_of_random_data_and_weights(kernels):
@@ -1315,19 +1345,22 @@ def test_marginal_mass_of_random_data_and_weights(kernels):
     x, weights = rng.normal(size=(1000, 10)), rng.uniform(0.0, 2.0, 1000)
     directions = rng.normal(size=(20, 10))
     low, step = np.full(20, -4.0), np.full(20, 8.0 / 99)
-    mass = np.zeros((20, 101))
-    kernels.marginal_mass(x, weights, directions, low, step, mass, 3)
+    mass, excess = call_marginal_mass(kernels, x, weights, directions, low, step, 100, 3)
     grid = -4.0 + np.arange(100) * (8.0 / 99)
     for v, direction in enumerate(directions):
         expected = oracle.marginal_weight(x, direction, grid, weights)
         assert_within(np.cumsum(mass[v, :-1]), expected, (1000 + 100) * U * weights.sum())
+        expected = oracle.marginal_excess(x, direction, grid, weights)
+        reach = np.abs(x @ direction).max() + 4.0
+        assert_within(excess[v], np.array(expected), (1000 + 10) * U * weights.sum() * reach)
 
 
 def test_marginal_mass_adds(kernels):
     x, ones = np.array([[0.5], [1.5]]), np.ones((1, 1))
-    mass = np.array([[4.0, 8.0, 16.0]])
-    kernels.marginal_mass(x, np.empty(0), ones, np.zeros(1), np.ones(1), mass, 1)
+    mass, excess = np.array([[4.0, 8.0, 16.0]]), np.array([[3.0, 5.0]])
+    kernels.marginal_mass(x, np.empty(0), ones, np.zeros(1), np.ones(1), mass, excess, 1)
     np.testing.assert_array_equal(mass, [[4.0, 9.0, 17.0]])
+    np.testing.assert_array_equal(excess, [[3.0, 5.5]])
 
 
 # -- (f) the same names, the same arguments -------------------------------------------------------
@@ -1468,12 +1501,12 @@ def test_bounds_are_narrow():
 def test_a_strict_inequality_in_the_cdf_is_noticed(kernels):
     x = np.array([[0.0], [1.0], [1.0], [2.0]])
     low, step, one = np.zeros(1), np.ones(1), np.ones((1, 1))
-    mass = np.zeros((1, 4))
-    kernels.marginal_mass(x, np.empty(0), one, low, step, mass, 1)
-    assert_is_marginal(mass, x, np.empty(0), one, low, step)
+    mass, excess = call_marginal_mass(kernels, x, (), one, low, step, 3)
+    assert_is_marginal(mass, excess, x, (), one, low, step)
     strict = np.array([[0.0, 1.0, 2.0, 1.0]])  # p < grid instead of p <= grid
-    with pytest.raises(AssertionError):
-        assert_is_marginal(strict, x, np.empty(0), one, low, step)
+    for wrong in ((strict, excess), (mass, excess + 1.0)):
+        with pytest.raises(AssertionError):
+            assert_is_marginal(*wrong, x, (), one, low, step)
 
 
 def test_a_wrong_tilt_is_noticed(kernels):

@@ -472,3 +472,22 @@ def test_marginal_cdf_by_counting():
     np.testing.assert_array_equal(
         oracle.marginal_cdf(x, direction, grid), [0.0, 0.2, 0.2, 0.8, 0.8, 1.0, 1.0]
     )
+
+
+def test_marginal_excess_and_distances_by_hand():
+    x, y = np.array([[0.0], [1.0], [5.0]]), np.array([[1.0], [3.0]])
+    one = np.ones(1)
+    assert oracle.marginal_excess(x, one, np.array([0.5, 2.0])) == (0.5, 3.0)
+    assert oracle.marginal_excess(x, one, np.array([0.5, 2.0]), [2.0, 1.0, 0.5]) == (1.0, 1.5)
+    # P - Q is 1/3 on [0, 1), 2/3 - 1/2 on [1, 3), 2/3 - 1 on [3, 5)
+    assert oracle.marginal_distances(x, y, one) == (pytest.approx(1 / 3), pytest.approx(4 / 3))
+    # with weights (1, 1, 2): 1/4, then 1/2 - 1/2, then 1/2 - 1
+    weighted = oracle.marginal_distances(x, y, one, [1.0, 1.0, 2.0])
+    assert weighted == (pytest.approx(0.5), pytest.approx(0.25 + 1.0))
+
+
+def test_fisher_score_of_a_normal_law_is_minus_half_its_dimension():
+    x = np.random.default_rng(0).standard_normal((200_000, 3))
+    terms = 0.5 * np.square(x).sum(axis=1) - 3.0
+    assert_monte_carlo(terms, np.array(-1.5))
+    assert oracle.fisher_score(-x, np.full(len(x), -3.0)) == pytest.approx(terms.mean(), rel=1e-12)

@@ -1,6 +1,8 @@
 """Pictures of densities."""
 
+import io
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -57,18 +59,475 @@ def test_columns_of_a_frame_label_the_axes():
     assert figure.axes[1].get_ylabel() == "samples\ndepth"
 
 
-def test_refusals():
-    """No models, or not two columns."""
+# -- more pictures ---------------------------------------------------------------------------------
+
+FIVE = np.random.default_rng(1).standard_normal((400, 5)) @ np.diag([1.0, 2.0, 1.0, 0.5, 1.0])
+NAMES = ["length", "width", "size", "angle", "distance"]
+
+
+def png(figure):
+    """The figure as rendered; warnings of matplotlib are errors here."""
+    file = io.BytesIO()
+    figure.savefig(file, dpi=40, format="png")
+    return file.getvalue()
+
+
+def assert_renders(figure):
+    assert png(figure)[:4] == b"\x89PNG"
+
+
+def titles(figure):
+    return [axes.get_title() for axes in figure.axes]
+
+
+def legend_of(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+class Normal:
+    """A rival: independent normals, by log density and samples alone."""
+
+    def __init__(self, mean, spread):
+        self.mean, self.spread = np.array(mean, float), np.array(spread, float)
+
+    def log_density(self, Y):
+        u = (np.asarray(Y) - self.mean) / self.spread
+        return -0.5 * (u**2).sum(axis=1) - np.log(self.spread * np.sqrt(2 * np.pi)).sum()
+
+    def sample(self, n, seed=0):
+        rng = np.random.default_rng(seed)
+        return self.mean + self.spread * rng.standard_normal((n, len(self.mean)))
+
+
+RIVAL = Normal([10.0, -3.0], [2.0, 0.5])
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """One model a method, of the same rows."""
+    options = {"n_features": 30, "lam": 10.0}
+    return {name: tgp.fit(X, method=name, **options) for name in ("fd", "ncfd", "fvpd")}
+
+
+@pytest.fixture(scope="module")
+def five():
+    """A model of five named columns, and its frame."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(FIVE, columns=NAMES)
+    return tgp.fit(frame, n_features=20, lam=100.0), frame
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "across"), [(1, 1, 1), (4, 1, 4), (5, 2, 3), (8, 2, 4), (9, 3, 3)]
+)
+@pytest.mark.parametrize("picture", [plot.contours, plot.samples])
+def test_panels_wrap_into_even_rows(picture, count, rows, across):
+    """At most four in a row; labels at the left and wherever nothing is below."""
     pytest.importorskip("matplotlib")
-    with pytest.raises(ValueError, match="models is empty"):
-        plot.density_figure({}, X)
+    models = {f"m{k}": RIVAL for k in range(count)}
+    options = {"n_grid": 12} if picture is plot.contours else {"data_panel": False}
+    figure = picture(models, X, n_shown=20, **options)
+    assert titles(figure) == list(models)
+    grid = figure.axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == (rows, across)
+    for k, axes in enumerate(figure.axes):
+        assert axes.get_ylabel() == ("y" if k % across == 0 else "")
+        assert axes.get_xlabel() == ("x" if k + across >= count else "")
+    assert_renders(figure)
+
+
+def test_contours_are_where_they_should_be():
+    """Every drawn line has the stated share of a normal's mass inside: its radius is known."""
+    pytest.importorskip("matplotlib")
+    unit = np.random.default_rng(3).standard_normal((500, 2))
+    figure = plot.contours(Normal([0, 0], [1, 1]), unit, n_grid=200, margin=0.5)
+    assert titles(figure) == ["Normal"]
+    (lines,) = figure.axes[0].collections
+    paths = [path for path in lines.get_paths() if len(path.vertices)]
+    assert len(paths) == len(plot.MASSES)
+    limits = np.array([figure.axes[0].get_xlim(), figure.axes[0].get_ylim()])
+    step, reach = np.ptp(limits, axis=1).max() / 199, np.abs(limits).min()
+    for path, share in zip(paths, plot.MASSES, strict=True):
+        radius, exact = np.hypot(*path.vertices.T), np.sqrt(-2 * np.log1p(-share))
+        # the nodes inside a circle stand for an area between circles half a diagonal of a cell in
+        # and out; r^2 / 2 as a straight line between nodes is off by step^2 / 8 at most; and the
+        # mass beyond the picture, less than e^(-reach^2 / 2), moves r^2 / 2 by its share
+        slack = step / np.sqrt(2) + (step**2 / 8 + np.exp(-(reach**2) / 2) / (1 - share)) / exact
+        assert np.abs(radius - exact).max() < slack < 0.1
+    assert legend_of(figure) == ["data", "contours around 25, 50, 75, 95 %"]
+
+
+def test_samples_lie_over_the_data():
+    """Blue data, vermilion samples on top of them, and last the data alone."""
+    pytest.importorskip("matplotlib")
+    figure = plot.samples({"a": RIVAL}, X, n_shown=50, title="over")
+    assert titles(figure) == ["a", "data"]
+    colours = [[line.get_color() for line in axes.lines] for axes in figure.axes]
+    assert colours == [[plot.BLUE, plot.VERMILION], [plot.BLUE]]
+    assert np.array_equal(figure.axes[0].lines[1].get_xdata(), RIVAL.sample(50, 0)[:, 0])
+    assert legend_of(figure) == ["data", "samples"]
+    assert figure.get_suptitle() == "over"
+    rows = {tuple(row) for row in X}
+    assert all(tuple(p) in rows for p in zip(*figure.axes[1].lines[0].get_data(), strict=True))
+
+
+def test_colours_are_distinct():
+    """More models than colours differ by the style of their lines."""
+    names = [f"m{k}" for k in range(len(plot.CURVES) * len(plot.STYLES))]
+    styles = plot._curve_styles(names).values()
+    assert len({(s["color"], s["linestyle"]) for s in styles}) == len(names)
+    assert len(set(plot.CURVES)) == len(plot.CURVES)
+    assert plot.BLACK not in plot.CURVES
+
+
+@pytest.mark.parametrize(
+    ("stretch", "aspect"), [([1.0, 1.0], 1.0), ([1.0, 100.0], "auto"), ([1e6, 1e-6], "auto")]
+)
+def test_aspect_follows_the_ranges(stretch, aspect):
+    """Equal for like ranges; else free, and the figure keeps a sensible size."""
+    pytest.importorskip("matplotlib")
+    x = np.random.default_rng(0).uniform(0, 1, (100, 2)) * stretch
+    model = Normal(x.mean(axis=0), x.std(axis=0))
+    for figure in (
+        plot.contours(model, x, n_grid=10),
+        plot.density_figure({"a": model}, x, n_grid=10, n_shown=10),
+    ):
+        assert {axes.get_aspect() for axes in figure.axes} == {aspect}
+        assert max(figure.get_size_inches()) < 12
+        assert_renders(figure)
+
+
+def test_outliers_do_not_shrink_the_picture():
+    """Limits leave out what is far away, and the legend says how many rows."""
+    pytest.importorskip("matplotlib")
+    x = np.vstack([X, [[1e6, -3.0], [10.0, -1e9]]])
+    figure = plot.contours(RIVAL, x, n_grid=12, n_shown=20)
+    assert legend_of(figure)[0] == "data (2 rows outside the picture)"
+    assert np.ptp(figure.axes[0].get_xlim()) < 4 * np.ptp(X[:, 0])
+    near = plot.contours(RIVAL, X, n_grid=12, n_shown=20)
+    assert legend_of(near)[0] == "data"
+    one = plot.contours(RIVAL, x[:-1], n_grid=12, n_shown=20)
+    assert legend_of(one)[0] == "data (1 row outside the picture)"
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([[0.0, 1.0], [1.0, 1.0]]),
+        np.array([[0.0, 1.0]]),
+        np.full((20, 2), 1e17),
+        np.array([[1e-9, 3.0], [1e-9, 3.0 + 1e-15]]),
+        np.where(np.arange(100)[:, None] < 97, 0.0, 1.0) * [1.0, 5.0],
+    ],
+)
+def test_few_rows_and_constant_columns(x):
+    """Axes have a width, and hold all rows."""
+    pytest.importorskip("matplotlib")
+    low, high = plot._limits(x, 0.0)
+    assert (high > low).all()
+    assert ((x >= low) & (x <= high)).all()
+    model = Normal(x.mean(axis=0), np.maximum(x.std(axis=0), 1.0))
+    for picture in (plot.contours, plot.samples, plot.marginal_cdfs, plot.pairs):
+        assert_renders(picture(model, x))
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        (lambda y: np.zeros(len(y)), False),
+        (lambda y: np.full(len(y), -np.inf), False),
+        (lambda y: np.where(np.hypot(*(y - [10.0, -3.0]).T) < 1.0, 0.0, -np.inf), True),
+        (lambda y: -1e6 * ((y - X[0]) ** 2).sum(axis=1), True),
+        (lambda y: np.where(y[:, 0] > 10.0, np.nan, -(y[:, 1] ** 2)), True),
+    ],
+)
+def test_densities_that_vanish_or_are_flat(values, drawn):
+    """Without a warning, and with contours only where there is something to enclose."""
+    pytest.importorskip("matplotlib")
+    figure = plot.contours(SimpleNamespace(log_density=values), X, n_grid=30)
+    assert len(figure.axes[0].collections) == drawn
+    assert_renders(figure)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.05])
+def test_nodes_without_density_leave_no_holes(slope):
+    """A disc has a closed line about it; it would be cut where a contour shuns such nodes."""
+    pytest.importorskip("matplotlib")
+
+    def disc(y):
+        r = np.hypot(*(y - [10.0, -3.0]).T)
+        return np.where(r < 1.0, -slope * r**2, -np.inf)
+
+    axes = plot.contours(SimpleNamespace(log_density=disc), X, n_grid=80).axes[0]
+    (lines,) = axes.collections
+    outermost = lines.get_paths()[0].vertices
+    assert np.array_equal(outermost[0], outermost[-1])
+    step = max(np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())) / 79
+    radius = np.hypot(*(outermost - [10.0, -3.0]).T)
+    # 95 % of a disc lie within sqrt(0.95), a little less with the slope; and a cell to either side
+    assert np.abs(radius - (1.0 if slope == 0 else np.sqrt(0.95))).max() < 1.5 * step
+
+
+def test_noise_ladder(learned):
+    """Five levels down to 0 unless told; the last panel is the model itself."""
+    pytest.importorskip("matplotlib")
+    model = learned["ncfd"]
+    top = model.settings["sigma_max"]
+    figure = plot.noise_ladder(model, X, n_grid=20, n_shown=20)
+    assert titles(figure) == [f"sigma = {v:.3g}" for v in np.linspace(top, 0.0, 5)]
+    last, itself = figure.axes[-1], plot.contours(model, X, n_grid=20, n_shown=20).axes[0]
+    assert np.allclose(last.collections[0].levels, itself.collections[0].levels, rtol=1e-9)
+    assert titles(plot.noise_ladder(model, X, sigmas=[0.5, 0.1], n_grid=9)) == [
+        "sigma = 0.5", "sigma = 0.1",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="sigmas is empty"):
+        plot.noise_ladder(model, X, sigmas=[])
+    with pytest.raises(ValueError, match="at_noise needs a model"):
+        plot.noise_ladder(learned["fd"], X)
+    with pytest.raises(TypeError, match="Normal has no at_noise"):
+        plot.noise_ladder(RIVAL, X)
+
+
+def test_noise_ladder_of_statistics():
+    """A model by ``solve`` starts at the highest of its levels."""
+    pytest.importorskip("matplotlib")
+    features = tgp.Features.draw(20, 0.7, np.eye(2))
+    stats = tgp.accumulate(X - X.mean(axis=0), features, noise_levels=[0.0, 0.4])
+    model = tgp.solve(stats, tgp.GaussianBase(np.zeros(2), np.eye(2)), "ncfd", lam=10.0)
+    figure = plot.noise_ladder(model, X - X.mean(axis=0), n_grid=9)
+    assert titles(figure)[0] == "sigma = 0.4"
+
+
+def test_marginal_cdfs_of_named_columns(five):
+    """A panel a direction of ``evaluate``, named by its two largest terms; KS as computed."""
+    pytest.importorskip("matplotlib")
+    model, frame = five
+    figure = plot.marginal_cdfs({"FD": model, "rival": Normal([0] * 5, [1] * 5)}, frame,
+                                n_directions=3, seed=4, n_samples=500)  # fmt: skip
+    v = np.random.default_rng(4).standard_normal((3, 5))
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    for direction, axes in zip(v, figure.axes, strict=True):
+        first, second = np.argsort(-np.abs(direction))[:2]
+        sign = "-" if direction[second] < 0 else "+"
+        assert axes.get_title() == (
+            f"{direction[first]:.2f} {NAMES[first]} {sign} "
+            f"{abs(direction[second]):.2f} {NAMES[second]} ..."
+        )
+        data, *curves = axes.lines
+        assert [line.get_label() for line in axes.lines] == ["data", "FD", "rival"]
+        grid = data.get_xdata()
+        of_data = (FIVE @ direction <= grid[:, None]).mean(axis=1)
+        assert np.allclose(data.get_ydata(), of_data, atol=1.5 / len(FIVE))  # a tie at most
+        assert np.allclose(curves[0].get_ydata(), model.marginal_cdf(direction, grid))
+        drawn = Normal([0] * 5, [1] * 5).sample(500, 4) @ direction
+        assert np.allclose(curves[1].get_ydata(), (drawn <= grid[:, None]).mean(axis=1), atol=3e-3)
+        texts = [text.get_text() for text in axes.texts]
+        for line in curves:
+            ks = np.abs(line.get_ydata() - data.get_ydata()).max()
+            assert f"{line.get_label()} {ks:.3f}" in texts
+    assert len({line.get_color() for line in figure.axes[0].lines}) == 3
+    assert legend_of(figure) == ["data", "FD", "rival"]
+    assert_renders(figure)
+
+
+def test_marginal_cdfs_along_given_directions():
+    """As they are given, whole where they have two terms."""
+    pytest.importorskip("matplotlib")
+    figure = plot.marginal_cdfs(RIVAL, X, directions=[[1.0, 0.0], [-0.6, -0.8]], n_samples=200)
+    assert titles(figure) == ["1.00 x + 0.00 y", "-0.80 y - 0.60 x"]
+    assert figure.axes[0].texts[0].get_text().startswith("KS 0.")
+    for bad in ([[1.0]], [[0.0, 0.0]], np.zeros((0, 2))):
+        with pytest.raises(ValueError, match="directions must have shape"):
+            plot.marginal_cdfs(RIVAL, X, directions=bad)
+
+
+def test_marginal_cdfs_in_one_dimension():
+    pytest.importorskip("matplotlib")
+    figure = plot.marginal_cdfs(Normal([10], [2]), X[:, 0], n_directions=1, n_samples=100)
+    assert titles(figure) in (["1.00 x1"], ["-1.00 x1"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [(None, NAMES), (["size", "width"], ["size", "width"]), ([4, "length", 1],
+     ["distance", "length", "width"])],
+)  # fmt: skip
+def test_pairs(five, columns, expected):
+    """Data below the diagonal, samples above, both on it; names at the edges."""
+    pytest.importorskip("matplotlib")
+    model, frame = five
+    figure = plot.pairs(model, frame, columns=columns, n_shown=30, n_bins=10)
+    k = len(expected)
+    grid = np.array(figure.axes, dtype=object).reshape(k, k)
+    assert [axes.get_xlabel() for axes in grid[-1]] == expected
+    assert [axes.get_ylabel() for axes in grid[:, 0]] == expected
+    drawn = model.sample(400, seed=0)[expected].to_numpy()
+    for i in range(k):
+        for j in range(k):
+            if i == j:
+                data, sample = grid[i, i].patches
+                assert (data.get_edgecolor() != sample.get_edgecolor()) is True
+                heights, edges, _ = data.get_data()
+                inside = np.histogram(frame[expected[i]], edges)[0].sum() / len(frame)
+                assert np.isclose((heights * np.diff(edges)).sum(), inside)
+                continue
+            (points,) = grid[i, j].lines
+            assert points.get_color() == (plot.BLUE if i > j else plot.VERMILION)
+            assert len(points.get_xdata()) == 30
+            if i < j:
+                assert np.array_equal(points.get_xdata(), drawn[:30, j])
+                assert np.array_equal(points.get_ydata(), drawn[:30, i])
+    assert legend_of(figure) == ["data", "samples of FD"]
+    assert_renders(figure)
+
+
+def test_pairs_takes_at_most_six_columns():
+    pytest.importorskip("matplotlib")
+    x = np.random.default_rng(0).standard_normal((50, 8))
+    model = Normal([0] * 8, [1] * 8)
+    assert len(plot.pairs(model, x).axes) == 36
+    for columns in (range(7), [0], [1, 1], "x1"):
+        with pytest.raises(ValueError, match="needs 2 to 6 different columns"):
+            plot.pairs(model, x, columns=columns)
+    for columns in ([0, 8], [0, -1], ["x1", "x9"]):
+        with pytest.raises(ValueError, match="is not among x1, x2"):
+            plot.pairs(model, x, columns=columns)
+    with pytest.raises(ValueError, match="needs 2 to 6"):
+        plot.pairs(Normal([0], [1]), x[:, :1])
+
+
+@pytest.mark.parametrize("method", ["fd", "fvpd"])
+def test_diagnostics(learned, method):
+    """Four panels with data, three without; the printed numbers are the model's."""
+    pytest.importorskip("matplotlib")
+    model = learned[method]
+    figure = plot.diagnostics(model, X, n_draws=500, n_shown=50)
+    assert titles(figure) == [
+        "weight of the heaviest draws", "log weights", "log density", "where the weight lies",
+    ]  # fmt: skip
+    weights = model._weighted_sample(500, 0)[1]
+    effective = weights.sum() ** 2 / (weights**2).sum()
+    text = figure.axes[0].get_legend().get_title().get_text()
+    assert f"effective draws {effective:,.0f} of 500" in text
+    assert f"log Z {model.log_normalizer.value:.4g}" in text
+    assert model.log_normalizer.method in text
+    even, curve = figure.axes[0].lines
+    ordered = np.sort(weights)[::-1]
+    rank = np.round(curve.get_xdata() * 500).astype(int)
+    assert np.allclose(curve.get_ydata(), np.cumsum(ordered)[rank - 1] / ordered.sum())
+    assert (curve.get_ydata() >= even.get_ydata() - 1e-12).all()
+    half = figure.axes[3].get_legend().get_texts()[1].get_text()
+    count = int(half.split()[0].replace(",", ""))
+    assert ordered[:count].sum() >= 0.5 * ordered.sum() > ordered[: count - 1].sum()
+    assert_renders(figure)
+    assert titles(plot.diagnostics(model, n_draws=500)) == [
+        "weight of the heaviest draws", "log weights", "where the weight lies",
+    ]  # fmt: skip
+
+
+def test_diagnostics_of_other_shapes(five):
+    """One column has no map; names come from the model where there are no data."""
+    pytest.importorskip("matplotlib")
+    one = tgp.fit(X[:, :1], n_features=10, lam=10.0)
+    assert len(plot.diagnostics(one, X[:, :1], n_draws=200).axes) == 3
+    assert len(plot.diagnostics(one, n_draws=1).axes) == 2
+    figure = plot.diagnostics(five[0], n_draws=200)
+    assert figure.axes[2].get_xlabel() == "length"
+    with pytest.raises(TypeError, match="Normal has no weighted draws"):
+        plot.diagnostics(RIVAL, X)
+
+
+def test_low_log_densities_are_counted(learned):
+    """A long tail does not squeeze the histogram, and is told."""
+    pytest.importorskip("matplotlib")
+    x = np.vstack([X, [[300.0, -3.0]]])
+    figure = plot.diagnostics(learned["fd"], x, n_draws=200)
+    values, left = learned["fd"].log_density(x), figure.axes[2].get_xlim()[0]
+    count = (values < left).sum()
+    assert 1 <= count < 10
+    text = figure.axes[2].get_legend().get_title().get_text()
+    assert f"{count} row{'s' if count > 1 else ''} of the data farther left" in text.splitlines()
+    assert_renders(figure)
+
+
+def test_weights_that_underflow_are_counted(learned, monkeypatch):
+    """Zeros have no logarithm, and are told."""
+    pytest.importorskip("matplotlib")
+    weights = np.array([1.0, 0.5, 0.0, 0.0, 1e-300])
+    monkeypatch.setattr(learned["fd"], "_weighted_sample", lambda n, seed: (X[:5], weights),
+                        raising=False)  # fmt: skip
+    figure = plot.diagnostics(learned["fd"], n_draws=5)
+    assert [t.get_text() for t in figure.axes[1].texts] == ["2 draws weigh 0"]
+    assert_renders(figure)
+
+
+def test_frames_are_put_in_the_models_order(five):
+    """Columns are found by name; two models that disagree are refused."""
+    pytest.importorskip("matplotlib")
+    model, frame = five
+    straight = plot.pairs(model, frame, n_shown=20)
+    turned = plot.pairs(model, frame[NAMES[::-1]], n_shown=20)
+    for a, b in zip(straight.axes, turned.axes, strict=True):
+        assert a.get_xlabel() == b.get_xlabel()
+        for p, q in zip(a.lines, b.lines, strict=True):
+            assert np.array_equal(p.get_xydata(), q.get_xydata())
+    other = tgp.ExactKDE(frame[NAMES[::-1]])
+    with pytest.raises(ValueError, match="the models have different columns"):
+        plot.marginal_cdfs({"a": model, "b": other}, frame)
+
+
+def test_one_model_is_named_by_its_method(learned):
+    pytest.importorskip("matplotlib")
+    assert titles(plot.contours(learned["fvpd"], X, n_grid=10)) == ["FVPD"]
+    assert titles(plot.density_figure(RIVAL, X, n_grid=10, n_shown=9)) == ["Normal", ""]
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+OF_MODELS = [plot.density_figure, plot.contours, plot.samples, plot.marginal_cdfs]
+
+
+@pytest.mark.parametrize("picture", OF_MODELS)
+def test_models_that_are_none(picture):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ValueError, match="models is empty; give at least one"):
+        picture({}, X)
+    with pytest.raises(TypeError, match="list is no model"):
+        picture([RIVAL], X)
+
+
+@pytest.mark.parametrize("picture", OF_MODELS[:3])
+def test_other_numbers_of_columns(picture):
+    pytest.importorskip("matplotlib")
     with pytest.raises(ValueError, match="X has 1 columns; a picture needs 2"):
-        plot.density_figure({"base": None}, X[:, :1])
+        picture({"base": None}, X[:, :1])
+    with pytest.raises(ValueError, match="X has 2 columns, but a is a density of 5"):
+        picture({"a": tgp.GaussianBase(np.zeros(5), np.eye(5))}, X)
 
 
-def test_without_matplotlib(monkeypatch):
+@pytest.mark.parametrize(
+    ("picture", "options", "message"),
+    [
+        (plot.contours, {"n_grid": 1}, "n_grid=1: expected an integer of at least 2"),
+        (plot.contours, {"n_shown": 0}, "n_shown=0: expected an integer of at least 1"),
+        (plot.contours, {"margin": -0.1}, "margin=-0.1: expected a finite number"),
+        (plot.contours, {"margin": "x"}, "margin='x': expected a finite number"),
+        (plot.samples, {"n_shown": 1.5}, "n_shown=1.5: expected an integer"),
+        (plot.marginal_cdfs, {"n_directions": 0}, "n_directions=0: expected an integer"),
+        (plot.marginal_cdfs, {"n_samples": True}, "n_samples=True: expected an integer"),
+        (plot.pairs, {"n_bins": 0}, "n_bins=0: expected an integer"),
+    ],
+)
+def test_other_options(picture, options, message):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ValueError, match=message):
+        picture(RIVAL, X, **options)
+
+
+@pytest.mark.parametrize("picture", [*OF_MODELS, plot.pairs, plot.diagnostics])
+def test_without_matplotlib(monkeypatch, picture):
     """The error says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match="pip install"):
-        plot.density_figure({"base": tgp.GaussianBase.from_data(X)}, X)
+        picture(tgp.GaussianBase.from_data(X), X)

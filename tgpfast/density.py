@@ -169,12 +169,18 @@ class Density:
         places = (points - offset) / length
         if self.dimension <= QUADRATURE_DIMENSIONS:
             return self._marginal_by_grid(along / length, places)
-        w, log_weights = self._weighted_normals(MARGINAL_LOG2_POINTS, seed=0)
+        w, weights = self._marginal_sample
         projection = w @ (along / length)
         order = np.argsort(projection)
-        running = np.cumsum(np.exp(log_weights - log_weights.max())[order])
+        running = np.cumsum(weights[order])
         running = np.concatenate([[0.0], running / running[-1]])
         return np.asarray(running[np.searchsorted(projection[order], places, side="right")])
+
+    @functools.cached_property
+    def _marginal_sample(self) -> tuple[Array, Array]:
+        """Whitened Sobol points and their weights, once for all directions."""
+        w, log_weights = self._weighted_normals(MARGINAL_LOG2_POINTS, seed=0)
+        return w, np.exp(log_weights - log_weights.max())
 
     def _marginal_by_grid(self, unit: Array, places: Array) -> Array:
         from scipy.interpolate import make_interp_spline

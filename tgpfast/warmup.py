@@ -8,9 +8,9 @@ from . import kernels
 from .accumulate import accumulate
 from .base import GaussianBase
 from .direct import DTYPES, LANE_FEATURES
-from .evaluation import marginal_cdfs
 from .features import Features
 from .kde import ExactKDE
+from .marginals import marginal_cdfs
 from .threads import Threads
 from .tilt import PointTilt, PredictiveTilt
 

@@ -9,7 +9,7 @@ the loops.
 
 from cython.parallel cimport prange, threadid
 from libc.math cimport INFINITY, log
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from scipy.linalg.cython_blas cimport dgemm, dsyrk, dtrsm, sgemm, ssyrk
 
 import os
@@ -52,9 +52,11 @@ cdef extern from "_simd.h" nogil:
     void tgp_kernel_tile(
         const double *, int64_t, int64_t, const double *, const double *, double *, double *)
     void tgp_project(
-        const double *, int64_t, int64_t, const double *, double, double, double, double *, double *)
-    void tgp_add_mass(
-        const double *, const double *, const double *, int64_t, double, double, int64_t, double *)
+        const double *, int64_t, int64_t, const double *, const double *, double *, double *)
+    void tgp_grid_indices(
+        const double *, int64_t, double, double, double, int32_t *, int64_t *)
+    void tgp_add_mass(const int32_t *, const double *, int64_t, double *)
+    void tgp_add_excess(const double *, const double *, int64_t, double, double, double *)
 
 cdef extern from *:
     """
@@ -73,6 +75,7 @@ OPENMP = bool(TGP_HAS_OPENMP)
 SIMD = ("baseline", "avx2", "avx512")[tgp_level]
 
 cdef int64_t FEATURE_GROUP = 64  # features of one task of feature_block, at most
+cdef int64_t DIRECTION_GROUP = 4  # directions of one task of marginal_mass
 cdef int64_t POINT_GROUP = 32  # points of one task of log_kernel_sums
 
 ctypedef fused real:
@@ -579,34 +582,49 @@ def log_kernel_sums(
 
 
 cdef void mass_task(
-    double[:, ::1] xt, int64_t n, const double *weights, const double *direction, int64_t d,
-    double low, double step, double[::1] mass, double *projection
+    double[:, ::1] xt, int64_t n, const double *weights, const double[:, ::1] directions,
+    int64_t first, int64_t last, const double[::1] low, const double[::1] step,
+    double[:, ::1] mass, double[:, ::1] excess, double *projections, int32_t *index
 ) noexcept nogil:
-    cdef int64_t tile, m, n_grid = mass.shape[0] - 1
-    cdef double *guess = projection + TGP_ROW_TILE
+    cdef int64_t tile, v, m, at_end, n_grid = mass.shape[1] - 1
+    cdef const double *w = NULL
+    cdef double *p
     for tile in range(xt.shape[0]):
         m = min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE)
-        tgp_project(&xt[tile, 0], d, m, direction, low, step, n_grid, projection, guess)
-        tgp_add_mass(
-            projection, guess, weights + tile * TGP_ROW_TILE if weights != NULL else NULL, m, low,
-            step, n_grid, &mass[0])
+        if weights != NULL:
+            w = weights + tile * TGP_ROW_TILE
+        for v in range(first, last):
+            p = projections + ((v - first) % 2) * TGP_ROW_TILE
+            if p == projections:  # projections on two directions at a time
+                tgp_project(
+                    &xt[tile, 0], directions.shape[1], m, &directions[v, 0],
+                    &directions[min(v + 1, last - 1), 0], p, p + TGP_ROW_TILE)
+            tgp_grid_indices(p, m, low[v], step[v], n_grid, index, &at_end)
+            if at_end:
+                tgp_add_excess(p, w, m, low[v], low[v] + (n_grid - 1) * step[v], &excess[v, 0])
+            tgp_add_mass(index, w, m, &mass[v, 0])
 
 
 def marginal_mass(
     const double[:, ::1] x, const double[::1] weights, const double[:, ::1] directions,
-    const double[::1] low, const double[::1] step, double[:, ::1] mass, int64_t n_threads,
+    const double[::1] low, const double[::1] step, double[:, ::1] mass, double[:, ::1] excess,
+    int64_t n_threads,
 ):
     cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
-    cdef int64_t slot, tile, v
+    cdef int64_t n_directions = directions.shape[0], slot, tile, group
+    cdef int64_t groups = (n_directions + DIRECTION_GROUP - 1) // DIRECTION_GROUP
     cdef double[:, ::1] xt = np.empty((tiles, d * TGP_ROW_TILE))
-    cdef double[:, ::1] projection = np.empty((n_threads, 2 * TGP_ROW_TILE))
+    cdef double[:, ::1] projections = np.empty((n_threads, 2 * TGP_ROW_TILE))
+    cdef int32_t[:, ::1] index = np.empty((n_threads, TGP_ROW_TILE), np.int32)
     cdef double[::1] origin = np.zeros(d)
     cdef const double *w = &weights[0] if weights.shape[0] else NULL
     for tile in prange(tiles, nogil=True, schedule="static", num_threads=n_threads):
         tgp_transpose(
             &x[tile * TGP_ROW_TILE, 0], &origin[0], d,
             min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE), &xt[tile, 0])
-    for v in prange(directions.shape[0], nogil=True, schedule="dynamic", num_threads=n_threads):
+    for group in prange(groups, nogil=True, schedule="dynamic", num_threads=n_threads):
         slot = threadid()
         mass_task(
-            xt, n, w, &directions[v, 0], d, low[v], step[v], mass[v], &projection[slot, 0])
+            xt, n, w, directions, group * DIRECTION_GROUP,
+            min((group + 1) * DIRECTION_GROUP, n_directions), low, step, mass, excess,
+            &projections[slot, 0], &index[slot, 0])

@@ -21,6 +21,7 @@ NAME = "numba"
 
 ROW_TILE = 256  # rows whose angle, sine and cosine stay in the first-level cache
 FEATURE_GROUP = 64  # features of one task of feature_block, at most
+DIRECTION_GROUP = 4  # directions of one task of marginal_mass: a tile in cache serves them all
 POINT_GROUP = 32  # points of one task of log_kernel_sums: a tile of rows in cache serves them all
 
 
@@ -1083,40 +1084,65 @@ def log_kernel_sums(y, x, weights, value, n_threads):
 # -- weighted marginal CDFs ----------------------------------------------------------------------
 
 
-# fastmath=False, said aloud, or the caller's flags would be inherited: with a fused multiply-add,
-# low + j step would not be rounded as the caller of marginal_mass rounds it
-@numba.njit(nogil=True, error_model="numpy", fastmath=False)
-def _grid_index(projection, low, step, n_grid):
-    """The first j with projection <= low + j step; n_grid if there is none."""
-    guess = np.ceil((projection - low) / step)
-    j = int(min(max(guess, 0.0), float(n_grid)))
-    while j > 0 and projection <= low + (j - 1) * step:
-        j -= 1
-    while j < n_grid and projection > low + j * step:
-        j += 1
-    return j
+@_inner
+def _grid_indices(projection, n, low, step, n_grid, index):
+    """index[i] = the first j with projection[i] <= low + j step, n_grid if there is none; returns
+    whether one lies at either end. What is no number goes to 0: comparisons put it there."""
+    for i in range(n):
+        t = np.ceil((projection[i] - low) / step)
+        t = t if t > 0.0 else 0.0
+        index[i] = np.int32(t if t < n_grid else n_grid)
+    least, most = np.int32(n_grid), np.int32(0)
+    for i in range(n):
+        least, most = min(least, index[i]), max(most, index[i])
+    return least == 0 or most == np.int32(n_grid)
+
+
+@_inner
+def _add_excess(projection, n, low, high, weights, excess):
+    """Adds what rows lie below and above the grid, times their weights, to excess[0] and [1]."""
+    for i in range(n):
+        w = weights[i] if weights.size else 1.0
+        if projection[i] < low:
+            excess[0] += w * (low - projection[i])
+        elif projection[i] > high:
+            excess[1] += w * (projection[i] - high)
+
+
+@_inner
+def _add_mass(projection, n, weights, low, step, mass, excess, index):
+    n_grid = mass.shape[0] - 1
+    if _grid_indices(projection, n, low, step, float(n_grid), index):
+        _add_excess(projection, n, low, low + (n_grid - 1) * step, weights, excess)
+    if weights.size:
+        for i in range(n):
+            mass[np.uint32(index[i])] += weights[i]
+    else:
+        for i in range(n):
+            mass[np.uint32(index[i])] += 1.0
 
 
 @_kernel
-def marginal_mass(x, weights, directions, low, step, mass, n_threads):
+def marginal_mass(x, weights, directions, low, step, mass, excess, n_threads):
     n, d = x.shape
-    n_grid = mass.shape[1] - 1
+    n_directions = directions.shape[0]
     tiles = (n + ROW_TILE - 1) // ROW_TILE
+    groups = (n_directions + DIRECTION_GROUP - 1) // DIRECTION_GROUP
     xt, origin = np.empty((tiles, d, ROW_TILE)), np.zeros(d)
     for tile in prange(tiles):
         _transpose(x, origin, tile * ROW_TILE, min(ROW_TILE, n - tile * ROW_TILE), xt[tile])
     for slot in prange(n_threads):
-        projection = np.empty(ROW_TILE)
-        for v in range(slot, directions.shape[0], n_threads):
-            row = mass[v]
+        projections, index = np.empty(2 * ROW_TILE), np.empty(ROW_TILE, np.int32)
+        for group in range(slot, groups, n_threads):
+            first = group * DIRECTION_GROUP
+            last = min(first + DIRECTION_GROUP, n_directions)
             for tile in range(tiles):
-                start = tile * ROW_TILE
-                m = min(ROW_TILE, n - start)
-                _linear_rows(xt[tile], 0, m, directions[v], 0.0, projection)
-                if weights.size:
-                    for i in range(m):
-                        j = _grid_index(projection[i], low[v], step[v], n_grid)
-                        row[j] += weights[start + i]
-                else:
-                    for i in range(m):
-                        row[_grid_index(projection[i], low[v], step[v], n_grid)] += 1.0
+                m, w = min(ROW_TILE, n - tile * ROW_TILE), weights[tile * ROW_TILE :]
+                for v in range(first, last):
+                    second = (v - first) % 2
+                    if not second:  # projections on two directions at a time
+                        other = directions[min(v + 1, last - 1)]
+                        _lead_pair(xt[tile], m, d, directions[v], other, 0.0, 0.0, projections)
+                    _add_mass(
+                        projections[second * m :], m, w, low[v], step[v], mass[v], excess[v], index
+                    )

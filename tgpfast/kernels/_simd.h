@@ -488,22 +488,53 @@ TGP_DISPATCH(tgp_kernel_tile,
      double *least, double *total),
     (xt, d, m, point, weights, least, total))
 
-/* projection[i] = sum_k v[k] xt[k TGP_ROW_TILE + i], and a guess at the grid point that reaches it:
- * 1 + (projection - low) / step, kept within 0 and n_grid + 1; right but for rounding */
-TGP_INLINE void tgp_project_body(const double *TGP_RESTRICT xt, int64_t d, int64_t n, const double *v,
-    double low, double step, double n_grid, double *TGP_RESTRICT projection, double *TGP_RESTRICT guess)
+/* p[i] = sum_k f[k] xt[k TGP_ROW_TILE + i] and q[i] the same with g, five coordinates at a time, each
+ * loaded once for both */
+TGP_INLINE void tgp_project_body(const double *TGP_RESTRICT xt, int64_t d, int64_t n, const double *f,
+    const double *g, double *TGP_RESTRICT p, double *TGP_RESTRICT q)
 {
-    tgp_linear(xt, TGP_ROW_TILE, d, n, v, 0.0, projection);
-    for (int64_t i = 0; i < n; i++) {
-        double g = (projection[i] - low) / step;
-        g = g > -1.0 ? g : -1.0;
-        guess[i] = (g < n_grid ? g : n_grid) + 1.0;
+    int64_t k = d % 5;
+    if (k) {
+        tgp_linear(xt, TGP_ROW_TILE, k, n, f, 0.0, p);
+        tgp_linear(xt, TGP_ROW_TILE, k, n, g, 0.0, q);
+    } else
+        for (int64_t i = 0; i < n; i++) p[i] = q[i] = 0.0;
+    for (; k < d; k += 5) {
+        const double *a = xt + k * TGP_ROW_TILE, *b = a + TGP_ROW_TILE, *c = b + TGP_ROW_TILE;
+        const double *e = c + TGP_ROW_TILE, *h = e + TGP_ROW_TILE;
+        double fa = f[k], fb = f[k + 1], fc = f[k + 2], fe = f[k + 3], fh = f[k + 4];
+        double ga = g[k], gb = g[k + 1], gc = g[k + 2], ge = g[k + 3], gh = g[k + 4];
+        for (int64_t i = 0; i < n; i++) {
+            p[i] += fa * a[i] + fb * b[i] + fc * c[i] + fe * e[i] + fh * h[i];
+            q[i] += ga * a[i] + gb * b[i] + gc * c[i] + ge * e[i] + gh * h[i];
+        }
     }
 }
 TGP_DISPATCH(tgp_project,
-    (const double *xt, int64_t d, int64_t n, const double *v, double low, double step, double n_grid,
-     double *projection, double *guess),
-    (xt, d, n, v, low, step, n_grid, projection, guess))
+    (const double *xt, int64_t d, int64_t n, const double *f, const double *g, double *p, double *q),
+    (xt, d, n, f, g, p, q))
+
+/* index[i] = the first j with projection[i] <= low + j step, n_grid if there is none; *at_end says
+ * whether one lies at either end. What is no number goes to 0: comparisons put it there. */
+TGP_INLINE void tgp_grid_indices_body(const double *TGP_RESTRICT projection, int64_t n, double low,
+    double step, double n_grid, int32_t *TGP_RESTRICT index, int64_t *at_end)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double t = ceil((projection[i] - low) / step);
+        t = t > 0.0 ? t : 0.0;
+        index[i] = (int32_t)(t < n_grid ? t : n_grid);
+    }
+    int32_t last = (int32_t)n_grid, least = last, most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        least = index[i] < least ? index[i] : least;
+        most = index[i] > most ? index[i] : most;
+    }
+    *at_end = least == 0 || most == last;
+}
+TGP_DISPATCH(tgp_grid_indices,
+    (const double *projection, int64_t n, double low, double step, double n_grid, int32_t *index,
+     int64_t *at_end),
+    (projection, n, low, step, n_grid, index, at_end))
 
 /* xt[k TGP_ROW_TILE + i] = x[i d + k] - origin[k] */
 static inline void tgp_transpose(const double *TGP_RESTRICT x, const double *TGP_RESTRICT origin,
@@ -513,37 +544,25 @@ static inline void tgp_transpose(const double *TGP_RESTRICT x, const double *TGP
         for (int64_t k = 0; k < d; k++) xt[k * TGP_ROW_TILE + i] = x[i * d + k] - origin[k];
 }
 
-/* low + j step, rounded as the caller rounds it: product first, then sum, never fused */
-static inline double tgp_grid_point(double low, double step, int64_t j)
-{
-#ifdef __FP_FAST_FMA /* this machine's baseline has a fused multiply-add, which C compilers use */
-    volatile double offset = (double)j * step;
-#else
-    double offset = (double)j * step;
-#endif
-    return low + offset;
-}
-
-/* The first j with projection <= low + j step, from a guess; n_grid if there is none. */
-static inline int64_t tgp_grid_index(double projection, double guess, double low, double step,
-                                     int64_t n_grid)
-{
-    int64_t j = (int64_t)guess;
-    if (j > n_grid) j = n_grid;
-    while (j > 0 && projection <= tgp_grid_point(low, step, j - 1)) j--;
-    while (j < n_grid && projection > tgp_grid_point(low, step, j)) j++;
-    return j;
-}
-
-static void tgp_add_mass(const double *projection, const double *guess, const double *weights, int64_t n,
-                         double low, double step, int64_t n_grid, double *mass)
+static void tgp_add_mass(const int32_t *index, const double *weights, int64_t n, double *mass)
 {
     if (weights)
-        for (int64_t i = 0; i < n; i++)
-            mass[tgp_grid_index(projection[i], guess[i], low, step, n_grid)] += weights[i];
+        for (int64_t i = 0; i < n; i++) mass[index[i]] += weights[i];
     else
-        for (int64_t i = 0; i < n; i++)
-            mass[tgp_grid_index(projection[i], guess[i], low, step, n_grid)] += 1.0;
+        for (int64_t i = 0; i < n; i++) mass[index[i]] += 1.0;
+}
+
+/* Adds what the rows lie below and above the grid, times their weights, to excess[0] and [1]. */
+static void tgp_add_excess(const double *projection, const double *weights, int64_t n, double low,
+                           double high, double *excess)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double w = weights ? weights[i] : 1.0;
+        if (projection[i] < low)
+            excess[0] += w * (low - projection[i]);
+        else if (projection[i] > high)
+            excess[1] += w * (projection[i] - high);
+    }
 }
 
 #endif
