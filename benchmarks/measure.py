@@ -364,8 +364,9 @@ class KernelCall:
         low, step = np.full(N_DIRECTIONS, -6.0), np.full(N_DIRECTIONS, 12.0 / (N_GRID - 1))
         for array in (directions, low, step):
             array.flags.writeable = False
+        grid, none = (directions, low, step), np.zeros((0, N_GRID + 1))
         excess = np.zeros((N_DIRECTIONS, 2))
-        return normal_rows(self.rows, d), self.nothing, directions, low, step, self.result, excess
+        return normal_rows(self.rows, d), self.nothing, *grid, self.result, none, excess
 
 
 # -- the spectral engine ---------------------------------------------------------------------------

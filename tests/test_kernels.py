@@ -1076,9 +1076,10 @@ def all_outputs(kernels, p, noisy, dtype, n_threads):
     mass = np.zeros((7, 51))
     low, step = np.full(7, -9.0), np.full(7, 0.37)
     directions = np.random.default_rng(4).normal(size=(7, p.x.shape[1]))
-    excess = np.zeros((7, 2))
-    kernels.marginal_mass(p.x, p.weights_or_ones, directions, low, step, mass, excess, n_threads)
-    yield from (mass, excess)
+    excess, squares = np.zeros((7, 2)), np.zeros((7, 51))
+    grid = directions, low, step
+    kernels.marginal_mass(p.x, p.weights_or_ones, *grid, mass, squares, excess, n_threads)
+    yield from (mass, squares, excess)
     t = tilt_problem(n_features, p.x.shape[1], n)
     yield call_tilt(kernels, t.angles, t.coefficients, n_threads)
     yield from call_tilt_gradient(kernels, t.angles, t.coefficients, n_threads)
@@ -1211,7 +1212,7 @@ def test_no_rows_change_nothing(kernels, dtype):
     kernels.moments(p.x, np.empty(0), p.origin, 10, sum_x, sum_xx, 2)
     np.testing.assert_array_equal(sum_x, 1.0)
     np.testing.assert_array_equal(sum_xx, 1.0)
-    mass, excess = call_marginal_mass(kernels, p.x, (), np.eye(2), np.zeros(2), np.ones(2), 3)
+    mass, _, excess = call_marginal_mass(kernels, p.x, (), np.eye(2), np.zeros(2), np.ones(2), 3)
     np.testing.assert_array_equal(mass, 0.0)
     np.testing.assert_array_equal(excess, 0.0)
 
@@ -1233,13 +1234,14 @@ def test_no_rows_have_no_values(kernels):
 def call_marginal_mass(kernels, x, weights, directions, low, step, n_grid, n_threads=1):
     mass, excess = np.zeros((len(directions), n_grid + 1)), np.zeros((len(directions), 2))
     weights = np.asarray(weights, float)
-    kernels.marginal_mass(x, weights, directions, low, step, mass, excess, n_threads)
-    return mass, excess
+    squares = np.zeros((len(directions) if len(weights) else 0, n_grid + 1))
+    kernels.marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_threads)
+    return mass, squares, excess
 
 
-def assert_is_marginal(mass, excess, x, weights, directions, low, step):
+def assert_is_marginal(mass, squares, excess, x, weights, directions, low, step):
     """The running sums of mass are exactly the oracle's; what lies beyond the grid comes last."""
-    weights = weights if len(weights) else None
+    weights = np.asarray(weights) if len(weights) else None
     n_grid = mass.shape[1] - 1
     for v, direction in enumerate(directions):
         grid = low[v] + np.arange(n_grid) * step[v]
@@ -1247,6 +1249,9 @@ def assert_is_marginal(mass, excess, x, weights, directions, low, step):
         assert np.array_equal(np.cumsum(mass[v, :-1]), expected)
         assert mass[v].sum() == oracle.total_weight(x, weights)
         assert tuple(excess[v]) == oracle.marginal_excess(x, direction, grid, weights)
+        if weights is not None:
+            expected = oracle.marginal_weight(x, direction, grid, weights**2)
+            assert np.array_equal(np.cumsum(squares[v, :-1]), expected)
 
 
 def eighths(low, high):
@@ -1310,7 +1315,7 @@ def test_marginal_mass_on_grid_points(kernels):
     grid = low + np.arange(n_grid) * step
     below = grid - 4e-16 * np.abs(grid).max()
     for points, late in ((grid, 1), (below, 0)):
-        mass, _ = call_marginal_mass(
+        mass, *_ = call_marginal_mass(
             kernels, points[:, None].copy(), (), np.ones((1, 1)), np.array([low]),
             np.array([step]), n_grid,
         )  # fmt: skip
@@ -1323,8 +1328,9 @@ def test_marginal_mass_beyond_both_ends(kernels):
     x = np.array([[-1e300], [-5.0], [0.0], [0.5], [1.0], [1.5], [2.0], [2.5], [1e300]])
     weights = 2.0 ** np.arange(9)
     grid = np.zeros(1), np.ones(1), 3  # 0, 1, 2, and beyond
-    mass, excess = call_marginal_mass(kernels, x, weights, np.ones((1, 1)), *grid)
+    mass, squares, excess = call_marginal_mass(kernels, x, weights, np.ones((1, 1)), *grid)
     np.testing.assert_array_equal(mass, [[1 + 2 + 4, 8 + 16, 32 + 64, 128 + 256]])
+    np.testing.assert_array_equal(squares, [[1 + 4 + 16, 64 + 256, 1024 + 4096, 2**14 + 2**16]])
     np.testing.assert_array_equal(excess, [[1e300 + 2 * 5, 256e300 + 128 * 0.5]])
 
 
@@ -1332,7 +1338,7 @@ def test_marginal_mass_beyond_both_ends(kernels):
 def test_marginal_mass_stays_in_its_array_whatever_it_is_given(kernels, bad):
     """Blocks refuse such rows, but a projection may overflow: no index may leave the grid."""
     x = np.array([[bad], [1.0]])
-    mass, _ = call_marginal_mass(
+    mass, *_ = call_marginal_mass(
         kernels, x, (), np.ones((1, 1)), np.zeros(1), np.full(1, 1e-300), 3
     )
     np.testing.assert_array_equal(mass, [[0, 0, 0, 2] if bad > 0 else [1, 0, 0, 1]])
@@ -1345,11 +1351,14 @@ def test_marginal_mass_of_random_data_and_weights(kernels):
     x, weights = rng.normal(size=(1000, 10)), rng.uniform(0.0, 2.0, 1000)
     directions = rng.normal(size=(20, 10))
     low, step = np.full(20, -4.0), np.full(20, 8.0 / 99)
-    mass, excess = call_marginal_mass(kernels, x, weights, directions, low, step, 100, 3)
+    mass, squares, excess = call_marginal_mass(kernels, x, weights, directions, low, step, 100, 3)
     grid = -4.0 + np.arange(100) * (8.0 / 99)
     for v, direction in enumerate(directions):
         expected = oracle.marginal_weight(x, direction, grid, weights)
         assert_within(np.cumsum(mass[v, :-1]), expected, (1000 + 100) * U * weights.sum())
+        expected = oracle.marginal_weight(x, direction, grid, weights**2)
+        bound = (1000 + 100) * U * (weights**2).sum()
+        assert_within(np.cumsum(squares[v, :-1]), expected, bound)
         expected = oracle.marginal_excess(x, direction, grid, weights)
         reach = np.abs(x @ direction).max() + 4.0
         assert_within(excess[v], np.array(expected), (1000 + 10) * U * weights.sum() * reach)
@@ -1358,7 +1367,8 @@ def test_marginal_mass_of_random_data_and_weights(kernels):
 def test_marginal_mass_adds(kernels):
     x, ones = np.array([[0.5], [1.5]]), np.ones((1, 1))
     mass, excess = np.array([[4.0, 8.0, 16.0]]), np.array([[3.0, 5.0]])
-    kernels.marginal_mass(x, np.empty(0), ones, np.zeros(1), np.ones(1), mass, excess, 1)
+    grid, none = (ones, np.zeros(1), np.ones(1)), np.empty((0, 3))
+    kernels.marginal_mass(x, np.empty(0), *grid, mass, none, excess, 1)
     np.testing.assert_array_equal(mass, [[4.0, 9.0, 17.0]])
     np.testing.assert_array_equal(excess, [[3.0, 5.5]])
 
@@ -1501,12 +1511,13 @@ def test_bounds_are_narrow():
 def test_a_strict_inequality_in_the_cdf_is_noticed(kernels):
     x = np.array([[0.0], [1.0], [1.0], [2.0]])
     low, step, one = np.zeros(1), np.ones(1), np.ones((1, 1))
-    mass, excess = call_marginal_mass(kernels, x, (), one, low, step, 3)
-    assert_is_marginal(mass, excess, x, (), one, low, step)
+    ones = np.ones(4)
+    mass, squares, excess = call_marginal_mass(kernels, x, ones, one, low, step, 3)
+    assert_is_marginal(mass, squares, excess, x, ones, one, low, step)
     strict = np.array([[0.0, 1.0, 2.0, 1.0]])  # p < grid instead of p <= grid
-    for wrong in ((strict, excess), (mass, excess + 1.0)):
+    for wrong in ((strict, squares, excess), (mass, strict, excess), (mass, squares, excess + 1.0)):
         with pytest.raises(AssertionError):
-            assert_is_marginal(*wrong, x, (), one, low, step)
+            assert_is_marginal(*wrong, x, ones, one, low, step)
 
 
 def test_a_wrong_tilt_is_noticed(kernels):

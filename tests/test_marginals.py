@@ -51,11 +51,10 @@ def test_bad_grids(options, words):
 
 
 def masses(grids, x, points, weights):
-    of_data, of_model, squares = (Mass(grids, "numpy", 1) for _ in range(3))
+    of_data, of_model = (Mass(grids, "numpy", 1) for _ in range(2))
     of_data.add(x, None)
     of_model.add(points, weights)
-    squares.add(points, weights**2)
-    return of_data, of_model, squares
+    return of_data, of_model
 
 
 def test_an_outlier_neither_coarsens_the_grid_nor_is_lost():
@@ -66,8 +65,7 @@ def test_an_outlier_neither_coarsens_the_grid_nor_is_lost():
     one = np.ones((1, 1))
     grids = Grids.between(one, 4_000, points, x)
     assert grids.step[0] <= (points.max() - points.min()) / 3_999
-    of_data, of_model, squares = masses(grids, x, points, np.ones(400))
-    found = distance(of_data, 500.0, of_model, squares, 0)
+    found = distance(*masses(grids, x, points, np.ones(400)), 0)
     ks, wd = oracle.marginal_distances(x, points, one[0])
     assert abs(found.wd - wd) <= 2 * grids.step[0] + 1e-9 * wd
     assert abs(found.ks - ks) <= 2 * (1 / 500 + 1 / 400)
@@ -77,8 +75,7 @@ def test_an_outlier_neither_coarsens_the_grid_nor_is_lost():
 def test_samples_apart_are_measured_over_both():
     x, points = np.array([[0.0], [1.0]]), np.array([[10.0], [11.0], [12.0]])
     grids = Grids.between(np.ones((1, 1)), 1_201, points, x)
-    of_data, of_model, squares = masses(grids, x, points, np.ones(3))
-    found = distance(of_data, 2.0, of_model, squares, 0)
+    found = distance(*masses(grids, x, points, np.ones(3)), 0)
     assert found.ks == 1.0
     assert abs(found.wd - 10.5) <= grids.step[0]
     assert found.ks_error == 0.0  # no row may come to lie on the other side
@@ -88,8 +85,7 @@ def test_a_stream_is_measured_over_the_range_of_the_draws():
     points, x = np.array([[0.0], [4.0]]), np.array([[-3.0], [2.0], [9.0]])
     grids = Grids.between(np.ones((1, 1)), 401, points, None)
     assert (grids.low[0], grids.step[0]) == (0.0, 0.01)
-    of_data, of_model, squares = masses(grids, x, points, np.ones(2))
-    found = distance(of_data, 3.0, of_model, squares, 0)
+    found = distance(*masses(grids, x, points, np.ones(2)), 0)
     assert abs(found.wd - oracle.marginal_distances(x, points, [1.0])[1]) <= 0.01
 
 
@@ -105,8 +101,7 @@ def test_standard_errors_are_those_of_repeated_samples(weighted):
         points = rng.standard_normal((600, 1))
         weights = np.exp(0.4 * points[:, 0]) if weighted else np.ones(600)
         grids = Grids.between(one, 800, points, x)
-        of_data, of_model, squares = masses(grids, x, points, weights)
-        found.append(distance(of_data, 400.0, of_model, squares, 0))
+        found.append(distance(*masses(grids, x, points, weights), 0))
     for name in ("ks", "wd"):
         values = np.array([getattr(f, name) for f in found])
         errors = np.array([getattr(f, f"{name}_error") for f in found])
@@ -125,3 +120,11 @@ def test_directions_in_parts_give_the_same():
         part = Mass(grids.part(start, start + 3), "numpy", 1)
         part.add_all([(x[:20], None), (x[20:], None)])
         np.testing.assert_array_equal(part.cells, whole.cells[start : start + 3])
+
+
+def test_weights_of_one_that_come_before_others_are_squared_too():
+    x, w = np.array([[0.0], [1.0], [2.0]]), np.array([2.0, 3.0, 0.5])
+    grids = Grids(np.ones((1, 1)), np.zeros(1), np.ones(1), 3)
+    mass = Mass(grids, "numpy", 1).add_all([(x, None), (x, w)])
+    np.testing.assert_array_equal(mass.cells, [[3.0, 4.0, 1.5, 0.0]])
+    np.testing.assert_array_equal(mass.squares, [[1 + 4.0, 1 + 9.0, 1 + 0.25, 0.0]])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from . import kernels
 from .base import GaussianBase
 from .blocks import Blocks
 from .features import Array, as_floats
@@ -18,6 +19,7 @@ from .progress import Progress
 from .scaling import check_full_rank, moments_of
 
 MASS_BYTES = 2**26  # of the CDFs that are held at once; more directions take further passes
+AT_ONCE = 64  # directions for which the CDFs of the draws are held
 PILOT_ROWS = 50_000  # rows that the ends of the grids are found from
 FEW = 1_000  # effective draws below which the distances are mostly noise
 KS_MEDIAN = 0.8276  # of Kolmogorov's distribution
@@ -208,23 +210,12 @@ def evaluate(
         raise ValueError(f"X has {blocks.dimension} columns, and the model's draws have {d}")
     blocks.dimension, blocks.block_rows = d, block_rows(d)
     v = _directions(directions, n_directions, d, rng)
-    pilot = blocks.pilot(PILOT_ROWS)
-    grids = Grids.between(v, n_grid, points, None if pilot is None else pilot[0])
-    rows = _Reservoir(n_scored, rng)
-    found: list[Distance] = []
-    group = len(v) if not blocks.can_repeat else max(1, MASS_BYTES // (8 * (n_grid + 1)))
-    starts = range(0, len(v), group)
-    total = None if blocks.n_rows is None else blocks.n_rows * len(starts)
-    with Progress(progress, "rows", total) as bar:
-        for start in starts:
-            part = grids.part(start, start + group)
-            mass = Mass(part, backend, n_threads)
-            for x, w in blocks:
-                mass.add(x, w)
-                if start == 0:
-                    rows.add(x, w)
-                bar.add(len(x))
-            found += _distances(mass, rows.n_effective, points, weights, backend, n_threads)
+    rows = _Reservoir(0 if _log_density_of(model) is None else n_scored, rng)
+    module = kernels.load(backend)
+    # BLAS held to one thread throughout: its idle threads would spin on the cores we need
+    with kernels.threads(module, kernels.resolve_threads(module, n_threads)):
+        grids = _grids(v, n_grid, points, blocks)
+        found = list(_distances(grids, blocks, rows, points, weights, backend, n_threads, progress))
     effective = _kish(weights)
     if effective < FEW <= n_samples:
         tell(
@@ -268,6 +259,39 @@ def _directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:
     if not (length > 0).all():
         raise ValueError(f"directions has a vector of length 0 at row {int(np.argmin(length))}")
     return np.ascontiguousarray(v / length)
+
+
+def _grids(v: Array, n_grid: int, points: Array, blocks: Blocks) -> Grids:
+    """From a part of either sample where rows can be had from all over the data: what lies beyond
+    both parts is a few draws in 100,000."""
+    pilot = blocks.pilot(PILOT_ROWS)
+    if pilot is None:
+        return Grids.between(v, n_grid, points, None)
+    return Grids.between(v, n_grid, points[:PILOT_ROWS], pilot[0])
+
+
+def _distances(
+    grids: Grids, blocks: Blocks, rows: _Reservoir, points: Array, weights: Array, backend: str,
+    n_threads: int | None, progress: bool,
+) -> Iterator[Distance]:  # fmt: skip
+    """Along every direction, in as many passes over the blocks as memory demands; the first one
+    gives the reservoir its rows."""
+    n, group = len(grids.directions), max(1, MASS_BYTES // (8 * (grids.n_grid + 1)))
+    starts = range(0, n, group if blocks.can_repeat else n)
+    total = None if blocks.n_rows is None else blocks.n_rows * len(starts)
+    with Progress(progress, "rows", total) as bar:
+        for start in starts:
+            of_data = Mass(grids.part(start, start + starts.step), backend, n_threads)
+            for x, w in blocks:
+                of_data.add(x, w)
+                if start == 0:
+                    rows.add(x, w)
+                bar.add(len(x))
+            for first in range(0, len(of_data.grids.directions), AT_ONCE):
+                part = of_data.part(first, first + AT_ONCE)
+                of_model = _mass_of_draws(part.grids, points, weights, backend, n_threads)
+                for v in range(len(part.grids.directions)):
+                    yield distance(part, of_model, v)
 
 
 # -- the model's side ----------------------------------------------------------------------------
@@ -320,22 +344,15 @@ def _kish(weights: Array) -> float:
     return float(weights.sum() ** 2 / (weights @ weights))
 
 
-def _distances(
-    of_data: Mass, n_effective: float, points: Array, weights: Array, backend: str,
-    n_threads: int | None,
-) -> Iterator[Distance]:  # fmt: skip
-    grids, size = of_data.grids, block_rows(points.shape[1])
+def _mass_of_draws(
+    grids: Grids, points: Array, weights: Array, backend: str, n_threads: int | None
+) -> Mass:
+    mass, size = Mass(grids, backend, n_threads), block_rows(points.shape[1])
     plain = bool((weights == 1.0).all())
-    of_model = squares = Mass(grids, backend, n_threads)
-    if not plain:
-        squares = Mass(grids, backend, n_threads)
     for start in range(0, len(points), size):
-        x, w = points[start : start + size], weights[start : start + size]
-        of_model.add(x, None if plain else w)
-        if not plain:
-            squares.add(x, w**2)
-    for v in range(len(grids.directions)):
-        yield distance(of_data, n_effective, of_model, squares, v)
+        rows = slice(start, start + size)
+        mass.add(points[rows], None if plain else weights[rows])
+    return mass
 
 
 # -- the rows that are scored --------------------------------------------------------------------

@@ -5,6 +5,7 @@ Rows stream through in blocks; a direction costs its grid, whatever the number o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -80,6 +81,7 @@ class Mass:
     def __init__(self, grids: Grids, backend: str = "auto", n_threads: int | None = None) -> None:
         self.grids = grids
         self.cells = np.zeros((len(grids.directions), grids.n_grid + 1))
+        self.squares = np.zeros((0, grids.n_grid + 1))  # of weights, from the first that come
         self.excess = np.zeros((len(grids.directions), 2))
         self._module = kernels.load(backend)
         self._threads = kernels.resolve_threads(self._module, n_threads)
@@ -87,10 +89,12 @@ class Mass:
     def add(self, x: Array, w: Array | None) -> None:
         """Rows (n, d) with their weights, or None for ones."""
         g = self.grids
+        if w is not None and not len(self.squares):
+            self.squares = self.cells.copy()  # rows so far had weights of one
         inputs = (x, np.zeros(0) if w is None else w, g.directions, g.low, g.step)
         with kernels.threads(self._module, self._threads):
             self._module.marginal_mass(
-                *map(_read_only, inputs), self.cells, self.excess, self._threads
+                *map(_read_only, inputs), self.cells, self.squares, self.excess, self._threads
             )
 
     def add_all(self, blocks: Iterable[tuple[Array, Array | None]]) -> Mass:
@@ -98,6 +102,14 @@ class Mass:
         for x, w in blocks:
             self.add(x, w)
         return self
+
+    def part(self, start: int, stop: int) -> Mass:
+        """Some of the directions; shares memory."""
+        other = copy.copy(self)
+        rows = slice(start, stop)
+        other.grids, other.cells = self.grids.part(start, stop), self.cells[rows]
+        other.squares, other.excess = self.squares[rows], self.excess[rows]
+        return other
 
     def cdf(self, v: int) -> tuple[Array, float]:
         """(shares up to every grid point and 1 at the end, total weight) of direction v."""
@@ -159,13 +171,12 @@ class Distance:
     wd_error: float
 
 
-def distance(of_data: Mass, n_effective: float, of_model: Mass, squares: Mass, v: int) -> Distance:
-    """Between data, counted as n_effective rows, and a model's weighted draws along direction v.
+def distance(of_data: Mass, of_model: Mass, v: int) -> Distance:
+    """Between data and a model's draws, both with or without weights, along direction v.
 
-    ``squares`` holds the squares of the draws' weights. The errors are those of the two samples,
-    to first order: both distances are linear in the CDFs P and Q once the place of the largest
-    gap, and the sign of the gap everywhere, are held fixed. Rows beyond the grid enter the error
-    as if they lay at its end.
+    The errors are those of the two samples, to first order: both distances are linear in the CDFs
+    P and Q once the place of the largest gap, and the sign of the gap everywhere, are held fixed.
+    Rows beyond the grid enter the error as if they lay at its end.
     """
     step, (p, n), (q, total) = of_data.grids.step[v], of_data.cdf(v), of_model.cdf(v)
     gap = (p - q)[:-1]
@@ -175,17 +186,13 @@ def distance(of_data: Mass, n_effective: float, of_model: Mass, squares: Mass, v
     # a row in cell j raises P at the nodes from j on: WD rises by h_j = sum of the signs there
     h = np.zeros(len(gap) + 1)
     h[:-2] = np.cumsum(np.sign(gap[:-1])[::-1])[::-1] * step
-    of_p, of_q, of_q2 = of_data.cells[v] / n, of_model.cells[v] / total, squares.cells[v]
-    of_q2 = of_q2 / total**2
-    ks_variance = p[at] * (1.0 - p[at]) / n_effective + _ratio_variance(at, q[at], of_q2)
-    wd_variance = (of_p @ h**2 - (of_p @ h) ** 2) / n_effective + of_q2 @ (h - of_q @ h) ** 2
-    return Distance(
-        float(abs(gap[at])), wd, float(np.sqrt(max(ks_variance, 0.0))),
-        float(np.sqrt(max(wd_variance, 0.0))),
-    )  # fmt: skip
-
-
-def _ratio_variance(at: int, share: float, squares: Array) -> float:
-    """Variance of a weighted share: sum of w^2 (1[x <= grid_at] - share)^2 / (sum of w)^2."""
-    below = squares[: at + 1].sum()
-    return float(below * (1.0 - share) ** 2 + (squares.sum() - below) * share**2)
+    ks_variance = wd_variance = 0.0
+    for mass, share, weight in ((of_data, p[at], n), (of_model, q[at], total)):
+        # variance of a mean of f: sum of w^2 (f - mean)^2 / (sum of w)^2
+        cells, squares = mass.cells[v], mass.squares[v] if len(mass.squares) else mass.cells[v]
+        below, all_of_them = squares[: at + 1].sum(), squares.sum()
+        spread = below * (1.0 - share) ** 2 + (all_of_them - below) * share**2
+        ks_variance += spread / weight**2
+        wd_variance += squares @ np.square(h - cells @ h / weight) / weight**2
+    ks_error, wd_error = np.sqrt([ks_variance, wd_variance]).tolist()
+    return Distance(float(abs(gap[at])), wd, ks_error, wd_error)

@@ -9,7 +9,7 @@ the loops.
 
 from cython.parallel cimport prange, threadid
 from libc.math cimport INFINITY, log
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from scipy.linalg.cython_blas cimport dgemm, dsyrk, dtrsm, sgemm, ssyrk
 
 import os
@@ -55,7 +55,9 @@ cdef extern from "_simd.h" nogil:
         const double *, int64_t, int64_t, const double *, const double *, double *, double *)
     void tgp_grid_indices(
         const double *, int64_t, double, double, double, int32_t *, int64_t *)
-    void tgp_add_mass(const int32_t *, const double *, int64_t, double *)
+    void tgp_add_weights(const int32_t *, const double *, int64_t, double *, double *)
+    void tgp_add_counts(const int32_t *, int64_t, uint32_t *)
+    void tgp_move_counts(uint32_t *, int64_t, double *)
     void tgp_add_excess(const double *, const double *, int64_t, double, double, double *)
 
 cdef extern from *:
@@ -584,7 +586,8 @@ def log_kernel_sums(
 cdef void mass_task(
     double[:, ::1] xt, int64_t n, const double *weights, const double[:, ::1] directions,
     int64_t first, int64_t last, const double[::1] low, const double[::1] step,
-    double[:, ::1] mass, double[:, ::1] excess, double *projections, int32_t *index
+    double[:, ::1] mass, double[:, ::1] squares, double[:, ::1] excess, double *projections,
+    int32_t *index, uint32_t[:, ::1] counts
 ) noexcept nogil:
     cdef int64_t tile, v, m, at_end, n_grid = mass.shape[1] - 1
     cdef const double *w = NULL
@@ -602,13 +605,20 @@ cdef void mass_task(
             tgp_grid_indices(p, m, low[v], step[v], n_grid, index, &at_end)
             if at_end:
                 tgp_add_excess(p, w, m, low[v], low[v] + (n_grid - 1) * step[v], &excess[v, 0])
-            tgp_add_mass(index, w, m, &mass[v, 0])
+            if w != NULL:
+                tgp_add_weights(
+                    index, w, m, &mass[v, 0], &squares[v, 0] if squares.shape[0] else NULL)
+            else:
+                tgp_add_counts(index, m, &counts[v - first, 0])
+    if weights == NULL:
+        for v in range(first, last):
+            tgp_move_counts(&counts[v - first, 0], n_grid + 1, &mass[v, 0])
 
 
 def marginal_mass(
     const double[:, ::1] x, const double[::1] weights, const double[:, ::1] directions,
-    const double[::1] low, const double[::1] step, double[:, ::1] mass, double[:, ::1] excess,
-    int64_t n_threads,
+    const double[::1] low, const double[::1] step, double[:, ::1] mass, double[:, ::1] squares,
+    double[:, ::1] excess, int64_t n_threads,
 ):
     cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
     cdef int64_t n_directions = directions.shape[0], slot, tile, group
@@ -616,6 +626,8 @@ def marginal_mass(
     cdef double[:, ::1] xt = np.empty((tiles, d * TGP_ROW_TILE))
     cdef double[:, ::1] projections = np.empty((n_threads, 2 * TGP_ROW_TILE))
     cdef int32_t[:, ::1] index = np.empty((n_threads, TGP_ROW_TILE), np.int32)
+    cdef uint32_t[:, :, ::1] counts = np.zeros(
+        (n_threads, DIRECTION_GROUP, mass.shape[1]), np.uint32)  # half of mass, so in cache
     cdef double[::1] origin = np.zeros(d)
     cdef const double *w = &weights[0] if weights.shape[0] else NULL
     for tile in prange(tiles, nogil=True, schedule="static", num_threads=n_threads):
@@ -626,5 +638,5 @@ def marginal_mass(
         slot = threadid()
         mass_task(
             xt, n, w, directions, group * DIRECTION_GROUP,
-            min((group + 1) * DIRECTION_GROUP, n_directions), low, step, mass, excess,
-            &projections[slot, 0], &index[slot, 0])
+            min((group + 1) * DIRECTION_GROUP, n_directions), low, step, mass, squares, excess,
+            &projections[slot, 0], &index[slot, 0], counts[slot])

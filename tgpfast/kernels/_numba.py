@@ -1110,22 +1110,23 @@ def _add_excess(projection, n, low, high, weights, excess):
 
 
 @_inner
-def _add_mass(projection, n, weights, low, step, mass, excess, index):
-    n_grid = mass.shape[0] - 1
-    if _grid_indices(projection, n, low, step, float(n_grid), index):
-        _add_excess(projection, n, low, low + (n_grid - 1) * step, weights, excess)
-    if weights.size:
+def _add_weights(index, n, weights, mass, squares):
+    """mass[index[i]] += weights[i], and squares[0] their squares unless squares is empty."""
+    if squares.size:
+        row = squares[0]
         for i in range(n):
-            mass[np.uint32(index[i])] += weights[i]
+            j, w = np.uint32(index[i]), weights[i]
+            mass[j] += w
+            row[j] += w * w
     else:
         for i in range(n):
-            mass[np.uint32(index[i])] += 1.0
+            mass[np.uint32(index[i])] += weights[i]
 
 
 @_kernel
-def marginal_mass(x, weights, directions, low, step, mass, excess, n_threads):
+def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_threads):
     n, d = x.shape
-    n_directions = directions.shape[0]
+    n_grid, n_directions = mass.shape[1] - 1, directions.shape[0]
     tiles = (n + ROW_TILE - 1) // ROW_TILE
     groups = (n_directions + DIRECTION_GROUP - 1) // DIRECTION_GROUP
     xt, origin = np.empty((tiles, d, ROW_TILE)), np.zeros(d)
@@ -1133,6 +1134,7 @@ def marginal_mass(x, weights, directions, low, step, mass, excess, n_threads):
         _transpose(x, origin, tile * ROW_TILE, min(ROW_TILE, n - tile * ROW_TILE), xt[tile])
     for slot in prange(n_threads):
         projections, index = np.empty(2 * ROW_TILE), np.empty(ROW_TILE, np.int32)
+        counts = np.zeros((DIRECTION_GROUP, n_grid + 1), np.uint32)  # half of mass, so in cache
         for group in range(slot, groups, n_threads):
             first = group * DIRECTION_GROUP
             last = min(first + DIRECTION_GROUP, n_directions)
@@ -1143,6 +1145,19 @@ def marginal_mass(x, weights, directions, low, step, mass, excess, n_threads):
                     if not second:  # projections on two directions at a time
                         other = directions[min(v + 1, last - 1)]
                         _lead_pair(xt[tile], m, d, directions[v], other, 0.0, 0.0, projections)
-                    _add_mass(
-                        projections[second * m :], m, w, low[v], step[v], mass[v], excess[v], index
-                    )
+                    p = projections[second * m :]
+                    if _grid_indices(p, m, low[v], step[v], float(n_grid), index):
+                        high = low[v] + (n_grid - 1) * step[v]
+                        _add_excess(p, m, low[v], high, w, excess[v])
+                    if weights.size:
+                        _add_weights(index, m, w, mass[v], squares[v : v + 1])
+                    else:
+                        count = counts[v - first]
+                        for i in range(m):
+                            count[np.uint32(index[i])] += np.uint32(1)
+            if not weights.size:
+                for v in range(first, last):
+                    count = counts[v - first]
+                    for j in range(n_grid + 1):
+                        mass[v, j] += count[j]
+                    count[:] = 0

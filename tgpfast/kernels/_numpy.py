@@ -234,18 +234,20 @@ def log_kernel_sums(y, x, weights, value, n_threads):
             value[part] = np.log(total) - 0.5 * least[:, 0]
 
 
-def marginal_mass(x, weights, directions, low, step, mass, excess, n_threads):
+def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_threads):
     """Weight of the rows between neighbouring grid points, along every direction.
 
     The grid of direction v is ``low[v] + j * step[v]``, j = 0 .. G - 1. A row whose projection
     p = x . directions[v] is first reached at grid point j = ceil((p - low) / step), p <= grid[j],
     adds its weight to mass[v, j]; rows beyond the last grid point add to mass[v, G]. The running
-    sum of mass[v, :G] is the weighted marginal CDF at the grid, times the total weight. What a row
-    lies below the first grid point, times its weight, is added to excess[v, 0], and what it lies
-    above the last one to excess[v, 1]: the integrals of the CDF below, and of 1 - CDF above.
+    sum of mass[v, :G] is the weighted marginal CDF at the grid, times the total weight. The squares
+    of the weights are added to ``squares`` likewise, unless it is empty. What a row lies below the
+    first grid point, times its weight, is added to excess[v, 0], and what it lies above the last
+    one to excess[v, 1]: the integrals of the CDF below, and of 1 - CDF above.
 
     x : (n, d); weights : (n,) or (0,) for ones; directions : (V, d); low, step : (V,), step > 0;
-    mass : (V, G + 1), G < 2^31; excess : (V, 2); all float64
+    mass : (V, G + 1), G < 2^31; squares : like mass, or (0, G + 1), as it must be without weights;
+    excess : (V, 2); all float64
     """
     n_grid = mass.shape[1] - 1
     w = weights if len(weights) else np.ones(len(x))
@@ -255,6 +257,8 @@ def marginal_mass(x, weights, directions, low, step, mass, excess, n_threads):
             place = np.ceil((projection - low[v]) / step[v])
         index = np.fmin(np.fmax(place, 0.0), n_grid).astype(np.int64)  # what is no number goes to 0
         mass[v] += np.bincount(index, w, n_grid + 1)
+        if len(squares):
+            squares[v] += np.bincount(index, w * w, n_grid + 1)
         high = low[v] + (n_grid - 1) * step[v]
         excess[v, 0] += w @ np.maximum(low[v] - projection, 0.0)
         excess[v, 1] += w @ np.maximum(projection - high, 0.0)

@@ -544,12 +544,33 @@ static inline void tgp_transpose(const double *TGP_RESTRICT x, const double *TGP
         for (int64_t k = 0; k < d; k++) xt[k * TGP_ROW_TILE + i] = x[i * d + k] - origin[k];
 }
 
-static void tgp_add_mass(const int32_t *index, const double *weights, int64_t n, double *mass)
+/* mass[index[i]] += weights[i], and squares their squares unless it is NULL */
+static void tgp_add_weights(const int32_t *TGP_RESTRICT index, const double *TGP_RESTRICT weights,
+                            int64_t n, double *TGP_RESTRICT mass, double *TGP_RESTRICT squares)
 {
-    if (weights)
-        for (int64_t i = 0; i < n; i++) mass[index[i]] += weights[i];
+    if (squares)
+        for (int64_t i = 0; i < n; i++) {
+            int64_t j = index[i];
+            double w = weights[i];
+            mass[j] += w;
+            squares[j] += w * w;
+        }
     else
-        for (int64_t i = 0; i < n; i++) mass[index[i]] += 1.0;
+        for (int64_t i = 0; i < n; i++) mass[index[i]] += weights[i];
+}
+
+static void tgp_add_counts(const int32_t *index, int64_t n, uint32_t *counts)
+{
+    for (int64_t i = 0; i < n; i++) counts[index[i]]++;
+}
+
+/* mass[j] += counts[j], which are set to zero */
+static void tgp_move_counts(uint32_t *counts, int64_t n, double *mass)
+{
+    for (int64_t j = 0; j < n; j++) {
+        mass[j] += counts[j];
+        counts[j] = 0;
+    }
 }
 
 /* Adds what the rows lie below and above the grid, times their weights, to excess[0] and [1]. */
