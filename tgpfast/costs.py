@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .features import Features
+from .storage import replacing
 
 FILE = "costs.json"
 FOLDER_VARIABLE = "TGPFAST_CACHE_DIR"
@@ -131,13 +132,8 @@ def save_costs(costs: Costs) -> Path:
     """Keep measured costs; returns the file."""
     path = folder() / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{FILE}.{os.getpid()}")
-    try:
-        part.write_text(json.dumps(asdict(costs), indent=1) + "\n")
-        os.replace(part, path)  # a reader sees the old file or the new one
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+    with replacing(path) as file:
+        file.write((json.dumps(asdict(costs), indent=1) + "\n").encode())
         forget()
     return path
 

@@ -11,7 +11,8 @@ from scipy.linalg import solve_triangular
 from . import kernels
 from .base import GaussianBase
 from .blocks import Blocks
-from .features import Array, as_floats, positive
+from .feature_sums import sum_features
+from .features import Array, Features, as_floats, positive
 from .notices import tell
 from .scaling import Moments, check_full_rank, moments_of
 from .statistics import Statistics
@@ -19,6 +20,7 @@ from .threads import Threads
 from .tilt import PointTilt
 
 MOST_DRAWS = 2**21  # tried by FourierKDE.sample before it gives up
+TOLERANCE = 1e-10  # of the transforms by which from_data may add features up
 
 
 class ExactKDE:
@@ -122,14 +124,46 @@ class FourierKDE:
     ) -> None:
         if not isinstance(stats, Statistics):
             raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
-        features = stats.features
+        if stats.n <= 0:
+            raise ValueError("the statistics are of no rows")
+        mean = stats.sum_x / stats.n
+        self._centre = stats.origin + mean
+        self._spread = stats.sum_xx / stats.n - np.outer(mean, mean)
+        self._learn(stats.features, stats.sum_phi / stats.n, backend, n_threads)
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Any,
+        features: Features,
+        *,
+        sample_weight: Any = None,
+        backend: str = "auto",
+        n_threads: int | None = None,
+    ) -> FourierKDE:
+        """From rows, as for ``fit``, read twice; needs no matrix of features by features, and so
+        serves for any number of them."""
+        blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+        if not blocks.can_repeat:
+            raise ValueError("X can be read only once, and is read twice; pass a list of blocks")
+        facts = moments_of(blocks)
+        self = cls.__new__(cls)
+        self._centre, self._spread = facts.mean, facts.covariance
+        sums = sum_features(
+            blocks, features, facts.mean, tolerance=TOLERANCE, backend=backend,
+            n_threads=n_threads,
+        )  # fmt: skip
+        self._learn(features, sums.sum_phi / sums.n, backend, n_threads)
+        return self
+
+    def _learn(
+        self, features: Features, mean_phi: Array, backend: str, n_threads: int | None
+    ) -> None:
         if features.covariance is None:
             raise ValueError(
                 "the features do not know the covariance their frequencies were drawn from, which "
                 "the constant of the kernel needs; make them by Features.draw"
             )
-        if stats.n <= 0:
-            raise ValueError("the statistics are of no rows")
         # the kernel is exp(-r^T V r / (2 gamma^2)), V the covariance of the frequencies
         sign, log_det = np.linalg.slogdet(features.covariance)
         if sign <= 0:
@@ -137,10 +171,7 @@ class FourierKDE:
         d = features.dimension
         log_volume = 0.5 * d * np.log(2 * np.pi) + d * np.log(features.bandwidth) - 0.5 * log_det
         self.features, self._constant = features, float(np.exp(-log_volume))
-        mean = stats.sum_x / stats.n
-        self._centre = stats.origin + mean
-        self._spread = stats.sum_xx / stats.n - np.outer(mean, mean)
-        self._tilt = PointTilt(features, stats.sum_phi / stats.n, self._centre)
+        self._tilt = PointTilt(features, mean_phi, self._centre)
         self.threads = Threads(backend, n_threads)
 
     @property

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .blocks import Blocks
+from .evaluation import direction_text
 from .features import Array, as_floats
 
 # Okabe and Ito's colours, which are apart in any colour vision
@@ -183,6 +184,7 @@ def marginal_cdfs(
     directions: Any = None,
     n_grid: int = 400,
     n_samples: int = 20_000,
+    names: Sequence[str] | None = None,
     seed: int = 0,
     title: str | None = None,
 ) -> Any:
@@ -199,10 +201,14 @@ def marginal_cdfs(
     directions : (V, d) to take instead, such as the worst that ``evaluate`` has found
     n_grid : points along each direction, over the range of the data
     n_samples : drawn from a model that has no ``marginal_cdf``
+    names : of the columns, for rows that do not bring any
     """
     _figure_class()
     named = _named(models)
-    x, names, columns = _rows(named, X)
+    x, found, columns = _rows(named, X)
+    names = found if names is None else [str(name) for name in names]
+    if len(names) != x.shape[1]:
+        raise ValueError(f"names has {len(names)} entries, expected {x.shape[1]}")
     n_grid, n_samples = _count("n_grid", n_grid, 2), _count("n_samples", n_samples)
     if directions is None:
         count = _count("n_directions", n_directions)
@@ -220,7 +226,7 @@ def marginal_cdfs(
         if not hasattr(model, "marginal_cdf")
     }
     figure, panels = _panels(
-        [_combination(direction, names) for direction in v], (2.7, 2.2), across=5, sharey=True
+        [direction_text(direction, names, 2) for direction in v], (2.7, 2.2), across=5, sharey=True
     )
     styles = _curve_styles(named)
     for direction, axes in zip(v, panels, strict=True):
@@ -730,14 +736,3 @@ def _lines_of_text(
 
 def _empirical_cdf(values: Array, grid: Array) -> Array:
     return np.searchsorted(np.sort(values), grid, side="right") / len(values)
-
-
-def _combination(direction: Array, names: list[str]) -> str:
-    """The two largest terms of direction . x, as in "0.71 length - 0.52 width ..."."""
-    largest = np.argsort(-np.abs(direction), kind="stable")[:2]
-    text = ""
-    for place, k in enumerate(largest):
-        sign = "-" if direction[k] < 0 else "+"
-        lead = f" {sign} " if place else "-" if sign == "-" else ""
-        text += f"{lead}{abs(direction[k]):.2f} {names[k]}"
-    return f"{text} ..." if np.count_nonzero(direction) > len(largest) else text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 
 WIDTH = 28
 INTERVAL = 0.1  # seconds between repaints
@@ -41,3 +43,48 @@ class Progress:
         if self.enabled:
             self._paint()
             sys.stderr.write("\n")
+
+
+class Steps:
+    """Named pieces of work with a guess at the seconds of each; the bar says what runs and what is
+    left, by how the guesses have proved so far. Silent unless enabled.
+
+    ``with Steps(enabled, total) as bar: with bar.step("name", seconds): ...``
+    """
+
+    def __init__(self, enabled: bool, total: float) -> None:
+        self.enabled, self.total = enabled, max(total, 1e-9)
+        self.done, self._start = 0.0, 0.0
+
+    def __enter__(self) -> Steps:
+        self._start = time.perf_counter()
+        return self
+
+    @contextlib.contextmanager
+    def step(self, name: str, seconds: float) -> Iterator[None]:
+        """One piece; counted as done also where it fails."""
+        self._paint(name)
+        try:
+            yield
+        finally:
+            self.done += seconds
+
+    def _paint(self, name: str) -> None:
+        if not self.enabled:
+            return
+        share = min(self.done / self.total, 1.0)
+        elapsed = time.perf_counter() - self._start
+        left = elapsed / self.done * (self.total - self.done) if self.done else self.total
+        bar = "#" * int(WIDTH * share)
+        line = f"[{bar:<{WIDTH}}] {share:4.0%}  {_clock(left)} left  {name}"
+        sys.stderr.write(f"\r{line:<78}")
+        sys.stderr.flush()
+
+    def __exit__(self, *exception: object) -> None:
+        if self.enabled:
+            self._paint(f"{_clock(time.perf_counter() - self._start)} in all")
+            sys.stderr.write("\n")
+
+
+def _clock(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -14,7 +14,6 @@ import numbers
 import os
 import platform
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -23,7 +22,7 @@ from typing import Any
 
 from . import __version__
 from .memory import human
-from .storage import _umask
+from .storage import replacing
 
 DPI = 110
 DIGITS = 4  # of a float that is shown; the csv files keep all
@@ -412,16 +411,8 @@ def _check_folder(target: Path) -> None:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    descriptor, temporary = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files private
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path) as file:
+        file.write(content)
 
 
 # -- the machine ---------------------------------------------------------------------------------

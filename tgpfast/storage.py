@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +30,19 @@ def write(
     """Write arrays and JSON-able facts; a crash on the way leaves the old file whole."""
     target = Path(path)
     header = json.dumps({"kind": kind, "version": FORMAT_VERSION, **facts})
+    members: dict[str, Any] = {HEADER: np.array(header), **arrays}
+    with replacing(target) as file:
+        np.savez(file, **members)
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of the target when all has gone well: a reader, or a
+    crash, finds the old file or the new one, whole."""
     descriptor, temporary = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            members: dict[str, Any] = {HEADER: np.array(header), **arrays}
-            np.savez(file, **members)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files private; saved ones are not
