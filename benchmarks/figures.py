@@ -42,6 +42,14 @@ MASS_ROWS = 65_536
 MAP_ROWS, MAP_DRAWS, MAP_LAM = 10_000, 100_000, 0.1
 GRADIENT_STEPS, MEASURED_STEPS = 10_000, 100  # of the paper's MAP iteration
 KDE_ROWS, KDE_POINTS = 10_000, 4_096
+EVALUATE_ROWS, RIVAL_DIRECTIONS = 1_000_000, 25  # NumPy's seconds are those of so many, scaled
+# (rows, directions) whose memory is compared. The CDFs of the data are held for as many directions
+# as 64 MB have room for, over 800; fewer take less
+EVALUATE_MEMORY = {
+    "evaluate-fewest": (100_000, 500), "evaluate-rows": (1_000_000, 500),
+    "evaluate-directions": (100_000, 2_000), "evaluate-most": (100_000, 8_000),
+}  # fmt: skip
+EVALUATE_QUICK = 50  # times fewer rows and draws
 SAME = 1e-9  # relative difference within which a rival's sums are the same as ours
 SPECTRAL_REPEATS = 3
 SPECTRAL_QUICK = {"n_features": 100, "share": 0.01}
@@ -323,6 +331,92 @@ def quadratic(run):
         yield figure
 
 
+def evaluate(run):
+    """`evaluate` against sorting, whose CDFs it must agree with; its memory; its kernel against the
+    projections alone."""
+    share = EVALUATE_QUICK if run.quick else 1
+    backends = [b for b in ("numba", "cython") if b in kernels.available()]
+    made = measure.EvaluateRun(EVALUATE_ROWS // share, D, n_draws=measure.N_DRAWS // share)
+    label = f"evaluate, {len(made.directions)} directions, {len(made.points):,} draws"
+    resolution, exact = made.resolution(RIVAL_DIRECTIONS), made.rival(RIVAL_DIRECTIONS)
+    differences = {b: evaluate_differences(made.run(b), exact, resolution) for b in backends}
+    scale = len(made.directions) // RIVAL_DIRECTIONS
+    rival = f"NumPy: {RIVAL_DIRECTIONS} directions, time x {scale}"
+    say(f"{label}: {' / '.join(backends)} / {rival}, best of {run.repeats} ...")
+    sides = [measure.timed(lambda b=b: made.run(b)) for b in backends]
+    *ours, theirs = measure.take_turns(
+        [*sides, measure.timed(lambda: made.rival(RIVAL_DIRECTIONS))], run.repeats
+    )
+    theirs *= scale
+    run.record(label, made.rows, dict(zip([*backends, rival], [*ours, theirs], strict=True)))
+    seconds = dict(zip(backends, ours, strict=True))
+    for backend in ("numba", "cython"):
+        name = f"evaluate {backend} / sorting in NumPy ({rival.partition(': ')[2]}), rows/s"
+        if backend not in backends:
+            yield Figure(name, ">=", 10.0, note=f"skipped: no {backend}")
+            continue
+        yield Figure(name, ">=", 10.0, theirs / seconds[backend])
+        for what, value, bound in zip(("KS", "WD"), differences[backend], resolution, strict=True):
+            shown = f"evaluate {backend}, largest difference of {what} from sorting"
+            yield Figure(shown, "<=", bound.max(), value, digits=".1e")
+    yield from evaluate_memory(run)
+    yield from evaluate_kernel(run, backends)
+
+
+def evaluate_differences(ours, theirs, resolution):
+    """The largest of KS and of WD; none may be beyond what the grids can tell apart."""
+    largest = []
+    for what, mine, other, bound in zip(("KS", "WD"), ours, theirs, resolution, strict=True):
+        difference = np.abs(mine[: len(other)] - other)
+        worst = int(np.argmax(difference / bound))
+        if not (difference <= bound).all():
+            raise RuntimeError(
+                f"{what} differs from sorting by {difference[worst]:.1e} along direction {worst}, "
+                f"the grid tells {bound[worst]:.1e} apart"
+            )
+        largest.append(float(difference.max()))
+    return largest
+
+
+def evaluate_memory(run):
+    peaks = {key: memory_peak(run, key) for key in EVALUATE_MEMORY}
+    for key, (rows, directions) in EVALUATE_MEMORY.items():
+        rows //= EVALUATE_QUICK if run.quick else 1
+        name = f"evaluate, {rows:,} rows, {directions:,} directions, memory beyond data and draws"
+        yield memory_line(name, peaks[key], math.nan)
+    for what, many, few in (("rows", "rows", "fewest"), ("directions", "most", "directions")):
+        m, n = (EVALUATE_MEMORY[f"evaluate-{key}"][what == "directions"] for key in (many, few))
+        figure = Figure(f"evaluate, memory with {m // n} times the {what}", "<=", 1.1)
+        of_many, of_few = peaks[f"evaluate-{many}"], peaks[f"evaluate-{few}"]
+        if of_many is None:
+            figure.note = "skipped: this system does not say"
+        else:
+            figure.value = of_many / of_few
+        yield figure
+
+
+def evaluate_kernel(run, backends):
+    """Shown, not required: projections are what the kernel cannot do without."""
+    calls = [measure.KernelCall("marginal_mass", b, rows=MASS_ROWS) for b in backends]
+    bare = measure.bare_gemm(measure.N_DIRECTIONS, MASS_ROWS, D)
+    for call in calls:
+        call.run()
+    *ours, theirs = run.compare(
+        f"marginal_mass, {measure.N_DIRECTIONS} directions", MASS_ROWS,
+        {**{b: call.run for b, call in zip(backends, calls, strict=True)}, "bare dgemm": bare},
+        at_least=0.1,
+    )  # fmt: skip
+    pairs = MASS_ROWS * measure.N_DIRECTIONS
+    for side, seconds in zip([*backends, "bare dgemm"], [*ours, theirs], strict=True):
+        name = f"marginal_mass {side}, time a row and direction"
+        if side == "bare dgemm":
+            name = "the projections alone by bare dgemm, time a row and direction"
+        yield Figure(name, "<=", math.nan, 1e9 * seconds / pairs, " ns")
+    for backend, seconds in zip(backends, ours, strict=True):
+        name = f"marginal_mass {backend} / the projections alone by bare dgemm, time"
+        yield Figure(name, "<=", math.nan, seconds / theirs)
+
+
 # -- MAP -------------------------------------------------------------------------------------------
 
 
@@ -542,23 +636,34 @@ def spectral(run):
         what = "F/n" if case.kind == "statistics" else "log density / its scale"
         yield Figure(f"{name}, error of {what}", "<=", SAME, error, digits=".1e")
         del made
-        yield memory_figure(run, f"{name}, memory beyond the data", key)
+        yield memory_line(f"{name}, memory beyond the data", memory_peak(run, key), 3.0)
 
 
-def memory_figure(run, name, key):
+def memory_line(name, peak, bound):
+    if peak is None:
+        return Figure(name, "<", bound, note="skipped: this system does not say", unit=" GB")
+    return Figure(name, "<", bound, peak / 1e9, " GB")
+
+
+def memory_peak(run, key):
     """In a process of its own, since memory that was used before is not taken again."""
     options = ["--quick"] if run.quick else []
     options += ["--data", run.data] if run.data else []
     output = measure.run_child(str(Path(__file__).resolve()), "--memory-child", key, *options)
     peak = json.loads(output.splitlines()[-1])
-    if peak is None:
-        return Figure(name, "<", 3.0, note="skipped: this system does not say", unit=" GB")
-    say(f"    memory beyond the data: {peak / 1e9:.3g} GB")
-    return Figure(name, "<", 3.0, peak / 1e9, " GB")
+    if peak is not None:
+        say(f"    {key}: memory beyond the data {peak / 1e9:.3g} GB")
+    return peak
 
 
 def memory_child(run, key):
     tgpfast.warmup()
+    if key in EVALUATE_MEMORY:
+        (rows, directions), share = EVALUATE_MEMORY[key], EVALUATE_QUICK if run.quick else 1
+        measure.EvaluateRun(1_000, D, 4, 2_000).run("auto")  # imports what it needs
+        made = measure.EvaluateRun(rows // share, D, directions, measure.N_DRAWS // share)
+        print(json.dumps(measure.peak_memory(lambda: made.run("auto"))))
+        return
     size = SPECTRAL_QUICK if run.quick else {}
     made = measure.SpectralRun(measure.SPECTRAL_CASES[key], folder=run.data, **size)
     print(json.dumps(measure.peak_memory(made.run)))
@@ -662,9 +767,9 @@ def first_call(run):
 
 FIGURES = {
     "float64": float64, "mixed": mixed, "noise": noise, "numpy": chunked_numpy, "torch": pytorch,
-    "cython": cython, "tilt": tilt, "quadratic": quadratic, "map": maximum_posterior,
-    "kde": kernel_density, "small": few_features, "import": imports, "first-call": first_call,
-    "spectral": spectral, "auto": auto,
+    "cython": cython, "tilt": tilt, "quadratic": quadratic,
+    "evaluate": evaluate, "map": maximum_posterior, "kde": kernel_density, "small": few_features,
+    "import": imports, "first-call": first_call, "spectral": spectral, "auto": auto,
 }  # fmt: skip
 
 
@@ -696,7 +801,7 @@ def machine():
         f"{kernels.load('auto').NAME}",
         f"numpy {np.__version__} with {blas_of(np)}",
         f"scipy {scipy.__version__} with {blas_of(scipy)}; this is the BLAS that all sides use "
-        "except chunked NumPy",
+        "except NumPy",
     ]
     if "numba" in kernels.available():
         import numba

@@ -40,7 +40,7 @@ FLOAT64_KERNELS = ("moments", "sigma_phi", *TILT_KERNELS, "log_kernel_sums", "ma
 TILT_ROWS, QUADRATIC_ROWS, KDE_POINTS, KDE_ROWS = 16_384, 8_192, 2_048, 8_192
 CHUNK = 4096  # rows that the NumPy rivals take at a time
 
-N_DIRECTIONS, N_GRID = 500, 10_000  # of the paper's evaluation
+N_DIRECTIONS, N_GRID, N_DRAWS = 500, 10_000, 250_000  # of the paper's evaluation
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -120,14 +120,16 @@ def bare_rank_k(n_features, precision, rows, updates=1):
     return run
 
 
-def bare_gemm(n_features, rows):
-    """A function that does 2 S^2 flops a row, for ``rows`` rows, by dgemm and nothing else."""
+def bare_gemm(n_features, rows, dimension=None):
+    """A function that multiplies ``rows`` rows by an S x S matrix (S x d, where a dimension is
+    given) by dgemm, a block at a time, and nothing else."""
     block_rows = min(BARE_ROWS, rows)
     if rows % block_rows:
         raise ValueError(f"rows={rows}: expected a multiple of {block_rows}")
     rng = np.random.default_rng(1)
-    matrix = np.asfortranarray(rng.uniform(-1.0, 1.0, (n_features, n_features)))
-    block = np.asfortranarray(rng.uniform(-1.0, 1.0, (n_features, block_rows)))
+    inner = dimension or n_features
+    matrix = np.asfortranarray(rng.uniform(-1.0, 1.0, (n_features, inner)))
+    block = np.asfortranarray(rng.uniform(-1.0, 1.0, (inner, block_rows)))
     product = np.zeros((n_features, block_rows), order="F")
 
     def run(blocks=rows // block_rows):
@@ -170,6 +172,23 @@ def numpy_cosines(x, features, theta):
             ])  # fmt: skip
 
     return run
+
+
+def sorted_marginals(x, points, weights, directions):
+    """Along each direction (CDF of the rows, CDF of the weighted points, spacing of the grid), on
+    N_GRID points from the least to the largest of both samples, by sorting, as one writes it in
+    NumPy. The directions are projected on by one product each for rows and points."""
+    with blas_threads(BLAS_THREADS):
+        projections = zip(directions @ x.T, directions @ points.T, strict=True)
+    for rows, drawn in projections:
+        rows, order = np.sort(rows), np.argsort(drawn)
+        drawn, running = drawn[order], np.concatenate([[0.0], np.cumsum(weights[order])])
+        grid, step = np.linspace(
+            min(rows[0], drawn[0]), max(rows[-1], drawn[-1]), N_GRID, retstep=True
+        )
+        p = np.searchsorted(rows, grid, side="right") / len(rows)
+        q = running[np.searchsorted(drawn, grid, side="right")] / running[-1]
+        yield p, q, step
 
 
 def relative_error(result, exact):
@@ -367,6 +386,54 @@ class KernelCall:
         grid, none = (directions, low, step), np.zeros((0, N_GRID + 1))
         excess = np.zeros((N_DIRECTIONS, 2))
         return normal_rows(self.rows, d), self.nothing, *grid, self.result, none, excess
+
+
+class EvaluateRun:
+    """`evaluate` of a model whose weighted draws are given, made ready: ``run(backend)`` is ours,
+    ``rival(n)`` NumPy's on the first n of the directions. Both give (KS, WD).
+
+    ``pairs`` counts rows and draws, each with every direction.
+    """
+
+    def __init__(self, rows, dimension=10, n_directions=N_DIRECTIONS, n_draws=N_DRAWS):
+        rng = np.random.default_rng(5)
+        self.x = normal_rows(rows, dimension)
+        self.points = 0.1 + 1.1 * rng.standard_normal((n_draws, dimension))
+        self.weights = np.exp(0.5 * rng.standard_normal(n_draws))
+        self.directions = rng.standard_normal((n_directions, dimension))
+        self.directions /= np.linalg.norm(self.directions, axis=1, keepdims=True)
+        self.rows, self.pairs = rows, (rows + n_draws) * n_directions
+
+    def _weighted_sample(self, n, seed):
+        """What `evaluate` asks a model for."""
+        return self.points, self.weights
+
+    def run(self, backend, n_threads=2):
+        found = tgpfast.evaluate(
+            self, self.x, n_grid=N_GRID, n_samples=len(self.points), directions=self.directions,
+            backend=backend, n_threads=n_threads,
+        )  # fmt: skip
+        return found.ks, found.wd
+
+    def rival(self, n):
+        found = [
+            (np.abs(p - q).max(), np.abs(p - q)[:-1].sum() * step)
+            for p, q, step in self._marginals(n)
+        ]
+        return tuple(np.array(found).T)
+
+    def resolution(self, n):
+        """What two grids, neither coarser than NumPy's, may make of (KS, WD): the largest KS of the
+        one misses at most what lies in a cell, which is in two cells of the other; a sum of
+        |P - Q| over a grid misses at most its spacing times the variation of P - Q, two."""
+        found = [
+            (2.0 * max(np.diff(p).max(), np.diff(q).max()), 4.0 * step)
+            for p, q, step in self._marginals(n)
+        ]
+        return tuple(np.array(found).T)
+
+    def _marginals(self, n):
+        return sorted_marginals(self.x, self.points, self.weights, self.directions[:n])
 
 
 # -- the spectral engine ---------------------------------------------------------------------------

@@ -325,7 +325,7 @@ def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, 
         run("fit", "x.csv", "-o", tmp_path / "m.npz")
 
 
-# -- demo, warmup, calibrate, help ---------------------------------------------------------------
+# -- demo, reproduce, warmup, calibrate, help -----------------------------------------------------
 
 
 def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
@@ -362,6 +362,124 @@ def test_demo_without_matplotlib(tmp_path, capsys, monkeypatch):
     assert 'no picture: matplotlib is missing; install it with: pip install "tgpfast[plot]"' in (
         capsys.readouterr().out
     )
+
+
+TINY = ["--features", 20, "--seeds", 2, "--directions", 5, "--samples", 500]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with one small set; runs draw no figures."""
+    from tgpfast import reproduce
+
+    monkeypatch.setattr(reproduce._Experiment, "_figures", lambda self: [])
+    (tmp_path / "sets").mkdir()
+    np.save(tmp_path / "sets" / "shells.npy", X[:80])
+    return tmp_path / "sets"
+
+
+def test_reproduce_writes_a_page_and_says_where(folder, tmp_path, capsys):
+    """One line on standard output; nothing else, as there is no terminal."""
+    pytest.importorskip("matplotlib")
+    output = tmp_path / "out"
+    assert run("reproduce", "--data", folder, "-o", output, *TINY) == 0
+    out, err = capsys.readouterr()
+    page = output / "report.html"
+    assert re.fullmatch(
+        rf"wrote {re.escape(str(page))} in \d+ s; open it in a browser\n", out
+    )
+    assert err == ""
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert "shells,80,2,FVPD," in (output / "other_sets.csv").read_text()
+
+
+def test_reproduce_progress_and_quiet(folder, tmp_path, capsys):
+    """A bar where it is asked for; with --quiet nothing at all, and the report all the same."""
+    pytest.importorskip("matplotlib")
+    line = ["reproduce", "--data", folder, "-o", tmp_path / "out", *TINY]
+    assert run(*line, "--progress") == 0
+    err = capsys.readouterr().err
+    assert "left  shells, NCFD, seed 0" in err
+    assert "100%" in err.split("\r")[-1]
+    (tmp_path / "out" / "report.html").unlink()
+    assert run(*line, "--quiet", "--progress") == 0
+    assert capsys.readouterr() == ("", "")
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_reproduce_options_reach_it(monkeypatch, tmp_path, capsys):
+    """Each under its name; those not given are the paper's, and no data are none."""
+    from tgpfast import reproduce
+
+    seen = []
+    monkeypatch.setattr(
+        reproduce, "reproduce", lambda *a, **k: seen.append((*a, k)) or tmp_path / "p.html"
+    )
+    assert run("reproduce", "--data", "sets", "-o", "out", *TINY) == 0
+    assert run("reproduce", "--progress") == 0
+    (data, output, settings, options), (no_data, default, of_paper, shown) = seen
+    assert (str(data), str(output)) == ("sets", "out")
+    assert (no_data, str(default)) == (None, "tgpfast-report")
+    assert settings == reproduce.Settings(20, 2, 5, 500)
+    assert of_paper == reproduce.Settings()
+    assert (options, shown) == ({"progress": False}, {"progress": True})
+    assert str(tmp_path / "p.html") in capsys.readouterr().out
+
+
+def test_reproduce_refuses_wrong_folders_in_a_line(folder, tmp_path, capsys):
+    """The data that are not there, the report where a file is; nothing is made."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "taken").write_text("mine")
+    for data, output, message in (
+        (tmp_path / "nowhere", tmp_path / "out", f"{str(tmp_path / 'nowhere')!r} is not a folder"),
+        (folder, tmp_path / "taken", f"{str(tmp_path / 'taken')!r} is a file; give a folder"),
+    ):
+        assert run("reproduce", "--data", data, "-o", output, *TINY) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(f"tgpfast: {message}")
+        assert err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_reproduce_without_matplotlib(folder, tmp_path, capsys, monkeypatch):
+    """Said in a line, before any work."""
+    from tgpfast import reproduce
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(reproduce, "warmup", lambda: pytest.fail("work was begun"))
+    assert run("reproduce", "--data", folder, "-o", tmp_path / "out", *TINY) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        'tgpfast: matplotlib is missing; install it with: pip install "tgpfast[plot]"\n'
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--features", "--directions", "--samples"])
+def test_reproduce_counts_are_counts(option, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run("reproduce", option, "0")
+    assert caught.value.code == 2
+    assert "expected a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_reproduce_help_teaches(capsys):
+    """What goes in, what comes out, and that the defaults are the paper's."""
+    with pytest.raises(SystemExit) as caught:
+        run("reproduce", "--help")
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "--data DIR", "csv, tsv, txt, npy, npz or parquet", "as magic.csv", "(tgpfast-report)",
+        "(1000, the paper's)", "(500, the paper's)", "(250000, the paper's)", "(5)",
+        "missing are listed with where the originals live", "--quiet", "--progress",
+        "example: tgpfast reproduce --data data -o report",
+    ):  # fmt: skip
+        assert words in text
 
 
 def test_warmup_says_which_backend(capsys):

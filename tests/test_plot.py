@@ -341,6 +341,26 @@ def test_marginal_cdfs_along_given_directions():
             plot.marginal_cdfs(RIVAL, X, directions=bad)
 
 
+def test_marginal_cdfs_with_names_given(five):
+    """For rows that have none, as for those that have; as many names as columns."""
+    pytest.importorskip("matplotlib")
+    options = {"directions": [[0.6, -0.8], [0.0, 1.0]], "n_samples": 200}
+    figure = plot.marginal_cdfs(RIVAL, X, names=["length", "depth"], **options)
+    assert titles(figure) == ["-0.80 depth + 0.60 length", "1.00 depth"]
+    assert titles(plot.marginal_cdfs(RIVAL, X, **options)) == ["-0.80 y + 0.60 x", "1.00 y"]
+    curves = [[line.get_ydata() for line in axes.lines] for axes in figure.axes]
+    plain = plot.marginal_cdfs(RIVAL, X, **options)
+    assert np.array_equal(curves, [[line.get_ydata() for line in a.lines] for a in plain.axes])
+    numbers = plot.marginal_cdfs(RIVAL, X, names=[1990, 2000], **options)  # as frames may have
+    assert titles(numbers) == ["-0.80 2000 + 0.60 1990", "1.00 2000"]
+    model, frame = five
+    renamed = plot.marginal_cdfs(model, frame, names=list("abcde"), directions=np.eye(5)[:2])
+    assert titles(renamed) == ["1.00 a", "1.00 b"]
+    for names in (["length"], [], ["a", "b", "c"]):
+        with pytest.raises(ValueError, match=f"names has {len(names)} entries, expected 2"):
+            plot.marginal_cdfs(RIVAL, X, names=names)
+
+
 def test_marginal_cdfs_in_one_dimension():
     pytest.importorskip("matplotlib")
     figure = plot.marginal_cdfs(Normal([10], [2]), X[:, 0], n_directions=1, n_samples=100)

@@ -13,10 +13,12 @@ from .features import Features
 from .fit import PAPER, fit
 from .kde import ExactKDE, FourierKDE
 from .learn_base import learn_base
+from .mixture_base import MixtureBase
 from .solve import solve
 from .spectrum import Spectrum
 from .statistics import Statistics
 from .storage import load
+from .student_base import StudentBase
 from .warmup import warmup
 
 __version__ = "0.1.0"
@@ -28,8 +30,10 @@ __all__ = [
     "Features",
     "FourierKDE",
     "GaussianBase",
+    "MixtureBase",
     "Spectrum",
     "Statistics",
+    "StudentBase",
     "accumulate",
     "evaluate",
     "fit",

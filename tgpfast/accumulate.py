@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from . import kernels, memory
-from .base import GaussianBase
+from .base import Base, GaussianBase
 from .blocks import Blocks
 from .costs import load_costs
 from .direct import DTYPES, accumulate_direct, required_memory
 from .features import Array, Features, positive
 from .notices import tell
+from .score_sums import sum_scores
 from .solve import fd_theta
 from .spectral import DIMENSIONS, accumulate_spectral, estimate, fits, memory_budget
 from .statistics import Statistics, check_levels, check_origin
@@ -41,6 +43,7 @@ def accumulate(
     sample_weight: Any = None,
     origin: Any = None,
     gram_phi: bool = False,
+    base: Base | None = None,
     tolerance: float = 1e-9,
     engine: str = "auto",
     precision: str = "auto",
@@ -64,6 +67,8 @@ def accumulate(
     sample_weight : (n,) non-negative; a weight of 2 is the same as two equal rows
     origin : (d,) point about which sums of x are taken; near the data it avoids cancellation
     gram_phi : also sum phi phi^T, which held-out likelihoods of FVPD need
+    base : a `MixtureBase` or `StudentBase` that method="fd" or "fvpd" is to tilt: its score enters
+        the statistics, in a second pass over the rows. A Gaussian needs none
     tolerance : largest error of F(w) / n of the spectral engine; the direct one is exact
     engine : "direct", O(n S^2) at the speed of BLAS; "spectral", for d <= 3, O(n + S^2) by
         non-uniform FFT; "auto" takes the faster by a model of their costs (see
@@ -102,19 +107,29 @@ def accumulate(
     blocks = X  # from fit, which has judged them
     if not isinstance(X, Blocks):
         blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+    if base is not None and not isinstance(base, GaussianBase):
+        _check_base(base, features, blocks)
+        options: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
+        stats = accumulate(
+            blocks, features, noise_levels=levels, origin=centre, gram_phi=gram_phi,
+            tolerance=tolerance, engine=engine, precision=precision, budget=budget,
+            progress=progress, **options,
+        )  # fmt: skip
+        scores = sum_scores(blocks, features, base, progress=progress, **options)
+        return replace(stats, sum_dphi_score=scores, score_base=base.fingerprint)
     if engine == "spectral":
         _check_spectral(features, precision, tolerance)
     engine, facts = _choose_engine(
         engine, blocks, features, levels, gram_phi, tolerance, limit, precision
     )
     if engine == "spectral":
-        stats = _spectral(
+        found = _spectral(
             blocks, features, levels, centre, gram_phi=gram_phi, tolerance=tolerance, budget=limit,
             backend=module, n_threads=count, progress=progress,
         )  # fmt: skip
-        if stats is not None:
-            stats.provenance.update(facts, precision_reason="spectral: float64 throughout")
-            return stats
+        if found is not None:
+            found.provenance.update(facts, precision_reason="spectral: float64 throughout")
+            return found
         facts["fallback"] = f"spectral grids exceed the budget of {memory.human(limit)}"
     reason = "asked for"
     if precision == "auto":
@@ -125,6 +140,20 @@ def accumulate(
     )  # fmt: skip
     stats.provenance.update(facts, precision_reason=reason)
     return stats
+
+
+def _check_base(base: Any, features: Features, blocks: Blocks) -> None:
+    if not isinstance(base, Base):
+        raise TypeError(f"base must be a base of tgpfast, got {type(base).__name__}")
+    if base.dimension != features.dimension:
+        raise ValueError(
+            f"base has dimension {base.dimension}, the features have {features.dimension}"
+        )
+    if not blocks.can_repeat:
+        raise ValueError(
+            f"X can be read only once, and with a {type(base).__name__} it is read twice; pass a "
+            "list of blocks, or a callable"
+        )
 
 
 def _check_spectral(features: Features, precision: str, tolerance: float) -> None:

@@ -1,9 +1,11 @@
-"""The Gaussian base that the features tilt: log density, score, samples, moments of features."""
+"""What the features tilt: any density with a score. Here what all have in common, and the Gaussian;
+mixtures and heavy tails have files of their own."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -11,11 +13,83 @@ from scipy.linalg import solve_triangular
 from . import kernels
 from .blocks import Blocks
 from .features import Array, Features, as_floats
-from .scaling import check_full_rank, moments_of
+from .normals import sobol_normals
+from .scaling import Scaling, check_full_rank, moments_of
+
+
+class Base:
+    """A density that can be tilted. Children give the methods that begin with an underscore, which
+    take checked rows, and ``mean`` and ``covariance``, of the whole, about which others compute."""
+
+    kind: ClassVar[str]
+    mean: Array
+    covariance: Array
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return len(self.mean)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the parameters."""
+        digest = hashlib.sha256(self.kind.encode())
+        for array in self._arrays().values():
+            digest.update(repr(array.shape).encode() + array.astype("<f8").tobytes())
+        return digest.hexdigest()
+
+    def _rows(self, X: Any) -> Array:
+        return Blocks(X, dimension=self.dimension).whole()
+
+    def log_density(self, X: Any) -> Array:
+        """Log density of every row, (n,)."""
+        return self._log_density(self._rows(X))
+
+    def score(self, X: Any) -> Array:
+        """Gradient of the log density, (n, d)."""
+        return self._score(self._rows(X))
+
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """n independent draws, (n, d)."""
+        return self._draw(n, np.random.default_rng(seed))
+
+    def feature_moments(
+        self, features: Features, *, backend: str = "auto", n_threads: int | None = None
+    ) -> tuple[Array, Array]:
+        """Mean mu_phi (S,) and covariance Sigma_phi (S, S) of phi(x), x from this base."""
+        raise ValueError(
+            f"{type(self).__name__} has no closed form for the moments of features, which "
+            'method="fvpd" needs; use "fd" or "map"'
+        )
+
+    def _log_density(self, x: Array) -> Array:
+        raise NotImplementedError
+
+    def _score(self, x: Array) -> Array:
+        raise NotImplementedError
+
+    def _laplacian(self, x: Array, stretch: Array) -> Array:
+        """Sum over k of stretch_k^2 times the second derivative of the log density, (n,)."""
+        raise NotImplementedError
+
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        raise NotImplementedError
+
+    def _sobol(self, log2_n: int, seed: int) -> Array:
+        """2^log2_n draws made of scrambled Sobol points."""
+        raise NotImplementedError
+
+    def _arrays(self) -> dict[str, Array]:
+        """The parameters, by the names they are saved under."""
+        raise NotImplementedError
+
+    def rescaled(self, scaling: Scaling) -> Base:
+        """The same base in the coordinates that the scaling leads to."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianBase:
+class GaussianBase(Base):
     """N(x | mean, covariance).
 
     Parameters
@@ -29,6 +103,8 @@ class GaussianBase:
     covariance: Array
     report: dict[str, Any] | None = field(default=None, kw_only=True, repr=False)
     _cholesky: Array = field(init=False, repr=False)
+
+    kind = "gaussian"
 
     def __post_init__(self) -> None:
         mean = as_floats(self.mean, "mean", "(d,)", 1)
@@ -61,42 +137,34 @@ class GaussianBase:
         check_full_rank(moments, blocks.table.columns)
         return cls(moments.mean, moments.covariance)
 
-    @property
-    def dimension(self) -> int:
-        """d."""
-        return len(self.mean)
-
-    def _rows(self, X: Any) -> Array:
-        return Blocks(X, dimension=self.dimension).whole()
-
     def _whiten(self, x: Array) -> Array:
         whitened: Array = solve_triangular(
             self._cholesky, (x - self.mean).T, lower=True, check_finite=False
         ).T
         return whitened
 
-    def log_density(self, X: Any) -> Array:
-        """log N(x | mean, covariance) of every row, (n,)."""
-        return self._log_density(self._rows(X))
-
     def _log_density(self, x: Array) -> Array:
         u = self._whiten(x)
         constant = np.log(np.diag(self._cholesky)).sum() + 0.5 * self.dimension * np.log(2 * np.pi)
         return -0.5 * np.einsum("ij,ij->i", u, u) - constant
-
-    def score(self, X: Any) -> Array:
-        """Gradient of the log density, -covariance^-1 (x - mean), (n, d)."""
-        return self._score(self._rows(X))
 
     def _score(self, x: Array) -> Array:
         whitened = self._whiten(x).T
         gradient: Array = -solve_triangular(self._cholesky, whitened, trans="T", lower=True).T
         return gradient
 
-    def sample(self, n: int, seed: int = 0) -> Array:
-        """n independent draws, (n, d)."""
-        rng = np.random.default_rng(seed)
-        return self.mean + rng.standard_normal((n, self.dimension)) @ self._cholesky.T
+    def _laplacian(self, x: Array, stretch: Array) -> Array:
+        root = solve_triangular(self._cholesky, np.diag(stretch), lower=True, check_finite=False)
+        return np.full(len(x), -float(np.square(root).sum()))
+
+    def _unwhiten(self, w: Array) -> Array:
+        return self.mean + w @ self._cholesky.T
+
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        return self._unwhiten(rng.standard_normal((n, self.dimension)))
+
+    def _sobol(self, log2_n: int, seed: int) -> Array:
+        return self._unwhiten(sobol_normals(self.dimension, log2_n, seed))
 
     def feature_moments(
         self, features: Features, *, backend: str = "auto", n_threads: int | None = None
@@ -121,6 +189,14 @@ class GaussianBase:
         with kernels.threads(module, count):
             module.sigma_phi(u, phi, dphi, mu_phi, sigma_phi, count)
         return mu_phi, sigma_phi
+
+    def rescaled(self, scaling: Scaling) -> GaussianBase:
+        """The same base in the coordinates that the scaling leads to."""
+        covariance = self.covariance / np.outer(scaling.scale, scaling.scale)
+        return GaussianBase(scaling.apply(self.mean[None])[0], covariance)
+
+    def _arrays(self) -> dict[str, Array]:
+        return {"mean": self.mean, "base_covariance": self.covariance}
 
     def __repr__(self) -> str:
         return f"GaussianBase(mean={self.mean.tolist()}, covariance={self.covariance.tolist()})"

@@ -8,25 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from . import storage
-from .base import GaussianBase
+from .base import Base, GaussianBase
 from .blocks import BLOCK_ROWS, TABLES, Blocks, Table
 from .features import Array, Features, as_floats
-from .normalizer import (
-    QUADRATURE_DIMENSIONS,
-    Grid,
-    Normalizer,
-    log_normalizer,
-    log_tilt,
-    logsumexp,
-    sobol_normals,
-)
+from .mixture_base import MixtureBase
+from .normalizer import Grid, Normalizer, by_quadrature, log_normalizer
+from .normals import logsumexp
 from .sampling import METHODS, SamplingReport, draw
 from .scaling import Scaling
 from .spectral import DIMENSIONS
 from .statistics import packed, unpacked
+from .student_base import StudentBase
 from .threads import Threads
 from .tilt import PointTilt, PredictiveTilt, Tilt
 
@@ -38,7 +32,7 @@ MARGINAL_LOG2_POINTS = 17  # Sobol points behind marginal_cdf where d > 2
 
 @dataclass(eq=False)
 class Density:
-    """q(x) proportional to exp{tilt(x)} N(x | mean, covariance); made by ``fit`` and ``solve``.
+    """q(x) proportional to exp{tilt(x)} base(x); made by ``fit`` and ``solve``.
 
     Rows are given and returned in the units of the data; ``features``, ``base``, ``theta``, ``M``
     and ``m`` are in the model's own coordinates, which differ only where ``fit`` has scaled.
@@ -46,7 +40,7 @@ class Density:
     Attributes
     ----------
     method : "fd", "ncfd", "fvpd" or "map"
-    features, base : the `Features` and `GaussianBase` of the exponent
+    features, base : the `Features` of the exponent, and what it tilts
     settings : every choice that was made, and how
     diagnostics : condition, residual, what was added to the diagonal, iterations
     sampling : how the last call of ``sample`` drew, None before
@@ -54,7 +48,7 @@ class Density:
 
     method: str
     tilt: Tilt
-    base: GaussianBase
+    base: Base
     settings: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     scaling: Scaling | None = None
@@ -130,11 +124,10 @@ class Density:
     def laplacian_log_density(self, Y: Any) -> Any:
         """Trace of the Hessian of the log density at every row of Y, (n,)."""
         stretch = 1.0 / self._scaling.scale
-        precision = cho_solve((self.base._cholesky, True), np.eye(self.dimension))
-        trace = float(np.diag(precision) @ stretch**2)
         blocks, parts = self._blocks(Y), []
         for u in self._rows(blocks):
-            parts.append(self.tilt.laplacian(u, stretch, self.threads) - trace)
+            of_tilt = self.tilt.laplacian(u, stretch, self.threads)
+            parts.append(of_tilt + self.base._laplacian(u, stretch))
         return blocks.table.series(np.concatenate(parts), "laplacian")
 
     @functools.cached_property
@@ -148,7 +141,7 @@ class Density:
     def marginal_cdf(self, direction: Any, grid: Any) -> Array:
         """P(x . direction <= grid_j) for x from this density, (G,).
 
-        Exact up to quadrature for one and two dimensions; from 131,072 weighted Sobol points
+        Exact up to quadrature for a Gaussian base of d <= 2; from 131,072 weighted Sobol points
         otherwise, with a standard error of about half over the root of those that count.
 
         Parameters
@@ -162,31 +155,31 @@ class Density:
             raise ValueError(
                 f"direction must have shape ({self.dimension},) and not be zero, got {v.tolist()}"
             )
-        # v . x = v . (shift + scale (mean + L w)) = offset + length (e . w), e of length 1
-        along = self.base._cholesky.T @ (v * self._scaling.scale)
-        offset = float(v @ self._scaling.invert(self.base.mean[None])[0])
-        length = float(np.linalg.norm(along))
-        places = (points - offset) / length
-        if self.dimension <= QUADRATURE_DIMENSIONS:
-            return self._marginal_by_grid(along / length, places)
-        w, weights = self._marginal_sample
-        projection = w @ (along / length)
+        if isinstance(self.base, GaussianBase) and by_quadrature(self.base):
+            # v . x = v . (shift + scale (mean + L w)) = offset + length (e . w), e of length 1
+            along = self.base._cholesky.T @ (v * self._scaling.scale)
+            offset = float(v @ self._scaling.invert(self.base.mean[None])[0])
+            length = float(np.linalg.norm(along))
+            return self._marginal_by_grid(self.base, along / length, (points - offset) / length)
+        x, weights = self._marginal_sample
+        projection = x @ v
         order = np.argsort(projection)
         running = np.cumsum(weights[order])
         running = np.concatenate([[0.0], running / running[-1]])
-        return np.asarray(running[np.searchsorted(projection[order], places, side="right")])
+        return np.asarray(running[np.searchsorted(projection[order], points, side="right")])
 
     @functools.cached_property
     def _marginal_sample(self) -> tuple[Array, Array]:
-        """Whitened Sobol points and their weights, once for all directions."""
-        w, log_weights = self._weighted_normals(MARGINAL_LOG2_POINTS, seed=0)
-        return w, np.exp(log_weights - log_weights.max())
+        """Sobol points in the units of the data and their weights, once for all directions."""
+        u = self.base._sobol(MARGINAL_LOG2_POINTS, seed=0)
+        log_weights = self.tilt.value(u, self.threads)
+        return self._scaling.invert(u), np.exp(log_weights - log_weights.max())
 
-    def _marginal_by_grid(self, unit: Array, places: Array) -> Array:
+    def _marginal_by_grid(self, base: GaussianBase, unit: Array, places: Array) -> Array:
         from scipy.interpolate import make_interp_spline
 
         rotation = unit[None] if len(unit) == 1 else np.array([unit, [-unit[1], unit[0]]])
-        grid = Grid(self.tilt, self.base, self.threads, rotation=rotation, finer=4.0)
+        grid = Grid(self.tilt, base, self.threads, rotation=rotation, finer=4.0)
         axis = grid.axes[0]
         mass = grid.log_mass if grid.log_mass.ndim == 1 else logsumexp(grid.log_mass, axis=1)
         density = np.exp(mass - mass.max())
@@ -205,16 +198,16 @@ class Density:
         ----------
         n : how many
         seed : the same seed gives the same rows, for any number of threads
-        method : "grid" (exact; d <= 2), "importance" (base draws resampled), "mala" (parallel
-            Langevin chains), or "auto": the first of these that serves. ``model.sampling`` says
-            which drew and how well
+        method : "grid" (exact; a Gaussian base of d <= 2), "importance" (base draws resampled),
+            "mala" (parallel Langevin chains), or "auto": the first of these that serves.
+            ``model.sampling`` says which drew and how well
         progress : show a bar on standard error while chains run
         """
         if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
             raise ValueError(f"n={n!r}: expected an integer of at least 1")
         if method not in METHODS:
             raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
-        needs = self.dimension > QUADRATURE_DIMENSIONS and method in ("auto", "importance")
+        needs = not by_quadrature(self.base) and method in ("auto", "importance")
         normalizer = self.log_normalizer if needs else None
         u, self.sampling = draw(
             self.tilt, self.base, self.threads, normalizer, int(n), method=method, seed=seed,
@@ -248,11 +241,6 @@ class Density:
             self, tilt=replace(self.tilt, features=features), base=base, settings=settings
         )
 
-    def _weighted_normals(self, log2_n: int, seed: int) -> tuple[Array, Array]:
-        """Whitened Sobol points and the logarithms of their weights."""
-        w = sobol_normals(self.dimension, log2_n, seed)
-        return w, log_tilt(self.tilt, self.base, self.threads)(w)
-
     def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
         """Base draws in the units of the data and their weights: what `evaluate` asks for."""
         u = self.base.sample(n, seed)
@@ -285,8 +273,7 @@ class Density:
         f, scaling = self.features, self._scaling
         arrays = {
             "frequencies": f.frequencies, "phases": f.phases, "origin": self.tilt.origin,
-            "mean": self.base.mean, "base_covariance": self.base.covariance,
-            "shift": scaling.shift, "scale": scaling.scale,
+            "shift": scaling.shift, "scale": scaling.scale, **self.base._arrays(),
         }  # fmt: skip
         if f.covariance is not None:
             arrays["covariance"] = f.covariance
@@ -297,7 +284,7 @@ class Density:
         known = self.__dict__.get("log_normalizer")
         facts = {
             "method": self.method, "bandwidth": f.bandwidth, "seed": f.seed,
-            "settings": self.settings, "diagnostics": self.diagnostics,
+            "base": self.base.kind, "settings": self.settings, "diagnostics": self.diagnostics,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
             "normalizer": None if known is None else known.__dict__,
         }  # fmt: skip
@@ -311,7 +298,6 @@ class Density:
         S, d = z.shape
         take = functools.partial(storage.take, arrays, path=path)
         phases, origin = take("phases", (S,)), take("origin", (d,))
-        mean, covariance = take("mean", (d,)), take("base_covariance", (d, d))
         shift, scale = take("shift", (d,)), take("scale", (d,))
         drawn = take("covariance", (d, d)) if "covariance" in arrays else None
         try:
@@ -320,6 +306,7 @@ class Density:
                 raise ValueError("shift, scale and origin must be finite, and scale positive")
             if facts["method"] not in LEARNED:
                 raise ValueError(f"method {facts['method']!r} is not known")
+            base = _base_from(facts.get("base", "gaussian"), arrays, d, take)
             table = _table_from(facts["columns"], facts["kind_of_table"], d)
             features = Features(
                 z, phases, facts["bandwidth"], covariance=drawn, seed=facts["seed"]
@@ -340,7 +327,7 @@ class Density:
             if arrays:
                 raise ValueError(f"unexpected members {sorted(arrays)}")
             model = cls(
-                method=str(facts["method"]), tilt=tilt, base=GaussianBase(mean, covariance),
+                method=str(facts["method"]), tilt=tilt, base=base,
                 settings=dict(facts["settings"]), diagnostics=dict(facts["diagnostics"]),
                 scaling=Scaling(shift, scale),
                 table=table,
@@ -356,6 +343,21 @@ class Density:
             f"Density(method={self.method!r}, d={self.dimension}, "
             f"n_features={self.features.n_features}, bandwidth={self.features.bandwidth:.6g})"
         )
+
+
+def _base_from(kind: Any, arrays: dict[str, Any], d: int, take: Any) -> Base:
+    if kind == "gaussian":
+        return GaussianBase(take("mean", (d,)), take("base_covariance", (d, d)))
+    if kind == "mixture":
+        K = np.size(arrays.get("base_weights", np.zeros(1)))
+        return MixtureBase(
+            take("base_weights", (K,)), take("base_means", (K, d)),
+            take("base_covariances", (K, d, d)),
+        )  # fmt: skip
+    if kind == "student":
+        matrix = take("base_scale_matrix", (d, d))
+        return StudentBase(take("base_centre", (d,)), matrix, take("base_degrees", (1,))[0])
+    raise ValueError(f"base {kind!r} is not known")
 
 
 def _table_from(columns: Any, kind: Any, d: int) -> Table:

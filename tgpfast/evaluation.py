@@ -292,6 +292,7 @@ def _distances(
                 of_model = _mass_of_draws(part.grids, points, weights, backend, n_threads)
                 for v in range(len(part.grids.directions)):
                     yield distance(part, of_model, v)
+            del of_data, part, of_model  # before the next pass takes as much
 
 
 # -- the model's side ----------------------------------------------------------------------------

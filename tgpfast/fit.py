@@ -10,20 +10,23 @@ from typing import Any
 import numpy as np
 
 from .accumulate import ENGINES, PRECISIONS, accumulate
-from .base import GaussianBase
+from .base import Base, GaussianBase
 from .blocks import Blocks
 from .density import Density
 from .feature_sums import sum_features
 from .features import Array, Features, as_floats, positive
 from .learn_base import learn_base
+from .mixture_base import EM_ROWS, MixtureBase
 from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
 from .solve import METHODS, solve
 from .spectral import DIMENSIONS
 from .spectrum import Spectrum
+from .student_base import StudentBase
 
 SCALES = ("standardize", "center", "none")
 FREQUENCIES = ("auto", "data", "identity", "precision")
-BASES = ("auto", "empirical", "scaled", "learned")
+BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
+NEED_GRAM = ("scaled", "learned")  # bases that are chosen from the statistics
 # what "auto" stands for until settings are chosen from the data
 AUTO: dict[str, Any] = {
     "method": "fd", "n_features": 1000, "lam": 10.0, "gamma": "scott", "eta": "1/gamma2",
@@ -88,8 +91,9 @@ def fit(
     frequency_covariance : of the features' frequencies: "data" (also "auto": d V / tr V),
         "identity", "precision" (d V^-1 / tr V^-1), or a (d, d) array; in scaled coordinates
     base : "empirical" (also "auto"): the data's mean and covariance; "scaled": the covariance times
-        a factor chosen on held-out rows; "learned": see ``learn_base``; or a `GaussianBase` in the
-        units of X
+        a factor chosen on held-out rows; "learned": see ``learn_base``; "mixture": a Gaussian
+        mixture by EM, its number of components by BIC; "student": heavy tails, by EM; or a base in
+        the units of X. Mixtures serve "fd", "fvpd" and "map", heavy tails "fd" and "map"
     sample_weight : (n,) non-negative. Rescaled to sum to Kish's effective number of rows, unless
         normalize_weights=False: then a weight of 2 is two rows
     moments : (n, mean, covariance) of the data, if known: saves the first pass, and is needed for
@@ -139,28 +143,35 @@ def fit(
         top = np.sqrt(d * spread) / d if sigma_max == "paper" else sigma_max
         levels = _noise_levels(top, n_noise_levels)
 
-    given = isinstance(chosen["base"], GaussianBase)
-    start = _rescaled(chosen["base"], scaling) if given else GaussianBase(centre, covariance)
-    how: dict[str, Any] = {"base": "given" if given else chosen["base"]}
     rows = blocks.mapped(scaling.apply, weight)
+    given = isinstance(chosen["base"], Base)
+    how: dict[str, Any] = {"base": "given" if given else chosen["base"]}
+    start: Base = GaussianBase(centre, covariance)
+    if given:
+        start = chosen["base"].rescaled(scaling)
+    elif how["base"] in ("mixture", "student"):
+        start = _fitted_base(how["base"], rows, seed)
+    _check_method(chosen["method"], start, spectrum is not None)
+    if not isinstance(start, GaussianBase):
+        how["base_facts"] = repr(start)
     run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
     if spectrum is not None:
         stats: Any = spectrum._scaled_statistics(
             features, levels, scaling, origin=centre, weight=weight, **run
         )
-    elif chosen["method"] == "map" and how["base"] in ("given", "empirical") and engine == "auto":
+    elif chosen["method"] == "map" and how["base"] not in NEED_GRAM and engine == "auto":
         # all that MAP needs of the data is the sum of their features
         stats = sum_features(rows, features, centre, tolerance=TOLERANCE, progress=progress, **run)
     else:
         stats = accumulate(
             rows, features, noise_levels=levels, origin=centre, engine=engine, precision=precision,
-            tolerance=_tolerance(n, features, chosen), progress=progress, **run,
+            base=start, tolerance=_tolerance(n, features, chosen), progress=progress, **run,
         )  # fmt: skip
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
-    if how["base"] == "learned":
-        start = learn_base(stats, start, chosen["lam"])
-        how["base_report"] = start.report
-    elif how["base"] == "scaled":
+    if how["base"] == "learned" and isinstance(start, GaussianBase):
+        start = learned = learn_base(stats, start, chosen["lam"])
+        how["base_report"] = learned.report
+    elif how["base"] == "scaled" and isinstance(start, GaussianBase):
         start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
         how.update(tried)
     model = solve(stats, start, chosen["method"], progress=progress, **options)
@@ -204,9 +215,10 @@ def _check(
         if value not in choices:
             raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}")
     base = chosen["base"]
-    if not isinstance(base, GaussianBase) and base not in BASES:
+    if not isinstance(base, Base) and base not in BASES:
         raise ValueError(
-            f"base={base!r}: expected a GaussianBase or one of {', '.join(map(repr, BASES))}"
+            f"base={base!r}: expected a GaussianBase, another base or one of "
+            f"{', '.join(map(repr, BASES))}"
         )
     kind = chosen["frequency_covariance"]
     if isinstance(kind, str) and kind not in FREQUENCIES:
@@ -247,8 +259,37 @@ def _spectrum(blocks: Blocks) -> Spectrum:
     return Spectrum.from_data(whole, band)
 
 
+def _fitted_base(kind: str, rows: Blocks, seed: int) -> Base:
+    """By EM on rows of the model's coordinates."""
+    pilot = rows.pilot(EM_ROWS) or rows.head(EM_ROWS)
+    if pilot is None:
+        raise ValueError(
+            f'X can be read only once, and base="{kind}" is fitted before; pass a list of blocks, '
+            "a callable, or a base"
+        )
+    x, w = pilot
+    weights = np.ones(len(x)) if w is None else w
+    if kind == "student":
+        return StudentBase._by_em(x, weights)
+    return MixtureBase._by_em(x, weights, None, seed)
+
+
+def _check_method(method: str, base: Base, from_spectrum: bool) -> None:
+    """What a base that is no Gaussian does not allow."""
+    if isinstance(base, GaussianBase):
+        return
+    name = type(base).__name__
+    if method == "ncfd" or (method == "fvpd" and not isinstance(base, MixtureBase)):
+        raise ValueError(f'method="{method}" cannot tilt a {name}; use "fd" or "map"')
+    if from_spectrum and method != "map":
+        raise ValueError(
+            f"X can be read only once, and with a {name} it is read again; pass a list of blocks "
+            "or a callable"
+        )
+
+
 def _check_moments(facts: Moments, base: Any, blocks: Blocks) -> None:
-    if not isinstance(base, GaussianBase):
+    if not isinstance(base, Base):
         check_full_rank(facts, blocks.table.columns)
     elif base.dimension != len(facts.mean):
         raise ValueError(f"base has dimension {base.dimension}, X has {len(facts.mean)} columns")
@@ -288,12 +329,6 @@ def _noise_levels(top: Any, n_levels: int) -> Array:
     if sigma == 0:
         return np.zeros(1)
     return np.asarray(sigma * np.arange(n_levels) / n_levels)
-
-
-def _rescaled(base: GaussianBase, scaling: Scaling) -> GaussianBase:
-    """A base in the units of X, in those of the model."""
-    covariance = base.covariance / np.outer(scaling.scale, scaling.scale)
-    return GaussianBase(scaling.apply(base.mean[None])[0], covariance)
 
 
 def _scaled_base(

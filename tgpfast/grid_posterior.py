@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from .base import GaussianBase
+from .base import Base, GaussianBase
 from .features import Array, Features
-from .normalizer import REACH, logsumexp
+from .normalizer import REACH
+from .normals import logsumexp
 from .spectral import load_finufft
 from .threads import Threads
 
@@ -38,10 +39,11 @@ def grid_for(
     return step, halves
 
 
-def serves(features: Features, base: GaussianBase) -> bool:
+def serves(features: Features, base: Base) -> bool:
     """Whether MAP of these features should go by transforms."""
     return (
-        features.n_features >= FEATURES
+        isinstance(base, GaussianBase)
+        and features.n_features >= FEATURES
         and base.dimension <= 3
         and importlib.util.find_spec("finufft") is not None
         and grid_for(features, base, 1.0) is not None

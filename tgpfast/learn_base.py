@@ -40,6 +40,8 @@ def learn_base(stats: Statistics, base: GaussianBase, lam: float = 0.1) -> Gauss
     and every step that was refused
     """
     check_pair(stats, base)
+    if not isinstance(base, GaussianBase):
+        raise TypeError(f"learn_base learns a GaussianBase, and this is a {type(base).__name__}")
     lam = positive("lam", lam)
     problem = _Problem(stats, lam)
     P, h = problem.joint()

@@ -68,10 +68,12 @@ class Grids:
 def _range(x: Array, directions: Array) -> tuple[Array, Array]:
     """Least and largest projection of the rows on every direction."""
     low, high = np.full(len(directions), np.inf), np.full(len(directions), -np.inf)
-    for start in range(0, len(x), 1_024):
-        projection = x[start : start + 1_024] @ directions.T
-        np.minimum(low, projection.min(axis=0), out=low)
-        np.maximum(high, projection.max(axis=0), out=high)
+    for first in range(0, len(directions), 512):  # a tile of projections stays in cache
+        some = slice(first, first + 512)
+        for start in range(0, len(x), 512):
+            projection = x[start : start + 512] @ directions[some].T
+            np.minimum(low[some], projection.min(axis=0), out=low[some])
+            np.maximum(high[some], projection.max(axis=0), out=high[some])
     return low, high
 
 
@@ -185,7 +187,7 @@ def distance(of_data: Mass, of_model: Mass, v: int) -> Distance:
     wd = float(np.abs(gap[:-1]).sum() * step + beyond.sum())
     # a row in cell j raises P at the nodes from j on: WD rises by h_j = sum of the signs there
     h = np.zeros(len(gap) + 1)
-    h[:-2] = np.cumsum(np.sign(gap[:-1])[::-1])[::-1] * step
+    np.cumsum(np.where(gap[-2::-1] > 0.0, step, -step), out=h[-3::-1])
     ks_variance = wd_variance = 0.0
     for mass, share, weight in ((of_data, p[at], n), (of_model, q[at], total)):
         # variance of a mean of f: sum of w^2 (f - mean)^2 / (sum of w)^2

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_solve
 
-from .base import GaussianBase
+from .base import Base, GaussianBase
 from .blocks import Blocks
 from .direct import accumulate_direct
 from .features import Array, Features
 from .grid_posterior import GridObjective, Posterior, grid_for, serves
 from .linear_systems import factorize
-from .normalizer import REACH, logsumexp, sobol_normals
+from .normalizer import REACH
+from .normals import logsumexp
 from .notices import tell
 from .progress import Progress
 from .threads import Threads
@@ -34,7 +35,7 @@ GAP, MOST_GAP = 1e-6, 0.1  # of log E between two sets of nodes: to refine a gri
 
 def map_theta(
     stats: Any,
-    base: GaussianBase,
+    base: Base,
     lam: float,
     *,
     solver: str,
@@ -56,8 +57,10 @@ def map_theta(
     by_transforms = solver == "newton" and serves(stats.features, base)
 
     def at(seed: int, finer: float) -> Objective | GridObjective:
-        grid = grid_for(stats.features, base, finer) if by_transforms else None
-        if grid is not None:
+        grid = None
+        if by_transforms and isinstance(base, GaussianBase):
+            grid = grid_for(stats.features, base, finer)
+        if grid is not None and isinstance(base, GaussianBase):
             return GridObjective(stats, base, lam, threads, *grid)
         return Objective(stats, base, lam, int(n_draws), seed, threads, finer=finer)
 
@@ -98,7 +101,7 @@ class Objective(Posterior):
     def __init__(
         self,
         stats: Any,
-        base: GaussianBase,
+        base: Base,
         lam: float,
         n_draws: int,
         seed: int,
@@ -108,10 +111,9 @@ class Objective(Posterior):
     ) -> None:
         super().__init__(stats, lam)
         self.threads, self.origin = threads, base.mean
-        whitened, self.log_mass, self.kind = _nodes(
+        self.nodes, self.log_mass, self.kind = _nodes(
             stats.features, base, n_draws, seed, finer
         )
-        self.nodes = base.mean + whitened @ base._cholesky.T
         self.n_nodes = len(self.nodes)
         # -sin(a - pi/2) = cos(a): with phases turned back by a quarter the pass that sums phi' and
         # phi' phi'^T sums phi and phi phi^T
@@ -149,11 +151,11 @@ class Objective(Posterior):
 
 
 def _nodes(
-    features: Features, base: GaussianBase, n_draws: int, seed: int, finer: float
+    features: Features, base: Base, n_draws: int, seed: int, finer: float
 ) -> tuple[Array, Array, str]:
-    """(whitened nodes, log weights, kind). The grid's step resolves products of a few features."""
+    """(nodes, log weights, kind). The grid's step resolves products of a few features."""
     d = base.dimension
-    if d <= QUADRATURE_DIMENSIONS:
+    if d <= QUADRATURE_DIMENSIONS and isinstance(base, GaussianBase):
         u = features.frequencies @ base._cholesky / features.bandwidth
         step = np.pi / (2.0 * np.abs(u).max(axis=0) + 6.0) / finer
         halves = [int(np.ceil(REACH / h)) for h in step]
@@ -163,8 +165,8 @@ def _nodes(
             square = np.einsum("ij,ij->i", nodes, nodes)
             log_mass = -0.5 * square + float(np.log(step).sum()) - 0.5 * d * np.log(2.0 * np.pi)
             inside = square <= REACH**2  # the corners hold nothing
-            return nodes[inside], log_mass[inside], "quadrature"
-    points = sobol_normals(d, int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
+            return base._unwhiten(nodes[inside]), log_mass[inside], "quadrature"
+    points = base._sobol(int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
     return points, np.full(len(points), -np.log(len(points))), "sobol"
 
 

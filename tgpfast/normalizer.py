@@ -1,6 +1,6 @@
-"""log Z = log E[e^tilt] under the Gaussian base, with its error, all in log space.
+"""log Z = log E[e^tilt] under the base, with its error, all in log space.
 
-Quadrature for one and two dimensions: the trapezoidal rule in the base's own (whitened)
+Quadrature for a Gaussian of one or two dimensions: the trapezoidal rule in its own, whitened,
 coordinates converges exponentially for these smooth integrands, and every second node gives the
 error for free. Scrambled Sobol points otherwise, in independent replicates whose spread is the
 error.
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from .base import GaussianBase
+from .base import Base, GaussianBase
 from .features import Array
+from .normals import logsumexp
 from .notices import tell
 from .threads import Threads
 from .tilt import PredictiveTilt, Tilt
@@ -60,16 +60,21 @@ class Normalizer:
         return self.effective_sample_size / DRAWS
 
 
-def log_normalizer(tilt: Tilt, base: GaussianBase, threads: Threads) -> Normalizer:
+def by_quadrature(base: Base) -> bool:
+    """Whether integrals against this base are taken on a grid."""
+    return base.dimension <= QUADRATURE_DIMENSIONS and isinstance(base, GaussianBase)
+
+
+def log_normalizer(tilt: Tilt, base: Base, threads: Threads) -> Normalizer:
     """log Z; warns where its effective sample size is too low to be trusted."""
-    if base.dimension <= QUADRATURE_DIMENSIONS:
+    if isinstance(base, GaussianBase) and by_quadrature(base):
         result = Grid(tilt, base, threads).normalizer
     else:
         result = _by_sobol(tilt, base, threads)
     if result.is_poor:
         tell(
             f"the normaliser rests on {result.effective_sample_size:.3g} effective samples of "
-            f"{DRAWS:,}: nearly all of the learned mass lies where the Gaussian base has "
+            f"{DRAWS:,}: nearly all of the learned mass lies where the base has "
             "almost none, most often in artefacts far from the data, so that normalised densities "
             f"(error of log Z {result.standard_error:.2g}) and samples are not to be trusted. "
             'Raise lam (10 times, say) or gamma, or try method="fvpd" or a wider base'
@@ -79,25 +84,7 @@ def log_normalizer(tilt: Tilt, base: GaussianBase, threads: Threads) -> Normaliz
 
 def log_tilt(tilt: Tilt, base: GaussianBase, threads: Threads) -> LogTilt:
     """The tilt as a function of whitened coordinates: x = mean + L w."""
-    return lambda w: tilt.value(base.mean + w @ base._cholesky.T, threads)
-
-
-def sobol_normals(d: int, log2_n: int, seed: int) -> Array:
-    """2^log2_n standard normal rows by scrambled Sobol points."""
-    from scipy.special import ndtri
-    from scipy.stats import qmc  # on first use: scipy.stats is slow to import
-
-    points = qmc.Sobol(d, scramble=True, seed=np.random.default_rng(seed)).random_base2(log2_n)
-    tiny = 2.0**-40  # scrambled points may be 0 or 1, where the quantile is infinite
-    normals: Array = ndtri(np.clip(points, tiny, 1.0 - tiny))
-    return normals
-
-
-def logsumexp(values: Array, axis: int | None = None) -> Any:
-    """log sum exp; scipy.special, which has one too, would double the time of the import."""
-    top = values.max(axis=axis, keepdims=True)
-    total = np.log(np.exp(values - top).sum(axis=axis))
-    return total + top.reshape(np.shape(total))
+    return lambda w: tilt.value(base._unwhiten(w), threads)
 
 
 def effective_share(log_weights: Array) -> float:
@@ -106,10 +93,9 @@ def effective_share(log_weights: Array) -> float:
     return float(np.exp(2.0 * total - square) / log_weights.size)
 
 
-def _by_sobol(tilt: Tilt, base: GaussianBase, threads: Threads) -> Normalizer:
-    exponent = log_tilt(tilt, base, threads)
+def _by_sobol(tilt: Tilt, base: Base, threads: Threads) -> Normalizer:
     values = np.array(
-        [exponent(sobol_normals(base.dimension, LOG2_POINTS, seed)) for seed in range(REPLICATES)]
+        [tilt.value(base._sobol(LOG2_POINTS, seed), threads) for seed in range(REPLICATES)]
     )
     parts = logsumexp(values, axis=1) - np.log(values.shape[1])
     value = float(logsumexp(parts) - np.log(REPLICATES))

@@ -69,19 +69,26 @@ class Steps:
         finally:
             self.done += seconds
 
+    def drop(self, seconds: float) -> None:
+        """Work that will not be done after all: it is no longer counted."""
+        self.total = max(self.total - seconds, self.done, 1e-9)
+
     def _paint(self, name: str) -> None:
         if not self.enabled:
             return
         share = min(self.done / self.total, 1.0)
         elapsed = time.perf_counter() - self._start
-        left = elapsed / self.done * (self.total - self.done) if self.done else self.total
+        undone = max(self.total - self.done, 0.0)
+        left = elapsed / self.done * undone if self.done else undone
         bar = "#" * int(WIDTH * share)
         line = f"[{bar:<{WIDTH}}] {share:4.0%}  {_clock(left)} left  {name}"
-        sys.stderr.write(f"\r{line:<78}")
+        sys.stderr.write(f"\r{line[:78]:<78}")  # a line that wraps could not be painted over
         sys.stderr.flush()
 
     def __exit__(self, *exception: object) -> None:
         if self.enabled:
+            if exception[0] is None:
+                self.done = self.total
             self._paint(f"{_clock(time.perf_counter() - self._start)} in all")
             sys.stderr.write("\n")
 

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from .fit import PAPER, fit
 from .kde import ExactKDE, FourierKDE
 from .progress import Steps
 from .published import Illustration, PublishedSet
-from .report import Report, machine_facts
+from .report import Report, _check_folder, machine_facts
+from .scaling import check_full_rank, moments_of
 from .warmup import warmup
 
 FIGURE_LAM = 10.0  # of the paper's California figure; it names none for its contours
@@ -55,11 +56,17 @@ class DataFile:
     path: Path
     published: PublishedSet | None
     illustration: Illustration | None
+    shares_name: bool = False  # with another file of the folder
 
     @property
     def name(self) -> str:
         known = self.published or self.illustration
         return known.name if known else self.path.stem
+
+    @property
+    def label(self) -> str:
+        """The name, with the file's where two files of the folder have the same."""
+        return f"{self.name}, {self.path.name}" if self.shares_name else self.name
 
 
 @dataclass
@@ -80,7 +87,8 @@ def find(folder: Path) -> list[DataFile]:
     files = [
         DataFile(p, published.match(p.stem), published.match_illustration(p.stem)) for p in paths
     ]
-    order = list(published.SETS)
+    count, order = Counter(f.name for f in files), list(published.SETS)
+    files = [replace(f, shares_name=count[f.name] > 1) for f in files]
     return sorted(files, key=lambda f: order.index(f.name) if f.published else len(order))
 
 
@@ -101,7 +109,8 @@ def reproduce(
     settings : how much is run
     progress : show a bar with the time left on standard error
     """
-    plot._figure_class()  # an hour's work must not end in a missing package
+    plot._figure_class()  # an hour's work must not end in a missing package,
+    _check_folder(Path(output))  # nor in a file where the folder should be
     asked = settings or Settings()
     files = [] if data is None else find(Path(data))
     experiment = _Experiment(asked, files, progress)
@@ -127,14 +136,14 @@ class _Experiment:
         start = time.perf_counter()
         measured = [f for f in self.files if f.illustration is None]
         figures = self._figures()
-        total = sum(seconds for _, seconds, _ in figures) + sum(
-            self._guess(f, m) * len(self._seeds(f, m)) for f in measured for m in NAMES
-        )
+        total = sum(seconds for _, seconds, _ in figures) + sum(map(self._guess_all, measured))
         drawn: list[tuple[str, str, Any]] = []
         with Steps(self.progress, total) as bar:
             for file in measured:
-                with self._kept_going(file.name):
+                end = bar.done + self._guess_all(file)
+                with self._kept_going(file.label):
                     self._measure(file, bar)
+                bar.drop(end - bar.done)  # what a set that failed leaves undone
             for name, seconds, draw in figures:
                 with self._kept_going(f"figure {name}"), bar.step(f"figure {name}", seconds):
                     drawn += draw()
@@ -151,8 +160,15 @@ class _Experiment:
             try:
                 yield
             except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-                self.failures[what] = " ".join(str(error).split()) or type(error).__name__
+                self.failures[what] = self._reason(error)
         self.notices.update(f"{what}: {warning.message}" for warning in caught)
+
+    def _reason(self, error: Exception) -> str:
+        """In one line, with files by their names: a report tells nobody where it was made."""
+        text = " ".join(str(error).split()) or type(error).__name__
+        for file in self.files:
+            text = text.replace(os.fspath(file.path), file.path.name)
+        return text
 
     # -- the tables ------------------------------------------------------------------------------
 
@@ -167,6 +183,10 @@ class _Experiment:
         learn = {"map": 15.0, "fd": once, "ncfd": 12.0 * once, "fvpd": once + 4.0}
         return 1.5 + learn[method]
 
+    def _guess_all(self, file: DataFile) -> float:
+        """Seconds of one set with all its methods and seeds."""
+        return sum(self._guess(file, m) * len(self._seeds(file, m)) for m in NAMES)
+
     def _measure(self, file: DataFile, bar: Steps) -> None:
         x = _standardised(file.path)
         runs = Runs(file, x.shape)
@@ -174,7 +194,7 @@ class _Experiment:
             runs.results[method], runs.seconds[method] = [], []
             guess = self._guess(file, method)
             for seed in self._seeds(file, method):
-                with bar.step(f"{file.name}, {NAMES[method]}, seed {seed}", guess):
+                with bar.step(f"{file.label}, {NAMES[method]}, seed {seed}", guess):
                     start = time.perf_counter()
                     model = self._fit(x, method, seed=seed)
                     runs.seconds[method].append(time.perf_counter() - start)
@@ -209,9 +229,9 @@ class _Experiment:
                 )  # fmt: skip
             self.report.add_section(
                 "Run times",
-                "Seconds to learn, reading included, the mean over seeds; the paper's were taken "
-                "on its own machine. Its MAP takes 10,000 gradient steps; here Newton steps run "
-                "until the gradient is small.",
+                "Seconds to learn from rows in memory, the mean over seeds; the paper's were "
+                "taken on its own machine. Its MAP takes 10,000 gradient steps; here Newton steps "
+                "run until the gradient is small.",
             )
             self.report.add_table(
                 "run_times", "Seconds, here and in the paper",
@@ -336,7 +356,9 @@ class _Experiment:
                 "feature seeds": f"0 to {s.n_seeds - 1} for the paper's sets, else 0; MAP 0",
                 "seeds of directions and draws": "as the features'",
                 "directions": s.n_directions, "grid points": s.n_grid, "base draws": s.n_samples,
-                "preparation": "columns standardised for the tables, as they are for the figures",
+                "features of the Fourier estimate": s.kde_features,
+                "rows of XO and Smile": s.toy_rows,
+                "preparation": "columns standardised, but for the California figures",
                 "seconds in all": f"{seconds:.0f}",
             },
         )  # fmt: skip
@@ -344,19 +366,20 @@ class _Experiment:
 
 
 def _standardised(path: Path) -> Array:
-    """All rows, every column with mean 0 and variance 1; a constant one stays constant."""
-    x = Blocks(path).whole()
-    deviation = x.std(axis=0)
-    return np.asarray((x - x.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0))
+    """All rows, every column with mean 0 and variance 1."""
+    blocks = Blocks(path)
+    x = blocks.whole()
+    check_full_rank(moments_of(Blocks(x)), blocks.table.columns)  # with the file's names and values
+    return np.asarray((x - x.mean(axis=0)) / x.std(axis=0))
 
 
 def _label(runs: Runs) -> str:
     """The set's name; with its number of rows where the paper had others."""
     known = runs.file.published
     if known is None or (known.n_rows, known.n_columns) == runs.shape:
-        return runs.file.name
+        return runs.file.label
     rows, columns = runs.shape
-    return f"{runs.file.name} ({rows:,} x {columns}; paper {known.n_rows:,} x {known.n_columns})"
+    return f"{runs.file.label} ({rows:,} x {columns}; paper {known.n_rows:,} x {known.n_columns})"
 
 
 def _distance_rows(runs: Runs, measure: str) -> Iterator[list[Any]]:
@@ -378,7 +401,8 @@ def _time_rows(runs: Runs) -> Iterator[list[Any]]:
     assert known is not None
     for method, seconds in runs.seconds.items():
         here, of_paper = float(np.mean(seconds)), known.seconds[method]
-        ratio = of_paper / here if runs.shape[0] == known.n_rows else None  # of equal work
+        equal_work = runs.shape == (known.n_rows, known.n_columns)
+        ratio = of_paper / here if equal_work else None
         yield [_label(runs), *runs.shape, NAMES[method], here, of_paper, ratio]
 
 
@@ -386,6 +410,6 @@ def _other_rows(runs: Runs) -> Iterator[list[Any]]:
     for method, (result,) in runs.results.items():
         ks, wd = result.median
         yield [
-            runs.file.name, *runs.shape, NAMES[method], 100.0 * ks, 100.0 * wd,
+            runs.file.label, *runs.shape, NAMES[method], 100.0 * ks, 100.0 * wd,
             result.effective_sample_size, runs.seconds[method][0],
         ]  # fmt: skip

@@ -1,8 +1,5 @@
-"""Draws from a learned density: exactly from a grid (d <= 2), by importance resampling, or by MALA.
-
-All three work in the base's whitened coordinates and depend on the seed alone, never on the number
-of threads.
-"""
+"""Draws from a learned density: exactly from a grid (a Gaussian base of d <= 2), by importance
+resampling, or by MALA. They depend on the seed alone, never on the number of threads."""
 
 from __future__ import annotations
 
@@ -10,9 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .base import GaussianBase
+from .base import Base, GaussianBase
 from .features import Array
-from .normalizer import QUADRATURE_DIMENSIONS, Grid, Normalizer, effective_share, log_tilt
+from .normalizer import (
+    QUADRATURE_DIMENSIONS,
+    Grid,
+    Normalizer,
+    by_quadrature,
+    effective_share,
+)
 from .notices import tell
 from .progress import Progress
 from .threads import Threads
@@ -43,7 +46,7 @@ class SamplingReport:
 
 def draw(
     tilt: Tilt,
-    base: GaussianBase,
+    base: Base,
     threads: Threads,
     normalizer: Normalizer | None,
     n: int,
@@ -55,18 +58,16 @@ def draw(
     """n rows in the model's coordinates and how they were drawn."""
     rng = np.random.default_rng(seed)
     if method == "auto":
-        method = _choose(base.dimension, normalizer, n)
+        method = _choose(base, normalizer, n)
     if method == "grid":
-        w, report = _from_grid(tilt, base, threads, n, rng)
-    elif method == "importance":
-        w, report = _by_importance(tilt, base, threads, normalizer, n, rng)
-    else:
-        w, report = _by_chains(tilt, base, threads, n, rng, progress)
-    return base.mean + w @ base._cholesky.T, report
+        return _from_grid(tilt, base, threads, n, rng)
+    if method == "importance":
+        return _by_importance(tilt, base, threads, normalizer, n, rng)
+    return _by_chains(tilt, base, threads, n, rng, progress)
 
 
-def _choose(d: int, normalizer: Normalizer | None, n: int) -> str:
-    if d <= QUADRATURE_DIMENSIONS:
+def _choose(base: Base, normalizer: Normalizer | None, n: int) -> str:
+    if by_quadrature(base):
         return "grid"
     assert normalizer is not None
     enough = OVERSAMPLE * n <= normalizer.effective_share * MOST_DRAWS
@@ -77,13 +78,18 @@ def _choose(d: int, normalizer: Normalizer | None, n: int) -> str:
 
 
 def _from_grid(
-    tilt: Tilt, base: GaussianBase, threads: Threads, n: int, rng: np.random.Generator
+    tilt: Tilt, base: Base, threads: Threads, n: int, rng: np.random.Generator
 ) -> tuple[Array, SamplingReport]:
     """Inverse CDF of the log density's spline, made linear between the nodes of a finer grid."""
     if base.dimension > QUADRATURE_DIMENSIONS:
         raise ValueError(
             f'method="grid" draws in at most {QUADRATURE_DIMENSIONS} dimensions, and this density '
             f'has {base.dimension}; use "importance" or "mala"'
+        )
+    if not isinstance(base, GaussianBase):
+        raise ValueError(
+            f'method="grid" draws from densities with a Gaussian base, and this one has a '
+            f'{type(base).__name__}; use "importance" or "mala"'
         )
     grid = Grid(tilt, base, threads, finer=2.0)
     axes, log_density = _refined(grid)
@@ -110,7 +116,7 @@ def _from_grid(
             axes[0][i] + t * (axes[0][i + 1] - axes[0][i]),
             axes[1][j] + s * (axes[1][j + 1] - axes[1][j]),
         ])  # fmt: skip
-    return w, SamplingReport("grid")
+    return base._unwhiten(w), SamplingReport("grid")
 
 
 def _refined(grid: Grid) -> tuple[list[Array], Array]:
@@ -144,7 +150,7 @@ def _linear_quantile(start: Array, stop: Array, u: Array) -> Array:
 
 def _by_importance(
     tilt: Tilt,
-    base: GaussianBase,
+    base: Base,
     threads: Threads,
     normalizer: Normalizer | None,
     n: int,
@@ -155,15 +161,15 @@ def _by_importance(
     if normalizer is not None:
         share = max(normalizer.effective_share, 1e-6)
     size = int(np.clip(OVERSAMPLE * n / share, 1_024, MOST_DRAWS))
-    w = rng.standard_normal((size, base.dimension))
-    log_weights = log_tilt(tilt, base, threads)(w)
+    x = base._draw(size, rng)
+    log_weights = tilt.value(x, threads)
     effective = effective_share(log_weights) * size
     if effective < n:
         tell(
             f"importance resampling has {effective:.3g} effective base draws for {n:,} asked for, "
             'so that rows repeat; use method="mala", or raise lam'
         )
-    return w[_resample(log_weights, n, rng)], SamplingReport("importance", effective)
+    return x[_resample(log_weights, n, rng)], SamplingReport("importance", effective)
 
 
 def _resample(log_weights: Array, n: int, rng: np.random.Generator) -> Array:
@@ -179,22 +185,22 @@ def _resample(log_weights: Array, n: int, rng: np.random.Generator) -> Array:
 
 def _by_chains(
     tilt: Tilt,
-    base: GaussianBase,
+    base: Base,
     threads: Threads,
     n: int,
     rng: np.random.Generator,
     progress: bool,
 ) -> tuple[Array, SamplingReport]:
-    """Parallel chains in whitened coordinates, led from the base to the density.
+    """Parallel chains in the base's whitened coordinates, led from the base to the density.
 
-    The exponent is turned on by degrees, exp{t tilt} N, t from 0 to 1; between degrees the chains
+    The exponent is turned on by degrees, exp{t tilt} base, t from 0 to 1; between them the chains
     are resampled, so that every mode gets its share, and move. A step of size e proposes
     w + (e^2/2) grad + e xi; e is tuned to an acceptance of 0.574 before the first draw is kept.
     """
     d = base.dimension
     chains = min(max(n, LEAST_CHAINS), CHAINS)
     rounds = -(-n // chains)
-    walk = _Walk(tilt, base, threads, rng.standard_normal((chains, d)), rng)
+    walk = _Walk(tilt, base, threads, chains, rng)
     out = np.empty((rounds * chains, d))
     with Progress(progress, "steps", None) as bar:
         while walk.degree < 1.0:
@@ -218,31 +224,40 @@ def _by_chains(
             "sample is not to be trusted; raise lam or gamma"
         )
     report = SamplingReport("mala", acceptance_rate=rate, n_chains=chains, n_steps=walk.steps)
-    return out[rng.permutation(len(out))[:n]], report
+    rows = walk.frame._unwhiten(out[rng.permutation(len(out))[:n]])
+    return rows, report
 
 
 class _Walk:
-    """Chains on exp{degree tilt(w) - |w|^2 / 2}."""
+    """Chains on exp{degree tilt(x)} base(x) in the coordinates w that whiten the base as a whole:
+    x = frame.mean + L w."""
 
     def __init__(
-        self,
-        tilt: Tilt,
-        base: GaussianBase,
-        threads: Threads,
-        w: Array,
-        rng: np.random.Generator,
+        self, tilt: Tilt, base: Base, threads: Threads, n: int, rng: np.random.Generator
     ) -> None:
         self.tilt, self.base, self.threads, self.rng = tilt, base, threads, rng
-        self.w, self.degree, self.size = w, 0.0, 1.0 / w.shape[1] ** (1.0 / 6.0)
-        self.accepted = self.tried = self.steps = 0
-        self.value, self.slope = self._evaluate(w)
-
-    def _evaluate(self, w: Array) -> tuple[Array, Array]:
-        """Tilt and its gradient in whitened coordinates."""
-        value, gradient = self.tilt.gradient(
-            self.base.mean + w @ self.base._cholesky.T, self.threads
+        self.is_plain = isinstance(base, GaussianBase)  # then the base is -|w|^2 / 2
+        self.frame = base if isinstance(base, GaussianBase) else GaussianBase(
+            base.mean, base.covariance
         )
-        return value, gradient @ self.base._cholesky
+        self.w = (
+            rng.standard_normal((n, base.dimension))
+            if self.is_plain
+            else self.frame._whiten(base._draw(n, rng))
+        )
+        self.degree, self.size = 0.0, 1.0 / base.dimension ** (1.0 / 6.0)
+        self.accepted = self.tried = self.steps = 0
+        self.value, self.slope, self.base_value, self.base_slope = self._evaluate(self.w)
+
+    def _evaluate(self, w: Array) -> tuple[Array, Array, Array, Array]:
+        """Tilt, its gradient, the base's log density, its gradient, in whitened coordinates."""
+        x = self.frame._unwhiten(w)
+        value, gradient = self.tilt.gradient(x, self.threads)
+        slope = gradient @ self.frame._cholesky
+        if self.is_plain:
+            return value, slope, -0.5 * _squares(w), -w
+        of_base = self.base._log_density(x), self.base._score(x) @ self.frame._cholesky
+        return value, slope, *of_base
 
     def heat(self) -> None:
         """Raise the degree as far as KEEP of the chains still count, and resample."""
@@ -259,21 +274,22 @@ class _Walk:
         self.degree = 1.0 if rise == most else self.degree + rise
         index = _resample(rise * self.value, len(self.w), self.rng)
         self.w, self.value, self.slope = self.w[index], self.value[index], self.slope[index]
+        self.base_value, self.base_slope = self.base_value[index], self.base_slope[index]
 
     def step(self, *, tune: bool) -> None:
         """One proposal of every chain."""
         w, e = self.w, self.size
         noise = self.rng.standard_normal(w.shape)
-        drift = self.degree * self.slope - w
+        drift = self.degree * self.slope + self.base_slope
         proposal = w + 0.5 * e**2 * drift + e * noise
-        value, slope = self._evaluate(proposal)
-        back = (w - proposal - 0.5 * e**2 * (self.degree * slope - proposal)) / e
-        ratio = self.degree * (value - self.value) - 0.5 * (
-            _squares(proposal) - _squares(w) + _squares(back) - _squares(noise)
-        )
+        value, slope, base_value, base_slope = self._evaluate(proposal)
+        back = (w - proposal - 0.5 * e**2 * (self.degree * slope + base_slope)) / e
+        ratio = self.degree * (value - self.value) + (base_value - self.base_value)
+        ratio -= 0.5 * (_squares(back) - _squares(noise))
         accept = np.log(self.rng.uniform(size=len(w))) < ratio
         w[accept], self.slope[accept] = proposal[accept], slope[accept]
-        self.value[accept] = value[accept]
+        self.value[accept], self.base_value[accept] = value[accept], base_value[accept]
+        self.base_slope[accept] = base_slope[accept]
         self.steps += 1
         self.accepted, self.tried = self.accepted + int(accept.sum()), self.tried + len(w)
         if tune:

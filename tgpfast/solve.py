@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_solve
 
-from .base import GaussianBase
+from .base import Base, GaussianBase
 from .density import Density
 from .feature_sums import FeatureSums
 from .features import Array, positive
@@ -23,7 +23,7 @@ CG_FEATURES = 6_000  # above it "auto" takes conjugate gradients: O(S^2 rank), n
 
 def solve(
     stats: Statistics,
-    base: GaussianBase,
+    base: Base,
     method: str = "fd",
     lam: float = 0.1,
     eta: float | None = None,
@@ -41,7 +41,9 @@ def solve(
     Parameters
     ----------
     stats : from ``accumulate``; method="ncfd" needs some with noise levels
-    base : the Gaussian that is tilted, in the same coordinates
+    base : what is tilted, in the same coordinates: a `GaussianBase` for every method; a
+        `MixtureBase` for "fd", "fvpd" and "map", a `StudentBase` for "fd" and "map". For "fd" and
+        "fvpd" these need statistics that know them: ``accumulate(..., base=base)``
     method : "fd" (Fisher divergence, Algorithm 2), "ncfd" (noise conditional, Algorithm 3),
         "fvpd" (Fisher variational predictive distribution, Algorithm 4), "map" (Algorithm 1)
     lam : precision of the prior on theta, > 0
@@ -105,7 +107,7 @@ def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
     sums_serve : the sums of features alone, which `fit` makes for MAP, will do."""
     if not isinstance(stats, Statistics) and not (sums_serve and isinstance(stats, FeatureSums)):
         raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
-    if not isinstance(base, GaussianBase):
+    if not isinstance(base, Base):
         raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
     if base.dimension != stats.features.dimension:
         raise ValueError(
@@ -131,19 +133,35 @@ def _check_solver(solver: str, method: str, n_features: int) -> str:
 # -- the linear systems --------------------------------------------------------------------------
 
 
-def fd_system(stats: Statistics, base: GaussianBase) -> tuple[Array, Array]:
+def fd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
     """A = ZZ^T * Phi' and b = gamma psi' + |Z|^2 psi of Algorithm 2: (lam gamma^2 I + A) theta = b.
 
-    psi'_s = z_s^T Sigma^-1 (sum phi'_s x - mu sum phi'_s), from sums taken about the origin.
+    psi'_s = -z_s^T sum phi'_s s0(x), s0 the score of the base; for a Gaussian that is
+    z_s^T Sigma^-1 (sum phi'_s x - mu sum phi'_s), from sums taken about the origin.
     """
     z, gamma = stats.features.frequencies, stats.features.bandwidth
-    psi_prime = _psi_prime(z, stats.sum_dphi, stats.sum_dphi_x, stats, base._cholesky, base.mean)
+    if isinstance(base, GaussianBase):
+        psi_prime = _psi_prime(
+            z, stats.sum_dphi, stats.sum_dphi_x, stats, base._cholesky, base.mean
+        )
+    elif stats.sum_dphi_score is None or stats.score_base != base.fingerprint:
+        raise ValueError(
+            f"these statistics do not know the score of this {type(base).__name__}; make them by "
+            "accumulate(..., base=base)"
+        )
+    else:
+        psi_prime = -np.einsum("sk,sk->s", z, stats.sum_dphi_score)
     b = gamma * psi_prime + np.einsum("sk,sk->s", z, z) * stats.sum_phi
     return _times_outer(stats.gram, z), b
 
 
-def ncfd_system(stats: Statistics, base: GaussianBase) -> tuple[Array, Array]:
+def ncfd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
     """ZZ^T * A and b of Algorithm 3: (lam H I + ZZ^T * A) theta = b."""
+    if not isinstance(base, GaussianBase):
+        raise ValueError(
+            f'method="ncfd" tilts a GaussianBase, and this is a {type(base).__name__}; use "fd", '
+            '"map" or, with a mixture, "fvpd"'
+        )
     if stats.noise_gram is None:
         raise ValueError(
             'method="ncfd" needs statistics with noise levels: accumulate(..., noise_levels=...)'
@@ -183,7 +201,7 @@ def _times_outer(gram: Array, z: Array) -> Array:
     return system
 
 
-def fd_theta(stats: Statistics, base: GaussianBase, lam: float) -> Array:
+def fd_theta(stats: Statistics, base: Base, lam: float) -> Array:
     """theta of Fisher-divergence score matching (Algorithm 2); LinAlgError where it is singular."""
     system, b = fd_system(stats, base)
     system[np.diag_indices_from(system)] += lam * stats.features.bandwidth**2
@@ -193,7 +211,7 @@ def fd_theta(stats: Statistics, base: GaussianBase, lam: float) -> Array:
 
 
 def fvpd_parameters(
-    stats: Statistics, base: GaussianBase, lam: float, eta: float, threads: Threads
+    stats: Statistics, base: Base, lam: float, eta: float, threads: Threads
 ) -> tuple[Array, Array, dict[str, Any]]:
     """Cholesky factor of M, and m, of Algorithm 4.
 

@@ -335,12 +335,13 @@ def wave_sums(
     """Sums of w cos(f . y) and w sin(f . y) over the rows, term by term, (m,) each."""
     m, d = frequencies.shape
     cosines, sines = np.zeros(m), np.zeros(m)
-    block = np.empty((m, 4_096))
+    size = max(kernels.ROW_TILE, min(4_096, len(y), 2**23 // m))  # 64 MB, but a tile at least
+    block = np.empty((m, size))
     with kernels.threads(backend, n_threads):
-        for start in range(0, len(y), 4_096):
-            rows = np.ascontiguousarray(y[start : start + 4_096])
+        for start in range(0, len(y), size):
+            rows = np.ascontiguousarray(y[start : start + size])
             rows.flags.writeable = False
-            root = np.zeros(0) if w is None else np.sqrt(w[start : start + 4_096])
+            root = np.zeros(0) if w is None else np.sqrt(w[start : start + size])
             root.flags.writeable = False
             backend.feature_block(
                 rows, root, np.zeros(d), frequencies, np.zeros(m), 1.0, block, block[:0, :0],

@@ -45,6 +45,8 @@ class Statistics:
     noise_levels : (H,); noise_gram : (S, S), the matrix A of Algorithm 3 without ZZ^T, or None
     noise_sum_phi, noise_sum_dphi : (H, S); noise_sum_dphi_x : (H, S, d)
     provenance : which engine, backend, precision, tolerance and threads made them
+    sum_dphi_score : (S, d), sum phi' s0(x)^T, s0 the score of the base given to ``accumulate``, or
+        None. The only part that knows a base; score_base is that base's fingerprint
     """
 
     features: Features
@@ -65,6 +67,8 @@ class Statistics:
     noise_sum_dphi: Array
     noise_sum_dphi_x: Array
     provenance: dict[str, Any] = field(default_factory=dict)
+    sum_dphi_score: Array | None = None
+    score_base: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("origin", "noise_levels", *_summed(self)):
@@ -106,7 +110,8 @@ class Statistics:
             sums[name] = None if mine is None else mine + theirs
         return Statistics(
             features=self.features, origin=self.origin, noise_levels=self.noise_levels,
-            provenance=_merged(self.provenance, other.provenance), **sums,
+            provenance=_merged(self.provenance, other.provenance), score_base=self.score_base,
+            **sums,
         )  # fmt: skip
 
     def __radd__(self, other: object) -> Statistics:
@@ -121,6 +126,8 @@ class Statistics:
         for part in (self.origin, self.noise_levels):
             digest.update(part.astype("<f8").tobytes())
         digest.update(repr(self.gram_phi is not None).encode())
+        if self.score_base is not None:
+            digest.update(self.score_base.encode())
         return digest.hexdigest()
 
     def _difference(self, other: Statistics) -> str:
@@ -143,6 +150,8 @@ class Statistics:
             return f"their noise levels are {mine} and {theirs}"
         if (self.gram_phi is None) != (other.gram_phi is None):
             return "one has gram_phi and the other not; accumulate both with the same gram_phi"
+        if self.score_base != other.score_base:
+            return "they were taken with different bases; accumulate both with the same base"
         return ""
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -160,6 +169,7 @@ class Statistics:
         facts = {
             "bandwidth": self.features.bandwidth, "seed": self.features.seed, "n": self.n,
             "n_rows": self.n_rows, "sum_w2": self.sum_w2, "provenance": self.provenance,
+            "score_base": self.score_base,
         }  # fmt: skip
         storage.write(path, KIND, facts, arrays)
 
@@ -180,6 +190,9 @@ class Statistics:
             wanted = name == "gram" or (name in arrays if name == "gram_phi" else H > 0)
             triangle = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
             values[name] = None if triangle is None else unpacked(triangle, S)
+        values["sum_dphi_score"] = None
+        if facts.get("score_base") is not None:
+            values["sum_dphi_score"] = storage.take(arrays, "sum_dphi_score", (S, d), path)
         covariance = None
         if "covariance" in arrays:
             covariance = storage.take(arrays, "covariance", (d, d), path)
@@ -193,7 +206,7 @@ class Statistics:
             return cls(
                 features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
                 sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
-                provenance=dict(facts["provenance"]), **values,
+                provenance=dict(facts["provenance"]), score_base=facts.get("score_base"), **values,
             )  # fmt: skip
         except (KeyError, TypeError) as error:
             raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
@@ -220,7 +233,7 @@ def check_origin(origin: Any, d: int) -> Array:
 
 def _summed(stats: Statistics) -> list[str]:
     """Names of the fields that add."""
-    kept = {"features", "origin", "noise_levels", "provenance"}
+    kept = {"features", "origin", "noise_levels", "provenance", "score_base"}
     return [name for name in stats.__dataclass_fields__ if name not in kept]
 
 

@@ -1,0 +1,303 @@
+"""A Gaussian mixture as base, and its fit by expectation maximisation."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .base import Base, GaussianBase
+from .blocks import Blocks
+from .features import Array, Features, as_floats
+from .normals import logsumexp, sobol_uniforms, to_normals
+from .notices import tell
+from .scaling import Scaling, check_full_rank, moments_of
+
+MOST_COMPONENTS = 20  # tried where the number is left open
+LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20)  # numbers of components that are tried
+EM_ROWS = 20_000  # rows that a mixture is fitted to, spread over the data
+EM_STEPS, EM_TOLERANCE = 300, 3e-5  # steps at most; gain of the mean log-likelihood that ends them
+RIDGE = 1e-6  # of the data's variances, added to every component's
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureBase(Base):
+    """sum_j weights[j] N(x | means[j], covariances[j]).
+
+    Parameters
+    ----------
+    weights : (K,) positive; rescaled to sum to 1
+    means : (K, d)
+    covariances : (K, d, d), symmetric positive definite
+    """
+
+    weights: Array
+    means: Array
+    covariances: Array
+
+    kind = "mixture"
+
+    def __post_init__(self) -> None:
+        weights = as_floats(self.weights, "weights", "(K,)", 1)
+        means = as_floats(self.means, "means", "(K, d)", 2)
+        covariances = as_floats(self.covariances, "covariances", "(K, d, d)", 3)
+        K, d = means.shape
+        if not K or not d or len(weights) != K or covariances.shape != (K, d, d):
+            raise ValueError(
+                f"weights {weights.shape}, means {means.shape} and covariances {covariances.shape} "
+                "do not go together; expected (K,), (K, d) and (K, d, d)"
+            )
+        if not (weights > 0).all():
+            raise ValueError(f"weights must be positive, got {weights.min()}")
+        object.__setattr__(self, "weights", weights / weights.sum())
+        object.__setattr__(self, "means", means)
+        object.__setattr__(self, "covariances", covariances)
+        for k in range(K):
+            try:
+                self._parts[k]
+            except ValueError as error:
+                raise ValueError(f"component {k}: {error}") from None
+
+    @classmethod
+    def from_data(
+        cls,
+        X: Any,
+        n_components: int | None = None,
+        *,
+        sample_weight: Any = None,
+        seed: int = 0,
+    ) -> MixtureBase:
+        """Fitted by EM to at most 20,000 rows of X, spread over it.
+
+        Parameters
+        ----------
+        n_components : K; None takes the one of 1, 2, 3, 4, 6, ... 20 with the least BIC
+        seed : of the first means
+        """
+        blocks = Blocks(X, sample_weight=sample_weight)
+        check_full_rank(moments_of(blocks), blocks.table.columns)
+        pilot = blocks.pilot(EM_ROWS)
+        if pilot is None:
+            pilot = blocks.head(EM_ROWS)
+        if pilot is None:
+            raise ValueError("X can be read only once, and EM reads it often; pass an array")
+        x, w = pilot
+        return cls._by_em(x, np.ones(len(x)) if w is None else w, n_components, seed)
+
+    @classmethod
+    def _by_em(
+        cls, x: Array, w: Array, n_components: int | None, seed: int
+    ) -> MixtureBase:
+        if n_components is not None:
+            if isinstance(n_components, bool) or not hasattr(n_components, "__index__") or (
+                n_components < 1
+            ):
+                raise ValueError(f"n_components={n_components!r}: expected an integer from 1 on")
+            return expectation_maximisation(x, w, int(n_components), seed)[0]
+        n = w.sum() ** 2 / (w @ w)
+        best, least, worse = None, np.inf, 0
+        for k in LADDER:
+            parameters = k * (1 + x.shape[1] * (x.shape[1] + 3) / 2) - 1
+            if parameters > 0.5 * n:
+                break
+            mixture, mean = expectation_maximisation(x, w, k, seed)
+            bic = parameters * np.log(n) - 2.0 * n * mean
+            worse = worse + 1 if bic >= least else 0
+            if bic < least:
+                best, least = mixture, bic
+            if worse == 2:
+                break
+        return best if best is not None else expectation_maximisation(x, w, 1, seed)[0]
+
+    @classmethod
+    def from_sklearn(cls, mixture: Any) -> MixtureBase:
+        """From a fitted ``sklearn.mixture.GaussianMixture`` of any covariance type."""
+        try:
+            weights, means, given = mixture.weights_, mixture.means_, mixture.covariances_
+            kind = mixture.covariance_type
+        except AttributeError as error:
+            raise TypeError(
+                f"expected a fitted GaussianMixture of scikit-learn, got {type(mixture).__name__} "
+                f"({error})"
+            ) from None
+        (K, d), given = np.shape(means), np.asarray(given, float)
+        if kind == "tied":
+            given = np.broadcast_to(given, (K, d, d))
+        elif kind in ("diag", "spherical"):
+            given = np.reshape(given, (K, -1, 1)) * np.eye(d)
+        return cls(weights, means, given)
+
+    @functools.cached_property
+    def _parts(self) -> list[GaussianBase]:
+        return [GaussianBase(m, c) for m, c in zip(self.means, self.covariances, strict=True)]
+
+    @property
+    def n_components(self) -> int:
+        """K."""
+        return len(self.weights)
+
+    @functools.cached_property
+    def mean(self) -> Array:  # type: ignore[override]
+        """(d,), of the whole mixture."""
+        return np.asarray(self.weights @ self.means)
+
+    @functools.cached_property
+    def covariance(self) -> Array:  # type: ignore[override]
+        """(d, d), of the whole mixture."""
+        about = self.means - self.mean
+        within = np.einsum("k,kij->ij", self.weights, self.covariances)
+        return np.asarray(within + (about.T * self.weights) @ about)
+
+    def _log_parts(self, x: Array) -> Array:
+        """log weight_j N_j(x), (K, n)."""
+        values = [p._log_density(x) for p in self._parts]
+        return np.stack(values) + np.log(self.weights)[:, None]
+
+    def _log_density(self, x: Array) -> Array:
+        return np.asarray(logsumexp(self._log_parts(x), axis=0))
+
+    def _shares(self, x: Array) -> Array:
+        terms = self._log_parts(x)
+        return np.exp(terms - logsumexp(terms, axis=0))
+
+    def _score(self, x: Array) -> Array:
+        total = np.zeros_like(x)
+        for share, part in zip(self._shares(x), self._parts, strict=True):
+            total += share[:, None] * part._score(x)
+        return total
+
+    def _laplacian(self, x: Array, stretch: Array) -> Array:
+        """With p = sum r_j grad_j: sum_j r_j (lap_j + |grad_j|^2) - |p|^2, stretched."""
+        total, mean = np.zeros(len(x)), np.zeros_like(x)
+        for share, part in zip(self._shares(x), self._parts, strict=True):
+            slope = part._score(x) * stretch
+            total += share * (part._laplacian(x, stretch) + np.square(slope).sum(axis=1))
+            mean += share[:, None] * slope
+        return total - np.square(mean).sum(axis=1)
+
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        index = rng.choice(self.n_components, size=n, p=self.weights)
+        return self._placed(index, rng.standard_normal((n, self.dimension)))
+
+    def _sobol(self, log2_n: int, seed: int) -> Array:
+        points = sobol_uniforms(self.dimension + 1, log2_n, seed)
+        index = np.searchsorted(np.cumsum(self.weights)[:-1], points[:, 0], side="right")
+        return self._placed(index, to_normals(points[:, 1:]))
+
+    def _placed(self, index: Any, normals: Array) -> Array:
+        x = np.empty_like(normals)
+        for k, part in enumerate(self._parts):
+            mine = index == k
+            x[mine] = part.mean + normals[mine] @ part._cholesky.T
+        return x
+
+    def feature_moments(
+        self, features: Features, *, backend: str = "auto", n_threads: int | None = None
+    ) -> tuple[Array, Array]:
+        """Mean (S,) and covariance (S, S) of phi(x), x from this base: those of the components,
+        and the spread of their means."""
+        means, covariance = [], np.zeros((features.n_features, features.n_features))
+        for share, part in zip(self.weights, self._parts, strict=True):
+            mean, within = part.feature_moments(features, backend=backend, n_threads=n_threads)
+            covariance += share * within
+            means.append(mean)
+        mean = self.weights @ np.array(means)
+        about = np.array(means) - mean
+        covariance += (about.T * self.weights) @ about
+        return np.asarray(mean), covariance
+
+    def rescaled(self, scaling: Scaling) -> MixtureBase:
+        """The same base in the coordinates that the scaling leads to."""
+        by = np.outer(scaling.scale, scaling.scale)
+        return MixtureBase(self.weights, scaling.apply(self.means), self.covariances / by)
+
+    def _arrays(self) -> dict[str, Array]:
+        return {
+            "base_weights": self.weights, "base_means": self.means,
+            "base_covariances": self.covariances,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"MixtureBase({self.n_components} components, d={self.dimension})"
+
+
+def expectation_maximisation(
+    x: Array, w: Array, k: int, seed: int
+) -> tuple[MixtureBase, float]:
+    """(mixture of k components, its mean log-likelihood) from rows with weights.
+
+    Means begin at rows far apart; components that lose their rows are dropped, and every covariance
+    has a ridge of RIDGE times the data's variances, so that none collapses. All in coordinates of
+    mean 0 and variance 1, so that products may be summed before means are taken off.
+    """
+    rng = np.random.default_rng(seed)
+    share = w / w.sum()
+    centre = share @ x
+    spread = np.sqrt(share @ np.square(x - centre))
+    y = (x - centre) / spread
+    d = y.shape[1]
+    upper = np.triu_indices(d)
+    products = y[:, upper[0]] * y[:, upper[1]]
+    means = _far_apart(y, share, k, rng)
+    start = (y.T * share) @ y * len(means) ** (-2.0 / d) + RIDGE * np.eye(d)
+    state = np.full(len(means), 1.0 / len(means)), means, np.repeat(start[None], len(means), axis=0)
+    last, converged = -np.inf, False
+    for _ in range(EM_STEPS):
+        terms = _log_terms(y, *state)
+        total = logsumexp(terms, axis=1)
+        mean = float(share @ total)
+        converged = mean - last < EM_TOLERANCE
+        if converged:
+            break
+        last = mean
+        state = _maximised(y, products, np.exp(terms - total[:, None]) * share[:, None], upper)
+    if not converged:
+        tell(f"EM with {k} components stopped after {EM_STEPS} steps, before it had converged")
+    weights, means, covariances = state
+    mixture = MixtureBase(weights, centre + means * spread, covariances * np.outer(spread, spread))
+    return mixture, mean - float(np.log(spread).sum())
+
+
+def _log_terms(y: Array, weights: Array, means: Array, covariances: Array) -> Array:
+    """log weight_j N_j(y), (n, K): all components whitened by one product."""
+    K, d = means.shape
+    cholesky = np.linalg.cholesky(covariances)
+    inverse = np.linalg.inv(cholesky)  # (K, d, d), lower triangular
+    white = y @ inverse.reshape(K * d, d).T - np.einsum("kij,kj->ki", inverse, means).ravel()
+    square = np.square(white).reshape(len(y), K, d).sum(axis=2)
+    constant = np.log(weights) - 0.5 * d * np.log(2.0 * np.pi)
+    constant -= np.log(np.einsum("kii->ki", cholesky)).sum(axis=1)
+    return np.asarray(constant - 0.5 * square)
+
+
+def _maximised(
+    y: Array, products: Array, shares: Array, upper: tuple[Any, Any]
+) -> tuple[Array, Array, Array]:
+    """(weights, means, covariances) for given shares of the rows, (n, K), which sum to 1 in all."""
+    n, d = y.shape
+    weights = shares.sum(axis=0)
+    alive = weights * n > d + 1.0
+    if not alive.any():
+        alive = weights == weights.max()
+    shares, weights = shares[:, alive], weights[alive]
+    means = (shares.T @ y) / weights[:, None]
+    covariances = np.empty((len(weights), d, d))
+    covariances[:, upper[0], upper[1]] = (shares.T @ products) / weights[:, None]
+    covariances[:, upper[1], upper[0]] = covariances[:, upper[0], upper[1]]
+    covariances -= means[:, :, None] * means[:, None, :]
+    covariances[:, range(d), range(d)] += RIDGE
+    return weights / weights.sum(), means, covariances
+
+
+def _far_apart(x: Array, share: Array, k: int, rng: np.random.Generator) -> Array:
+    """k rows, each drawn with probability in proportion to its squared distance from those
+    before it; fewer where the rows are fewer."""
+    chosen = [x[rng.choice(len(x), p=share)]]
+    nearest = np.square(x - chosen[0]).sum(axis=1)
+    while len(chosen) < k and (share * nearest).sum() > 0:
+        p = share * nearest
+        chosen.append(x[rng.choice(len(x), p=p / p.sum())])
+        nearest = np.minimum(nearest, np.square(x - chosen[-1]).sum(axis=1))
+    return np.array(chosen)

@@ -1,0 +1,40 @@
+"""Quasi-random points, and sums in log space: what bases and normalisers share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .features import Array
+
+TINY = 2.0**-40  # scrambled points may be 0 or 1, where quantiles are infinite
+
+
+def sobol_uniforms(d: int, log2_n: int, seed: int) -> Array:
+    """2^log2_n scrambled Sobol points of (0, 1)^d."""
+    from scipy.stats import qmc  # on first use: scipy.stats is slow to import
+
+    points = qmc.Sobol(d, scramble=True, seed=np.random.default_rng(seed)).random_base2(log2_n)
+    clipped: Array = np.clip(points, TINY, 1.0 - TINY)
+    return clipped
+
+
+def to_normals(uniforms: Array) -> Array:
+    """Standard normal quantiles."""
+    from scipy.special import ndtri
+
+    normals: Array = ndtri(uniforms)
+    return normals
+
+
+def sobol_normals(d: int, log2_n: int, seed: int) -> Array:
+    """2^log2_n standard normal rows by scrambled Sobol points."""
+    return to_normals(sobol_uniforms(d, log2_n, seed))
+
+
+def logsumexp(values: Array, axis: int | None = None) -> Any:
+    """log sum exp; scipy.special, which has one too, would double the time of the import."""
+    top = values.max(axis=axis, keepdims=True)
+    total = np.log(np.exp(values - top).sum(axis=axis))
+    return total + top.reshape(np.shape(total))
