@@ -627,3 +627,8 @@ def test_two_files_of_one_set_are_told_apart(tmp_path, tables_only):
     assert [r["what"] for r in table(tmp_path / "out", "failures")[1]] == labels[:2]
     rows = [(r["data set"], r["rows"]) for r in table(tmp_path / "out", "other_sets")[1]]
     assert rows == [(labels[2], "40")] * 4 + [(labels[3], "60")] * 4
+
+
+def test_a_report_does_not_go_into_the_folder_of_the_data(tmp_path):
+    with pytest.raises(ValueError, match="holds the data"):
+        reproduce(tmp_path, tmp_path / ".")

@@ -234,8 +234,8 @@ def test_many_draws_of_a_mild_tilt_go_to_chains_where_resampling_would_repeat():
     share = model.log_normalizer.effective_share
     most = int(share * sampling.MOST_DRAWS / sampling.OVERSAMPLE)
     z = model.log_normalizer
-    assert sampling._choose(4, z, most) == "importance"
-    assert sampling._choose(4, z, most + 1) == "mala"
+    assert sampling._choose(model.base, z, most) == "importance"
+    assert sampling._choose(model.base, z, most + 1) == "mala"
 
 
 def test_importance_that_repeats_rows_warns(monkeypatch):

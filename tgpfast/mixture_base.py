@@ -51,7 +51,10 @@ class MixtureBase(Base):
             )
         if not (weights > 0).all():
             raise ValueError(f"weights must be positive, got {weights.min()}")
-        object.__setattr__(self, "weights", weights / weights.sum())
+        total = weights.sum()  # off 1 by roundings alone it is left: the same weights, bit by bit
+        rounding = 4.0 * K * np.finfo(float).eps
+        rescaled = weights if abs(total - 1.0) <= rounding else weights / total
+        object.__setattr__(self, "weights", rescaled)
         object.__setattr__(self, "means", means)
         object.__setattr__(self, "covariances", covariances)
         for k in range(K):
@@ -95,6 +98,8 @@ class MixtureBase(Base):
                 n_components < 1
             ):
                 raise ValueError(f"n_components={n_components!r}: expected an integer from 1 on")
+        check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
+        if n_components is not None:
             return expectation_maximisation(x, w, int(n_components), seed)[0]
         n = w.sum() ** 2 / (w @ w)
         best, least, worse = None, np.inf, 0
@@ -160,7 +165,11 @@ class MixtureBase(Base):
 
     def _shares(self, x: Array) -> Array:
         terms = self._log_parts(x)
-        return np.exp(terms - logsumexp(terms, axis=0))
+        total = logsumexp(terms, axis=0)
+        far = np.isneginf(total)  # so far that even logarithms overflow
+        shares = np.exp(terms - np.where(far, 0.0, total))
+        shares[:, far] = self.weights[:, None]
+        return shares
 
     def _score(self, x: Array) -> Array:
         total = np.zeros_like(x)
@@ -251,8 +260,9 @@ def expectation_maximisation(
         converged = mean - last < EM_TOLERANCE
         if converged:
             break
-        last = mean
         state = _maximised(y, products, np.exp(terms - total[:, None]) * share[:, None], upper)
+        # a component that is dropped takes likelihood with it: the others go on from there
+        last = mean if len(state[0]) == terms.shape[1] else -np.inf
     if not converged:
         tell(f"EM with {k} components stopped after {EM_STEPS} steps, before it had converged")
     weights, means, covariances = state

@@ -36,5 +36,7 @@ def sobol_normals(d: int, log2_n: int, seed: int) -> Array:
 def logsumexp(values: Array, axis: int | None = None) -> Any:
     """log sum exp; scipy.special, which has one too, would double the time of the import."""
     top = values.max(axis=axis, keepdims=True)
-    total = np.log(np.exp(values - top).sum(axis=axis))
+    top = np.where(np.isfinite(top), top, 0.0)  # all of them -inf: so is the result
+    with np.errstate(divide="ignore"):
+        total = np.log(np.exp(values - top).sum(axis=axis))
     return total + top.reshape(np.shape(total))

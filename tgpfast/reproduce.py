@@ -111,6 +111,11 @@ def reproduce(
     """
     plot._figure_class()  # an hour's work must not end in a missing package,
     _check_folder(Path(output))  # nor in a file where the folder should be
+    if data is not None and Path(output).resolve() == Path(data).resolve():
+        raise ValueError(
+            f"{os.fspath(output)!r} holds the data; give the report another folder, or its tables "
+            "would be read as data next time"
+        )
     asked = settings or Settings()
     files = [] if data is None else find(Path(data))
     experiment = _Experiment(asked, files, progress)

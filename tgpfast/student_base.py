@@ -16,6 +16,7 @@ from .scaling import Scaling, check_full_rank, moments_of
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # between which they are sought
 EM_ROWS, EM_STEPS, EM_TOLERANCE = 20_000, 500, 1e-8
+RIDGE = 1e-6  # of the squared width of the bulk, added to the scales: repeated rows would shrink them
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +62,12 @@ class StudentBase(Base):
     @classmethod
     def _by_em(cls, x: Array, w: Array) -> StudentBase:
         """Each row counts (nu + d) / (nu + its squared distance); nu from its own equation."""
+        check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         share, d = w / w.sum(), x.shape[1]
         centre = share @ x
         matrix = (x - centre).T * share @ (x - centre)
+        low, high = np.quantile(x, (0.05, 0.95), axis=0)  # tails may have any variance
+        ridge = RIDGE * np.diag(np.where(high > low, 0.25 * (high - low) ** 2, np.diag(matrix)))
         degrees, last = 10.0, -np.inf
         for _ in range(EM_STEPS):
             base = cls(centre, matrix, degrees)
@@ -71,15 +75,12 @@ class StudentBase(Base):
             if abs(mean - last) < EM_TOLERANCE:
                 break
             last = mean
-            distance = np.square(base._normal._whiten(x)).sum(axis=1)
-            weight = (degrees + d) / (degrees + distance)
-            pull = share * weight
+            pull = share * base._pull(x)
             centre = pull @ x / pull.sum()
             about = x - centre
             matrix = (about.T * pull) @ about / pull.sum()
-            matrix = 0.5 * (matrix + matrix.T)
-            distance = np.square(cls(centre, matrix, degrees)._normal._whiten(x)).sum(axis=1)
-            degrees = _degrees(distance, share, d)
+            matrix = 0.5 * (matrix + matrix.T) + ridge
+            degrees = _degrees(cls(centre, matrix, degrees)._distance(x), share, d)
         return base
 
     @functools.cached_property
@@ -97,18 +98,22 @@ class StudentBase(Base):
         return self.scale_matrix * (max(self.degrees, 3.0) / (max(self.degrees, 3.0) - 2.0))
 
     def _log_density(self, x: Array) -> Array:
-        from scipy.special import gammaln
+        from scipy.special import betaln, gammaln
 
         d, nu = self.dimension, self.degrees
-        distance = np.square(self._normal._whiten(x)).sum(axis=1)
-        constant = gammaln(0.5 * (nu + d)) - gammaln(0.5 * nu) - 0.5 * d * np.log(nu * np.pi)
+        # gammaln((nu + d) / 2) - gammaln(nu / 2), which would cancel where nu is large
+        constant = gammaln(0.5 * d) - betaln(0.5 * nu, 0.5 * d) - 0.5 * d * np.log(nu * np.pi)
         constant -= np.log(np.diag(self._normal._cholesky)).sum()
-        return np.asarray(constant - 0.5 * (nu + d) * np.log1p(distance / nu))
+        return np.asarray(constant - 0.5 * (nu + d) * np.log1p(self._distance(x) / nu))
+
+    def _distance(self, x: Array) -> Array:
+        """Squared, in units of the scale matrix, (n,)."""
+        u = self._normal._whiten(x)
+        return np.asarray(np.einsum("ij,ij->i", u, u))  # far rows overflow to inf, quietly
 
     def _pull(self, x: Array) -> Array:
         """(nu + d) / (nu + squared distance), (n,)."""
-        distance = np.square(self._normal._whiten(x)).sum(axis=1)
-        return np.asarray((self.degrees + self.dimension) / (self.degrees + distance))
+        return np.asarray((self.degrees + self.dimension) / (self.degrees + self._distance(x)))
 
     def _score(self, x: Array) -> Array:
         return self._pull(x)[:, None] * self._normal._score(x)
