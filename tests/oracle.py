@@ -550,3 +550,148 @@ def fisher_score(gradient, laplacian, weights=None):
     """Mean over the rows of |grad log q|^2 / 2 + trace of the Hessian of log q."""
     terms = 0.5 * np.square(gradient.astype(_LONG)).sum(axis=1) + laplacian
     return float(_weights(terms, weights) @ terms / _weights(terms, weights).sum())
+
+
+# -- bases beyond one Gaussian: log density, score s0 and its Jacobian ----------------------------
+
+
+def _gaussian_parts(x, mu, Sigma):
+    """ln N(x_i | mu, Sigma), (n,); its gradient, (n, d); its Hessian, (d, d)."""
+    inverse = scipy.linalg.inv(np.asarray(Sigma))
+    away = np.asarray(x) - mu
+    pull = away @ inverse
+    log_det = np.linalg.slogdet(Sigma)[1]
+    constant = -0.5 * (away.shape[1] * math.log(2 * math.pi) + log_det)
+    return constant - 0.5 * (pull * away).sum(axis=1), -pull, -inverse
+
+
+def mixture_log_density(x, shares, means, covariances):
+    """ln sum_j shares_j N(x_i | means_j, covariances_j), (n,)."""
+    parts = zip(shares, means, covariances, strict=True)
+    logs = np.array([math.log(p) + _gaussian_parts(x, m, C)[0] for p, m, C in parts])
+    top = logs.max(axis=0)
+    return top + np.log(np.exp(logs - top).sum(axis=0))
+
+
+def mixture_responsibilities(x, shares, means, covariances):
+    """r_ij = shares_j N_j(x_i) / sum_k shares_k N_k(x_i), (n, K)."""
+    total = mixture_log_density(x, shares, means, covariances)
+    parts = zip(shares, means, covariances, strict=True)
+    return np.stack(
+        [np.exp(math.log(p) + _gaussian_parts(x, m, C)[0] - total) for p, m, C in parts], axis=1
+    )
+
+
+def mixture_score(x, shares, means, covariances):
+    """sum_j r_ij grad ln N_j(x_i), (n, d)."""
+    r = mixture_responsibilities(x, shares, means, covariances)
+    slopes = [_gaussian_parts(x, m, C)[1] for m, C in zip(means, covariances, strict=True)]
+    return np.einsum("nj,jnd->nd", r, np.array(slopes))
+
+
+def mixture_hessian(x, shares, means, covariances):
+    """sum_j r_ij (H_j + g_ij g_ij^T) - g_i g_i^T, (n, d, d)."""
+    r = mixture_responsibilities(x, shares, means, covariances)
+    total = 0.0
+    for j, (m, C) in enumerate(zip(means, covariances, strict=True)):
+        _, g, H = _gaussian_parts(x, m, C)
+        total = total + r[:, j, None, None] * (H + g[:, :, None] * g[:, None, :])
+    g = mixture_score(x, shares, means, covariances)
+    return total - g[:, :, None] * g[:, None, :]
+
+
+def mixture_moments(shares, means, covariances):
+    """Mean (d,) and covariance (d, d) of the mixture: E x and E xx^T - E x E x^T."""
+    mean = sum(p * np.asarray(m) for p, m in zip(shares, means, strict=True))
+    parts = zip(shares, means, covariances, strict=True)
+    second = sum(p * (np.asarray(C) + np.outer(m, m)) for p, m, C in parts)
+    return mean, second - np.outer(mean, mean)
+
+
+def mixture_feature_moments(Z, c, gamma, shares, means, covariances):
+    """Mean (S,) and covariance (S, S) of phi(x), x from the mixture: E phi, E phi phi^T less the
+    product of the means, each a share-weighted sum of Eqs. muphi and sigphi."""
+    first, second = np.zeros(len(Z), _LONG), np.zeros((len(Z), len(Z)), _LONG)
+    for p, m, C in zip(shares, means, covariances, strict=True):
+        mean = _mu_phi(Z, c, gamma, m, C)
+        first += p * mean
+        second += p * (_long(sigma_phi(Z, c, gamma, m, C)) + np.outer(mean, mean))
+    return _rounded(first), _rounded(second - np.outer(first, first))
+
+
+def mixture_marginal_cdf(direction, grid, shares, means, covariances):
+    """P(x . direction <= grid_j) of the mixture, (G,): a sum of normal CDFs."""
+    total, v = np.zeros(len(grid)), np.asarray(direction)
+    for p, m, C in zip(shares, means, covariances, strict=True):
+        deviation = math.sqrt(v @ np.asarray(C) @ v)
+        total += [p * 0.5 * math.erfc((v @ m - g) / (deviation * math.sqrt(2.0))) for g in grid]
+    return total
+
+
+def student_log_density(x, centre, matrix, nu):
+    """ln of Gamma((nu+d)/2) / (Gamma(nu/2) (nu pi)^(d/2) |matrix|^(1/2)) (1 + q/nu)^(-(nu+d)/2),
+    q the squared distance, (n,)."""
+    away = np.asarray(x) - centre
+    d = away.shape[1]
+    q = (away @ scipy.linalg.inv(np.asarray(matrix)) * away).sum(axis=1)
+    constant = math.lgamma((nu + d) / 2) - math.lgamma(nu / 2) - d / 2 * math.log(nu * math.pi)
+    return constant - np.linalg.slogdet(matrix)[1] / 2 - (nu + d) / 2 * np.log1p(q / nu)
+
+
+def student_score(x, centre, matrix, nu):
+    """-(nu + d) / (nu + q_i) matrix^-1 (x_i - centre), (n, d)."""
+    away = np.asarray(x) - centre
+    pull = away @ scipy.linalg.inv(np.asarray(matrix))
+    return -((nu + away.shape[1]) / (nu + (pull * away).sum(axis=1)))[:, None] * pull
+
+
+def student_hessian(x, centre, matrix, nu):
+    """-(nu + d) [matrix^-1 / (nu + q_i) - 2 p_i p_i^T / (nu + q_i)^2], p = matrix^-1 (x - centre),
+    (n, d, d)."""
+    away, inverse = np.asarray(x) - centre, scipy.linalg.inv(np.asarray(matrix))
+    pull = away @ inverse
+    s = (nu + (pull * away).sum(axis=1))[:, None, None]
+    return -(nu + away.shape[1]) * (inverse / s - 2 * pull[:, :, None] * pull[:, None, :] / s**2)
+
+
+def em_step(x, weights, shares, means, covariances, ridge):
+    """(shares, means, covariances) after one step of EM for a Gaussian mixture, row by row."""
+    r = _long(mixture_responsibilities(x, shares, means, covariances))
+    r = r * (_weights(x, weights) / _weights(x, weights).sum())[:, None]
+    new_shares = r.sum(axis=0)
+    new_means, new_covariances = [], []
+    for j, total in enumerate(new_shares):
+        mean = (r[:, j] @ _long(x)) / total
+        away = _long(x) - mean
+        new_means.append(mean)
+        new_covariances.append((r[:, j] * away.T) @ away / total + ridge * np.eye(x.shape[1]))
+    return _rounded(new_shares), _rounded(new_means), _rounded(new_covariances)
+
+
+# -- Fisher divergence with any base: it enters through s0(x_i) (n, d) and its trace (n,) alone ----
+
+
+def fisher_objective_any(x, theta, Z, c, gamma, lam, score, laplacian, weights=None):
+    """sum_i w_i [|grad ln q(x_i)|^2 / 2 + laplacian ln q(x_i)] + lam |theta|^2 / 2 with
+    grad ln q = sum_s theta_s phi'_s z_s / gamma + s0. Eq. objective with any base."""
+    Z, theta, gamma = _long(Z), _long(theta), _LONG(gamma)
+    gradient = (_dphi(x, Z, c, gamma) * theta) @ Z / gamma + _long(score)
+    trace = -_phi(x, Z, c, gamma) @ (theta * (Z**2).sum(axis=1)) / gamma**2 + _long(laplacian)
+    terms = (gradient**2).sum(axis=1) / 2 + trace
+    return float(_weights(x, weights) @ terms + _LONG(lam) * (theta @ theta) / 2)
+
+
+def sum_dphi_score(x, Z, c, gamma, score, weights=None):
+    """sum_i w_i phi'(x_i) s0(x_i)^T, (S, d)."""
+    return _rounded((_dphi(x, Z, c, gamma).T * _weights(x, weights)) @ _long(score))
+
+
+def theta_fd_any(x, Z, c, gamma, lam, score, weights=None):
+    """The minimiser of ``fisher_objective_any``, (S,)::
+
+    (lam I + ZZ^T * Phi' / gamma^2)^-1 (-sum_i w_i phi' * (Z s0) / gamma + |Z|^2 * psi / gamma^2)
+    """
+    matrix = lam * np.eye(len(Z)) + (Z @ Z.T) * gram(x, Z, c, gamma, weights) / gamma**2
+    right = (Z**2).sum(axis=1) * sum_phi(x, Z, c, gamma, weights) / gamma**2
+    right = right - (Z * sum_dphi_score(x, Z, c, gamma, score, weights)).sum(axis=1) / gamma
+    return scipy.linalg.solve(matrix, right, assume_a="pos")

@@ -7,7 +7,7 @@ import oracle
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import doctored, load_backend
+from conftest import doctored, fixed_fit, load_backend
 
 import tgpfast as tgp
 from tgpfast.scaling import Scaling
@@ -46,7 +46,7 @@ def fitted(method="fd", d=2, scale="standardize", offset=7.0, **options):
         variance = x.var(axis=0)
         unit = {"gamma": 0.7, "frequency_covariance": np.diag(1 / variance), "lam": 1e4}
         options = options | unit
-    return tgp.fit(x, method=method, scale=scale, **options), x
+    return fixed_fit(x, method=method, scale=scale, **options), x
 
 
 def model_rows(model, y):
@@ -139,7 +139,7 @@ def test_change_of_units_changes_the_log_density_by_its_jacobian(method):
     """Data in other units give the same density of the same points, by change of variables."""
     x, units, shift = rows(2), np.array([4.0, 0.125]), np.array([16.0, -3.0])
     options = {"method": method, "n_features": 24, "engine": "direct"}
-    a, b = tgp.fit(x, **options), tgp.fit(x * units + shift, **options)
+    a, b = fixed_fit(x, **options), fixed_fit(x * units + shift, **options)
     gap = a.log_density(x) - b.log_density(x * units + shift)
     # scaled data differ by rounding, which the solve amplifies by its condition number
     condition = a.diagnostics.get("condition", 1e4)
@@ -457,7 +457,7 @@ def test_frames_in_frames_out(kind, method):
         frame = pl.DataFrame(x, schema=names)
         shuffled, short = frame.select(["height", "long", "b c"]), frame.select(["height", "long"])
     options = {"method": method, "n_features": 20}
-    model, plain = tgp.fit(frame, **options), tgp.fit(x, **options)
+    model, plain = fixed_fit(frame, **options), fixed_fit(x, **options)
     series_kind = pd.Series if kind == "pandas" else pl.Series
     for name in ("log_density", "laplacian_log_density"):
         got = getattr(model, name)(frame)
@@ -492,7 +492,7 @@ def test_round_trip_is_exact(method, known, frame, tmp_path):
     """Every number comes back bit by bit, and so every result."""
     x = rows(2) * UNITS[:2]
     x = pd.DataFrame(x, columns=["u", "v"]) if frame else x
-    model = tgp.fit(x, method=method, n_features=20)
+    model = fixed_fit(x, method=method, n_features=20)
     if known:
         assert model.log_normalizer.value != 0
     path = tmp_path / "model.npz"
@@ -531,7 +531,7 @@ def test_round_trip_is_exact(method, known, frame, tmp_path):
 @pytest.mark.parametrize("base", ["learned", "scaled"])
 def test_models_of_other_bases_and_solved_ones_are_saved_too(base, tmp_path):
     path = tmp_path / "m.npz"
-    model = tgp.fit(rows(2), n_features=15, base=base)
+    model = fixed_fit(rows(2), n_features=15, base=base)
     model.save(path)
     assert tgp.load(path).settings == model.settings
     model, x = solved("ncfd", S=6)
@@ -563,7 +563,7 @@ def saved(tmp_path_factory):
     paths = {}
     for method in ("fd", "fvpd"):
         paths[method] = folder / f"{method}.npz"
-        tgp.fit(rows(2), method=method, n_features=6).save(paths[method])
+        fixed_fit(rows(2), method=method, n_features=6).save(paths[method])
     return paths
 
 
@@ -671,7 +671,7 @@ def test_files_with_shuffled_columns_are_read_by_name(tmp_path):
         header = ",".join("uv"[k] for k in order)
         np.savetxt(tmp_path / f"{name}.csv", x[:, order], delimiter=",", header=header,
                    comments="", fmt="%.17g")  # fmt: skip
-    model = tgp.fit(tmp_path / "a.csv", n_features=10)
+    model = fixed_fit(tmp_path / "a.csv", n_features=10)
     want = model.log_density(tmp_path / "a.csv")
     assert np.array_equal(model.log_density(tmp_path / "b.csv"), want)
     assert not np.allclose(model.log_density(x[:, [1, 0]]), want)  # control: arrays have no names
@@ -681,5 +681,5 @@ def test_a_sample_does_not_take_the_index_of_the_training_frame():
     pandas = pytest.importorskip("pandas")
     x = rows(2)
     frame = pandas.DataFrame(x, columns=["a", "b"], index=np.arange(len(x)) + 1000)
-    sample = tgp.fit(frame, n_features=10).sample(len(x))
+    sample = fixed_fit(frame, n_features=10).sample(len(x))
     assert sample.index[0] == 0

@@ -137,11 +137,14 @@ for d in (1, 4):
     kinds = (x, frozen, x.astype(np.float32), np.asfortranarray(x), x[::-1], x[:1])
     stats = tgp.accumulate(x, tgp.Features.draw(9, 2.0, np.eye(d)), noise_levels=(0.5,), **use)
     base = tgp.GaussianBase.from_data(x)
+    fixed = dict(
+        method="fd", lam=10.0, gamma="scott", base="empirical", frequency_covariance="data"
+    )
     models = [
         tgp.solve(stats, base, method, lam=10.0, n_draws=512, **use)
         for method in ("fd", "ncfd", "fvpd", "map")
     ]
-    for model in (*models, models[1].at_noise(0.5), tgp.fit(x, n_features=9, **use)):
+    for model in (*models, models[1].at_noise(0.5), tgp.fit(x, n_features=9, **fixed, **use)):
         for y in kinds:
             model.log_density(y, normalized=False)
             model.grad_log_density(y)

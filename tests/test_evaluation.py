@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from conftest import load_backend
+from conftest import fixed_fit, load_backend
 from scipy.stats import ks_2samp, multivariate_normal, wasserstein_distance
 
 import tgpfast as tgp
@@ -122,7 +122,7 @@ def test_a_shift_gives_its_length_along_each_direction():
 def test_models_are_measured_by_weighted_base_draws(method):
     rng = np.random.default_rng(2)
     x = np.concatenate([rng.normal(size=(500, 2)), 0.4 * rng.normal(size=(500, 2)) + 3]) * [5, 0.1]
-    model = tgp.fit(x, method=method, n_features=60)
+    model = fixed_fit(x, method=method, n_features=60)
     result = evaluate(model, x, 20, 2_000, 20_000)
     assert 0 < result.effective_sample_size < 20_000
     base = tgp.GaussianBase.from_data(x)  # has sample(n, seed): the untilted rival
@@ -298,7 +298,7 @@ def test_weights_stay_with_their_rows():
 
 def test_the_normaliser_is_part_of_the_error(monkeypatch):
     x = np.random.default_rng(0).standard_normal((400, 2))
-    model = tgp.fit(x, n_features=20)
+    model = fixed_fit(x, n_features=20)
     plain = evaluate(model, x, 3, 100, 2_000)
     values = np.asarray(model.log_density(x))
     of_rows = values.std(ddof=1) / np.sqrt(400)
@@ -460,7 +460,7 @@ def test_evaluate_reads_frames_by_name_and_names_a_wrong_number_of_columns():
     pandas = pytest.importorskip("pandas")
     x = np.random.default_rng(0).standard_normal((300, 2)) * [1.0, 5.0] + [0.0, 9.0]
     frame = pandas.DataFrame(x, columns=["a", "b"])
-    model = tgp.fit(frame, n_features=10)
+    model = fixed_fit(frame, n_features=10)
     options = {"n_directions": 5, "n_grid": 200, "n_samples": 2_000}
     want = tgp.evaluate(model, frame, **options)
     assert np.array_equal(tgp.evaluate(model, frame[["b", "a"]], **options).ks, want.ks)

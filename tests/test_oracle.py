@@ -5,6 +5,7 @@ import math
 import numpy as np
 import oracle
 import pytest
+import scipy.stats
 
 S, D, GAMMA = 6, 3, 0.8
 
@@ -491,3 +492,118 @@ def test_fisher_score_of_a_normal_law_is_minus_half_its_dimension():
     terms = 0.5 * np.square(x).sum(axis=1) - 3.0
     assert_monte_carlo(terms, np.array(-1.5))
     assert oracle.fisher_score(-x, np.full(len(x), -3.0)) == pytest.approx(terms.mean(), rel=1e-12)
+
+
+# -- bases beyond one Gaussian --------------------------------------------------------------------
+
+
+def draw_mixture(rng, K=3):
+    shares = rng.dirichlet(np.full(K, 5.0))
+    half = rng.normal(size=(K, D, D)) / 2
+    return shares, rng.normal(size=(K, D)), half @ half.transpose(0, 2, 1) + 0.5 * np.eye(D)
+
+
+def any_base(kind, rng):
+    """(log density, score, Hessian, parameters) of the oracle."""
+    if kind == "mixture":
+        return (
+            oracle.mixture_log_density, oracle.mixture_score, oracle.mixture_hessian,
+            draw_mixture(rng),
+        )  # fmt: skip
+    functions = oracle.student_log_density, oracle.student_score, oracle.student_hessian
+    return *functions, (*draw_base(rng), 3.5)
+
+
+def test_log_densities_of_mixture_and_student_against_scipy():
+    rng, x, *_ = draw(20)
+    shares, means, covariances = draw_mixture(rng)
+    parts = [
+        p * scipy.stats.multivariate_normal(m, C).pdf(x)
+        for p, m, C in zip(shares, means, covariances, strict=True)
+    ]
+    got = oracle.mixture_log_density(x, shares, means, covariances)
+    # squared distances below 1e3 with covariances of condition below 100: some 1e-13 of them
+    np.testing.assert_allclose(got, np.log(sum(parts)), rtol=0, atol=1e-10)
+    mu, Sigma = draw_base(rng)
+    for nu in (0.7, 3.0, 50.0):
+        want = scipy.stats.multivariate_t(mu, Sigma, df=nu).logpdf(x)
+        np.testing.assert_allclose(
+            oracle.student_log_density(x, mu, Sigma, nu), want, rtol=0, atol=1e-10
+        )
+
+
+@pytest.mark.parametrize("kind", ["mixture", "student"])
+def test_score_and_hessian_of_bases_against_finite_differences(kind):
+    # central differences of step h = 1e-5: h^2/6 times a third derivative, below 1e3 here, plus
+    # the rounding of a value below 100 by 1e-14, over h: 2e-8 + 1e-7
+    rng, x, *_ = draw(21)
+    log_density, score, hessian, parameters = any_base(kind, rng)
+    h = 1e-5
+    for k, step in enumerate(h * np.eye(D)):
+        slope = log_density(x + step, *parameters) - log_density(x - step, *parameters)
+        got = score(x, *parameters)[:, k]
+        np.testing.assert_allclose(got, slope / (2 * h), rtol=0, atol=2e-7)
+        bend = score(x + step, *parameters) - score(x - step, *parameters)
+        got = hessian(x, *parameters)[:, k]
+        np.testing.assert_allclose(got, bend / (2 * h), rtol=0, atol=2e-7)
+
+
+def test_moments_of_a_mixture_by_monte_carlo():
+    rng, _, Z, c, _ = draw(22)
+    shares, means, covariances = draw_mixture(rng)
+    index = rng.choice(len(shares), 100_000, p=shares)
+    noise = np.einsum("nij,nj->ni", np.linalg.cholesky(covariances)[index],
+                      rng.standard_normal((len(index), D)))  # fmt: skip
+    x = means[index] + noise
+    mean, covariance = oracle.mixture_moments(shares, means, covariances)
+    assert_monte_carlo(x, mean)
+    assert_monte_carlo(np.einsum("ni,nj->nij", x - mean, x - mean), covariance)
+    mean, covariance = oracle.mixture_feature_moments(Z, c, GAMMA, shares, means, covariances)
+    features = oracle.phi(x, Z, c, GAMMA)
+    assert_monte_carlo(features, mean)
+    assert_monte_carlo(np.einsum("ns,nt->nst", features - mean, features - mean), covariance)
+    v, grid = np.array([0.3, -1.0, 0.5]), np.array([-2.0, -0.5, 0.3, 1.5])
+    below = (x @ v)[:, None] <= grid
+    want = oracle.mixture_marginal_cdf(v, grid, shares, means, covariances)
+    assert_monte_carlo(below.astype(float), want)
+
+
+@pytest.mark.parametrize("kind", ["mixture", "student"])
+def test_theta_fd_any_is_where_the_objective_is_flat(kind):
+    rng, x, Z, c, weights = draw(23)
+    _, score, hessian, parameters = any_base(kind, rng)
+    s0, trace = score(x, *parameters), np.trace(hessian(x, *parameters), axis1=1, axis2=2)
+    best = oracle.theta_fd_any(x, Z, c, GAMMA, 0.3, s0, weights)
+
+    def at(theta):
+        return oracle.fisher_objective_any(x, theta, Z, c, GAMMA, 0.3, s0, trace, weights)
+
+    # quadratic, so that central differences are exact for any step, but for rounding
+    scale = abs(at(best)) + 1.0
+    for step in np.eye(S):
+        assert abs(at(best + step) - at(best - step)) / 2 <= 1e-11 * scale
+        assert at(best + step) > at(best)
+
+
+def test_theta_fd_any_of_a_gaussian_is_algorithm_2():
+    rng, x, Z, c, weights = draw(24)
+    mu, Sigma = draw_base(rng)
+    score = -np.linalg.solve(Sigma, (x - mu).T).T
+    want = oracle.theta_fd(x, Z, c, GAMMA, 0.3, mu, Sigma, weights)
+    got = oracle.theta_fd_any(x, Z, c, GAMMA, 0.3, score, weights)
+    np.testing.assert_allclose(got, want, rtol=1e-10)
+
+
+def test_em_step_raises_the_likelihood_and_is_exact_for_one_component():
+    rng, x, _, _, weights = draw(25, n=80)
+    mean, covariance = np.average(x, axis=0, weights=weights), np.cov(
+        x.T, aweights=weights, ddof=0
+    )
+    found = oracle.em_step(x, weights, [1.0], np.zeros((1, D)), np.eye(D)[None], 0.25)
+    np.testing.assert_allclose(found[1][0], mean, rtol=1e-12)
+    np.testing.assert_allclose(found[2][0], covariance + 0.25 * np.eye(D), rtol=1e-12)
+    state = draw_mixture(rng)
+    for _ in range(5):
+        before = weights @ oracle.mixture_log_density(x, *state)
+        state = oracle.em_step(x, weights, *state, 0.0)
+        assert weights @ oracle.mixture_log_density(x, *state) > before

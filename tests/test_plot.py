@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import fixed_fit
 
 import tgpfast as tgp
 from tgpfast import plot
@@ -106,7 +107,7 @@ RIVAL = Normal([10.0, -3.0], [2.0, 0.5])
 def learned():
     """One model a method, of the same rows."""
     options = {"n_features": 30, "lam": 10.0}
-    return {name: tgp.fit(X, method=name, **options) for name in ("fd", "ncfd", "fvpd")}
+    return {name: fixed_fit(X, method=name, **options) for name in ("fd", "ncfd", "fvpd")}
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +115,7 @@ def five():
     """A model of five named columns, and its frame."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(FIVE, columns=NAMES)
-    return tgp.fit(frame, n_features=20, lam=100.0), frame
+    return fixed_fit(frame, n_features=20, lam=100.0), frame
 
 
 @pytest.mark.parametrize(
@@ -448,7 +449,7 @@ def test_diagnostics(learned, method):
 def test_diagnostics_of_other_shapes(five):
     """One column has no map; names come from the model where there are no data."""
     pytest.importorskip("matplotlib")
-    one = tgp.fit(X[:, :1], n_features=10, lam=10.0)
+    one = fixed_fit(X[:, :1], n_features=10, lam=10.0)
     assert len(plot.diagnostics(one, X[:, :1], n_draws=200).axes) == 3
     assert len(plot.diagnostics(one, n_draws=1).axes) == 2
     figure = plot.diagnostics(five[0], n_draws=200)

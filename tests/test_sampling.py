@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import fixed_fit
 from scipy.stats import kstest
 
 import tgpfast as tgp
@@ -24,7 +25,7 @@ def rows(d, n=400):
 def fitted(d, method="fd", **options):
     units = np.array([3.0, 0.02, 50.0, 1.0])[:d]
     options = {"n_features": 24, "gamma": 0.6, "engine": "direct", "lam": 3.0} | options
-    return tgp.fit(rows(d) * units + 5 * units, method=method, **options), units
+    return fixed_fit(rows(d) * units + 5 * units, method=method, **options), units
 
 
 def tilted(d, theta, w=0.9, S=12, n_threads=None, backend="auto"):

@@ -107,8 +107,9 @@ def accumulate(
     blocks = X  # from fit, which has judged them
     if not isinstance(X, Blocks):
         blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
-    if base is not None and not isinstance(base, GaussianBase):
+    if base is not None:
         _check_base(base, features, blocks)
+    if base is not None and not isinstance(base, GaussianBase):
         options: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
         stats = accumulate(
             blocks, features, noise_levels=levels, origin=centre, gram_phi=gram_phi,
@@ -149,7 +150,7 @@ def _check_base(base: Any, features: Features, blocks: Blocks) -> None:
         raise ValueError(
             f"base has dimension {base.dimension}, the features have {features.dimension}"
         )
-    if not blocks.can_repeat:
+    if not blocks.can_repeat and not isinstance(base, GaussianBase):
         raise ValueError(
             f"X can be read only once, and with a {type(base).__name__} it is read twice; pass a "
             "list of blocks, or a callable"

@@ -173,18 +173,32 @@ class Blocks:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def head(self, n: int) -> tuple[Array, Array | None] | None:
-        """The first rows of a stream, at most n; None where reading them would use them up."""
+        """The first n rows of a stream, or all; None where reading them would use them up."""
         if not self.can_repeat:
             return None
-        x, w = next(iter(self))
-        return x[:n], None if w is None else w[:n]
+        blocks: list[tuple[Array, Array | None]] = []
+        have = 0
+        for block in self:
+            blocks.append(block)
+            have += len(block[0])
+            if have >= n:
+                break
+        if len(blocks) == 1:
+            x, w = blocks[0]
+            return x[:n], None if w is None else w[:n]
+        x = np.concatenate([b[0] for b in blocks])[:n]
+        x.flags.writeable = False
+        if all(b[1] is None for b in blocks):
+            return x, None
+        parts = [np.ones(len(b[0])) if b[1] is None else b[1] for b in blocks]
+        return x, np.concatenate(parts)[:n]
 
     def pilot(self, n: int) -> tuple[Array, Array | None] | None:
-        """About n rows spread evenly over an array with their weights; None for a stream."""
+        """At most n rows spread evenly over an array with their weights; None for a stream."""
         if self._streams:
             return None
         rows = len(self._source)
-        step = max(1, rows // n)
+        step = max(1, -(-rows // n))
         if hasattr(self._source, "iloc"):
             table = self._source.iloc[: step * n : step]
         else:

@@ -44,6 +44,8 @@ class Density:
     settings : every choice that was made, and how
     diagnostics : condition, residual, what was added to the diagonal, iterations
     sampling : how the last call of ``sample`` drew, None before
+    selection : the candidates that ``fit`` compared, best first, one dictionary each; None where
+        every setting was given
     """
 
     method: str
@@ -55,6 +57,7 @@ class Density:
     table: Table = field(default_factory=Table)
     threads: Threads = field(default_factory=Threads)
     sampling: SamplingReport | None = field(default=None, init=False)
+    selection: list[dict[str, Any]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.scaling is None:
@@ -284,7 +287,8 @@ class Density:
         known = self.__dict__.get("log_normalizer")
         facts = {
             "method": self.method, "bandwidth": f.bandwidth, "seed": f.seed,
-            "base": self.base.kind, "settings": self.settings, "diagnostics": self.diagnostics,
+            "base": self.base.kind, "selection": self.selection,
+            "settings": self.settings, "diagnostics": self.diagnostics,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
             "normalizer": None if known is None else known.__dict__,
         }  # fmt: skip
@@ -332,6 +336,7 @@ class Density:
                 scaling=Scaling(shift, scale),
                 table=table,
             )  # fmt: skip
+            model.selection = facts.get("selection")
             if facts["normalizer"] is not None:
                 model.__dict__["log_normalizer"] = _normalizer_from(facts["normalizer"])
             return model

@@ -18,16 +18,21 @@ from .features import Array, Features, as_floats, positive
 from .learn_base import learn_base
 from .mixture_base import EM_ROWS, MixtureBase
 from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
+from .selection import BASE_ALONE, Question, Selection, held_out, lam_again, scott, select
+from .selection import ROWS as PILOT_ROWS
 from .solve import METHODS, solve
 from .spectral import DIMENSIONS
 from .spectrum import Spectrum
 from .student_base import StudentBase
+from .threads import Threads
 
 SCALES = ("standardize", "center", "none")
 FREQUENCIES = ("auto", "data", "identity", "precision")
 BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 NEED_GRAM = ("scaled", "learned")  # bases that are chosen from the statistics
-# what "auto" stands for until settings are chosen from the data
+LIKE = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
+LEAST_ROWS = 40  # with fewer rows settings are not chosen from the data
+# what "auto" stands for where the data cannot be looked at beforehand
 AUTO: dict[str, Any] = {
     "method": "fd", "n_features": 1000, "lam": 10.0, "gamma": "scott", "eta": "1/gamma2",
     "base": "empirical", "frequency_covariance": "data",
@@ -119,7 +124,8 @@ def fit(
         "method": method, "n_features": n_features, "lam": lam, "gamma": gamma, "eta": eta,
         "base": base, "frequency_covariance": frequency_covariance,
     }  # fmt: skip
-    chosen = {k: AUTO[k] if isinstance(v, str) and v == "auto" else v for k, v in asked.items()}
+    is_open = {k for k, v in asked.items() if isinstance(v, str) and v == "auto"}
+    chosen = {k: AUTO[k] if k in is_open else v for k, v in asked.items()}
     _check(chosen, scale, n_noise_levels, engine, precision)
     blocks = Blocks(X, sample_weight=sample_weight)
     spectrum = _spectrum(blocks) if moments is None and not blocks.can_repeat else None
@@ -133,8 +139,11 @@ def fit(
     covariance = facts.correlation * np.outer(deviation, deviation)
     spread = float(np.trace(covariance)) / d
 
-    scott = float(n ** (-1.0 / (d + 4)) * np.sqrt(spread))
-    width = scott if chosen["gamma"] == "scott" else chosen["gamma"]
+    rows = blocks.mapped(scaling.apply, weight)
+    threads = Threads(backend, n_threads)
+    found = _select(is_open, chosen, rows, covariance, scaling, seed, threads, progress)
+    rule = scott(n, d, spread)
+    width = rule if chosen["gamma"] == "scott" else chosen["gamma"]
     tempering = 1.0 / width**2 if chosen["eta"] == "1/gamma2" else chosen["eta"]
     of_features = _frequency_covariance(chosen["frequency_covariance"], covariance)
     features = Features.draw(chosen["n_features"], width, of_features, seed)
@@ -143,14 +152,15 @@ def fit(
         top = np.sqrt(d * spread) / d if sigma_max == "paper" else sigma_max
         levels = _noise_levels(top, n_noise_levels)
 
-    rows = blocks.mapped(scaling.apply, weight)
     given = isinstance(chosen["base"], Base)
     how: dict[str, Any] = {"base": "given" if given else chosen["base"]}
-    start: Base = GaussianBase(centre, covariance)
+    start: Base
     if given:
         start = chosen["base"].rescaled(scaling)
     elif how["base"] in ("mixture", "student"):
         start = _fitted_base(how["base"], rows, seed)
+    else:
+        start = GaussianBase(centre, covariance)
     _check_method(chosen["method"], start, spectrum is not None)
     if not isinstance(start, GaussianBase):
         how["base_facts"] = repr(start)
@@ -167,6 +177,8 @@ def fit(
             rows, features, noise_levels=levels, origin=centre, engine=engine, precision=precision,
             base=start, tolerance=_tolerance(n, features, chosen), progress=progress, **run,
         )  # fmt: skip
+    if found is not None and chosen["method"] == "fd" and "lam" in is_open:
+        chosen["lam"] = _lam_again(found, stats, start, rows, features, centre, seed, threads)
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
     if how["base"] == "learned" and isinstance(start, GaussianBase):
         start = learned = learn_base(stats, start, chosen["lam"])
@@ -175,6 +187,7 @@ def fit(
         start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
         how.update(tried)
     model = solve(stats, start, chosen["method"], progress=progress, **options)
+    model.selection = None if found is None else found.table()
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
     how["weights"] = "Kish" if normalize_weights else "as given"
     if sample_weight is None and facts.n == facts.n_effective:
@@ -183,13 +196,92 @@ def fit(
         how.update(sigma_max=float(top), n_noise_levels=len(levels))
     how.update(
         gamma=width, gamma_rule="scott" if chosen["gamma"] == "scott" else "given", eta=tempering,
-        scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d,
-        auto=sorted(k for k, v in asked.items() if isinstance(v, str) and v == "auto"),
+        scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d, auto=sorted(is_open),
+        selected=found is not None,
     )  # fmt: skip
+    if found is not None and "gamma" in is_open:
+        how["gamma_rule"] = "selected"
     kind = chosen["frequency_covariance"]
     how["frequency_covariance"] = kind if isinstance(kind, str) else "given"
     model.settings.update(how)
     return model
+
+
+def _select(
+    is_open: set[str], chosen: dict[str, Any], rows: Blocks, covariance: Array, scaling: Scaling,
+    seed: int, threads: Threads, progress: bool,
+) -> Selection | None:  # fmt: skip
+    """Fill what is open in ``chosen`` from the data; None where nothing is, or where the rows can
+    be read only once, or are too few to hold any out: then AUTO stands."""
+    matters = is_open - {"n_features"}
+    if chosen["method"] != "fvpd" and "method" not in is_open:
+        matters -= {"eta"}
+    pilot = rows.pilot(PILOT_ROWS) or rows.head(PILOT_ROWS) if matters else None
+    if pilot is None or len(pilot[0]) < LEAST_ROWS:
+        return None
+    x, w = pilot
+    base, method, lam = chosen["base"], chosen["method"], chosen["lam"]
+    bases: tuple[Any, ...] = (base.rescaled(scaling) if isinstance(base, Base) else base,)
+    if base in ("scaled", "learned"):
+        bases = ("empirical",)  # of which the statistics make another later on
+    if "base" in is_open:
+        bases = ("empirical",) if method == "ncfd" else Question.bases
+    shape = chosen["frequency_covariance"]
+    question = Question(
+        bases=bases,
+        methods=Question.methods if "method" in is_open else (LIKE.get(method, method),),
+        shapes=Question.shapes if "frequency_covariance" in is_open else (shape,),
+        gammas=None if "gamma" in is_open else (_width(chosen["gamma"], x, w),),
+        lams=None if "lam" in is_open else (lam,),
+        etas=None if "eta" in is_open or chosen["eta"] == "1/gamma2" else (chosen["eta"],),
+    )
+    found = select(
+        x, np.ones(len(x)) if w is None else w, question,
+        lambda kind: _frequency_covariance(kind, covariance), n_features=chosen["n_features"],
+        seed=seed, threads=threads, progress=progress,
+    )  # fmt: skip
+    best = found.best
+    alone = np.isinf(best.lam)
+    answers: dict[str, Any] = {
+        "method": best.method, "base": best.base, "lam": BASE_ALONE if alone else best.lam,
+        "frequency_covariance": best.frequency_covariance,
+        "gamma": "scott" if alone else best.gamma_multiple * found.scott,
+    }  # fmt: skip
+    if best.method == "fvpd":
+        answers["eta"] = best.eta_multiple / answers["gamma"] ** 2
+    chosen.update({k: v for k, v in answers.items() if k in is_open})
+    return found
+
+
+def _width(gamma: Any, x: Array, w: Array | None) -> float:
+    """Scott's rule for the rows of a pilot, or the bandwidth that was given."""
+    if gamma != "scott":
+        return float(gamma)
+    weights = np.ones(len(x)) if w is None else w
+    n = float(weights.sum() ** 2 / (weights @ weights))
+    return scott(n, x.shape[1], float(x.var(axis=0).mean()))
+
+
+def _lam_again(
+    found: Selection, stats: Any, base: Base, rows: Blocks, features: Features, centre: Array,
+    seed: int, threads: Threads,
+) -> float:  # fmt: skip
+    """FD's lambda anew, now that all rows and features are there: total minus fold."""
+    pilot = rows.pilot(PILOT_ROWS)
+    if np.isinf(found.best.lam) or pilot is None:
+        return BASE_ALONE if np.isinf(found.best.lam) else found.best.lam
+    x, w = pilot
+    held = held_out(len(x))[0]
+    weights = np.ones(len(x)) if w is None else w
+    part = accumulate(
+        x[held], features, sample_weight=None if w is None else w[held], origin=centre, base=base,
+        engine="direct", backend=threads.backend, n_threads=threads.n_threads,
+    )  # fmt: skip
+    lam, tried = lam_again(
+        stats, base, x[held], weights[held], part, seed=seed, threads=threads
+    )
+    found.final.extend(tried)
+    return lam
 
 
 def _tolerance(n: float, features: Features, chosen: dict[str, Any]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class MixtureBase(Base):
     weights: Array
     means: Array
     covariances: Array
+    _parts: list[GaussianBase] = field(init=False, repr=False)
 
     kind = "mixture"
 
@@ -57,11 +58,13 @@ class MixtureBase(Base):
         object.__setattr__(self, "weights", rescaled)
         object.__setattr__(self, "means", means)
         object.__setattr__(self, "covariances", covariances)
+        parts = []
         for k in range(K):
             try:
-                self._parts[k]
+                parts.append(GaussianBase(means[k], covariances[k]))
             except ValueError as error:
                 raise ValueError(f"component {k}: {error}") from None
+        object.__setattr__(self, "_parts", parts)
 
     @classmethod
     def from_data(
@@ -93,11 +96,12 @@ class MixtureBase(Base):
     def _by_em(
         cls, x: Array, w: Array, n_components: int | None, seed: int
     ) -> MixtureBase:
-        if n_components is not None:
-            if isinstance(n_components, bool) or not hasattr(n_components, "__index__") or (
-                n_components < 1
-            ):
-                raise ValueError(f"n_components={n_components!r}: expected an integer from 1 on")
+        if n_components is not None and (
+            isinstance(n_components, bool)
+            or not hasattr(n_components, "__index__")
+            or n_components < 1
+        ):
+            raise ValueError(f"n_components={n_components!r}: expected an integer from 1 on")
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         if n_components is not None:
             return expectation_maximisation(x, w, int(n_components), seed)[0]
@@ -133,10 +137,6 @@ class MixtureBase(Base):
         elif kind in ("diag", "spherical"):
             given = np.reshape(given, (K, -1, 1)) * np.eye(d)
         return cls(weights, means, given)
-
-    @functools.cached_property
-    def _parts(self) -> list[GaussianBase]:
-        return [GaussianBase(m, c) for m, c in zip(self.means, self.covariances, strict=True)]
 
     @property
     def n_components(self) -> int:

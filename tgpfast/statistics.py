@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,9 @@ def check_levels(noise_levels: Any) -> Array:
 class Statistics:
     """Weighted sums over the rows of a data set; every estimator is solved from them alone.
 
-    ``a + b`` is the statistics of both data sets, ``Statistics.zero(...)`` changes nothing; adding
-    needs equal features, origin, noise levels and parts, else ValueError says what differs.
+    ``a + b`` is the statistics of both data sets, ``total - part`` those of the rows left over,
+    ``Statistics.zero(...)`` changes nothing; either needs equal features, origin, noise levels and
+    parts, else ValueError says what differs.
 
     Attributes
     ----------
@@ -113,6 +114,24 @@ class Statistics:
             provenance=_merged(self.provenance, other.provenance), score_base=self.score_base,
             **sums,
         )  # fmt: skip
+
+    def __sub__(self, other: object) -> Statistics:
+        """The statistics of the rows of this one that are not among the other's."""
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        difference = self._difference(other)
+        if difference:
+            raise ValueError(f"these statistics cannot be subtracted: {difference}")
+        if other.n_rows > self.n_rows:
+            raise ValueError(
+                f"statistics of {other.n_rows:,} rows cannot be taken from those of "
+                f"{self.n_rows:,}"
+            )
+        sums: dict[str, Any] = {}
+        for name in _summed(self):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            sums[name] = None if mine is None else mine - theirs
+        return replace(self, provenance=_merged(self.provenance, other.provenance), **sums)
 
     def __radd__(self, other: object) -> Statistics:
         if isinstance(other, int) and other == 0:  # so that sum(list_of_statistics) works

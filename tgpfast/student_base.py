@@ -16,7 +16,7 @@ from .scaling import Scaling, check_full_rank, moments_of
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # between which they are sought
 EM_ROWS, EM_STEPS, EM_TOLERANCE = 20_000, 500, 1e-8
-RIDGE = 1e-6  # of the squared width of the bulk, added to the scales: repeated rows would shrink them
+RIDGE = 1e-6  # of the bulk's squared width, added to the scales, which repeated rows would shrink
 
 
 @dataclass(frozen=True, eq=False)

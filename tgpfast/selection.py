@@ -1,0 +1,439 @@
+"""Settings chosen from the data: base, frequencies, bandwidth, method, lambda and eta.
+
+A pilot of the rows is cut into folds. For every base, shape of the frequencies and bandwidth, few
+features are evaluated once, on the rows and on draws from the base; every method and lambda is then
+linear algebra on them. What counts is the held-out log-likelihood, whose normaliser comes from
+draws that took no part in learning, and which is not believed where few of them carry the density.
+The bases alone, lambda being infinite, are among the candidates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from . import kernels
+from .base import Base, GaussianBase
+from .features import Array, Features
+from .mixture_base import MixtureBase
+from .normals import logsumexp
+from .progress import Progress
+from .solve import fd_system
+from .statistics import Statistics
+from .student_base import StudentBase
+from .threads import Threads
+
+ROWS = 6_000  # of the pilot
+FEW_ROWS, FOLDS = 3_000, 4  # up to so many rows are cut into folds; above, one part is held out
+SCREEN_FEATURES = 192  # at most, while candidates are compared
+LOG2_DRAWS = 12  # draws behind a normaliser, and as many nodes of MAP
+LOG2_FINAL = 14  # draws when lambda is chosen again for all rows and features
+LEAST_SHARE = 0.005  # of the draws that must count, or a score is not believed
+MULTIPLES = (0.35, 0.7, 1.4, 2.8, 5.6)  # of Scott's bandwidth, tried first; then those between
+LAMS = tuple((10.0 ** np.arange(-1.0, 4.1, 0.5)).tolist())
+BASE_ALONE = 1e15  # a lambda that leaves nothing of the tilt
+MAP_LAMS = (100.0, 10.0, 1.0)
+MAP_STEPS, MAP_GAIN = 15, 1e-4  # Newton steps at most; gain of the mean objective that ends them
+TEMPERS = (0.3, 1.0, 3.0)  # times 1 / gamma^2
+BETTER = 0.005  # log-likelihood by which a richer candidate must beat a simpler one
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate: its settings and what held-out rows say of it.
+
+    score : mean held-out log-likelihood a row, in the model's coordinates; -inf if not believed
+    error : its standard error
+    effective_share : of the draws that carry the density
+    """
+
+    base: str
+    method: str
+    frequency_covariance: str
+    gamma_multiple: float
+    lam: float
+    eta_multiple: float
+    score: float
+    error: float
+    effective_share: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is open: the values that each setting may take."""
+
+    bases: tuple[Any, ...] = ("empirical", "student", "mixture")
+    methods: tuple[str, ...] = ("fd", "fvpd", "map")
+    shapes: tuple[Any, ...] = ("data", "identity", "precision")
+    gammas: tuple[float, ...] | None = None  # bandwidths; None: multiples of Scott's
+    lams: tuple[float, ...] | None = None
+    etas: tuple[float, ...] | None = None  # None: multiples of 1 / gamma^2
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The best trial, and all of them, best first.
+
+    scott : the bandwidth that multiples are of
+    final : scores of lambda with all rows and features, where it was chosen again
+    """
+
+    best: Trial
+    trials: list[Trial]
+    scott: float
+    final: list[dict[str, float]] = field(default_factory=list)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One dictionary a trial, best first."""
+        return [asdict(trial) for trial in self.trials]
+
+
+def scott(n: float, d: int, spread: float) -> float:
+    """Scott's rule: n^(-1/(d+4)) times the root of the mean variance."""
+    return float(n ** (-1.0 / (d + 4)) * np.sqrt(spread))
+
+
+def select(
+    x: Array,
+    w: Array,
+    question: Question,
+    shape_of: Any,
+    *,
+    n_features: int,
+    seed: int,
+    threads: Threads,
+    progress: bool = False,
+) -> Selection:
+    """Compare candidates on rows x with weights w, in the model's coordinates.
+
+    shape_of : name of a frequency covariance -> (d, d)
+    """
+    size = min(n_features, SCREEN_FEATURES)
+    screen = _Screen(x, w, held_out(len(x)), question, shape_of, size, seed, threads)
+    trials: list[Trial] = []
+    # BLAS on one thread: the matrices are small, and its idle threads would spin on our cores
+    with kernels.threads(*threads.resolve()), Progress(progress, "candidates", None) as bar:
+        for trial in screen.run():
+            trials.append(trial)
+            bar.add(1)
+    ordered = sorted(trials, key=lambda t: -t.score)
+    return Selection(_choice(trials), ordered, screen._scott())
+
+
+def held_out(n: int) -> list[Any]:
+    """Masks of the rows that are held out, one a fold."""
+    index = np.arange(n) % FOLDS
+    return [index == k for k in range(FOLDS if n <= FEW_ROWS else 1)]
+
+
+def _choice(trials: Sequence[Trial]) -> Trial:
+    """The highest score; a bare base where nothing beats it by BETTER."""
+    best = max(trials, key=lambda t: t.score)
+    bare = max((t for t in trials if np.isinf(t.lam)), key=lambda t: t.score)
+    return best if best.score > bare.score + BETTER else bare
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """A base learned from the rows that are kept, and its draws."""
+
+    base: Base
+    kept: Array
+    held: Array
+    kept_weights: Array
+    held_weights: Array  # sum to 1
+    draws: Array
+    nodes: Array
+    held_base: Array  # log density of the base at the rows held out
+
+
+class _Screen:
+    def __init__(
+        self, x: Array, w: Array, folds: list[Any], question: Question, shape_of: Any,
+        n_features: int, seed: int, threads: Threads,
+    ) -> None:  # fmt: skip
+        self.x, self.w, self.masks, self.question = x, w, folds, question
+        self.shape_of, self.n_features = shape_of, n_features
+        self.seed, self.threads = seed, threads
+        about = x - w @ x / w.sum()
+        self.spread = float((w @ np.square(about)).sum() / w.sum() / x.shape[1])
+        self.bases: dict[str, list[_Fold]] = {}
+
+    def run(self) -> Iterator[Trial]:
+        """Bases alone; then FD, coarse and fine, on the best two of them; then what is dearer."""
+        scores: dict[str, float] = {}
+        for kind in self.question.bases:
+            name = kind if isinstance(kind, str) else "given"
+            self.bases[name] = [self._fold(kind, mask) for mask in self.masks]
+            trial = self._bare(name)
+            scores[name] = trial.score
+            yield trial
+        worthy = sorted(scores, key=lambda k: -scores[k])[:2]
+        for name in worthy:
+            found: dict[tuple[Any, float], float] = {}
+            for gamma in self._gammas():
+                for shape in self.question.shapes:
+                    for trial in self._cheap(name, shape, gamma):
+                        key = shape if isinstance(shape, str) else "given", gamma
+                        found[key] = max(found.get(key, -np.inf), trial.score)
+                        yield trial
+            if self.question.gammas is None and found:
+                shape, gamma = max(found, key=lambda k: found[k])
+                for factor in (2.0**-0.5, 2.0**0.5):
+                    for trial in self._cheap(name, self._shape(shape), gamma * factor):
+                        key = shape, gamma * factor
+                        found[key] = max(found.get(key, -np.inf), trial.score)
+                        yield trial
+            order = sorted(found, key=lambda k: -found[k]) or [
+                (shape if isinstance(shape, str) else "given", gamma)
+                for gamma in self._gammas() for shape in self.question.shapes
+            ]  # fmt: skip
+            for place, (shape, gamma) in enumerate(order[: 2 if found else len(order)]):
+                yield from self._dear(name, self._shape(shape), gamma, fvpd=not found or place == 0)
+
+    def _shape(self, name: str) -> Any:
+        return name if name != "given" else self.question.shapes[0]
+
+    def _gammas(self) -> tuple[float, ...]:
+        if self.question.gammas is not None:
+            return self.question.gammas
+        return tuple(m * self._scott() for m in MULTIPLES)
+
+    def _scott(self) -> float:
+        n = self.w.sum() ** 2 / (self.w @ self.w)
+        return scott(n, self.x.shape[1], self.spread)
+
+    # -- one fold --------------------------------------------------------------------------------
+
+    def _fold(self, kind: Any, held: Any) -> _Fold:
+        x, w = self.x[~held], self.w[~held]
+        base: Base
+        if isinstance(kind, Base):
+            base = kind
+        elif kind == "student":
+            base = StudentBase._by_em(x, w)
+        elif kind == "mixture":
+            base = MixtureBase._by_em(x, w, None, self.seed)
+        else:
+            mean = w @ x / w.sum()
+            base = GaussianBase(mean, (x - mean).T * w @ (x - mean) / w.sum())
+        shares = self.w[held] / self.w[held].sum()
+        return _Fold(
+            base, x, self.x[held], w, shares, base._sobol(LOG2_DRAWS, self.seed + 1),
+            base._sobol(LOG2_DRAWS, self.seed + 2), base._log_density(self.x[held]),
+        )  # fmt: skip
+
+    def _bare(self, name: str) -> Trial:
+        return self._trial(name, "fd", "identity", np.nan, np.inf, np.nan, [
+            (fold.held_base, 1.0, fold.held_weights) for fold in self.bases[name]
+        ])  # fmt: skip
+
+    def _trial(
+        self, base: str, method: str, shape: Any, gamma: float, lam: float, eta: float,
+        parts: list[tuple[Array, float, Array]],
+    ) -> Trial:  # fmt: skip
+        """parts : for each fold, log densities of the held-out rows, share of draws, weights."""
+        share = min(part[1] for part in parts)
+        score, variance = -np.inf, np.inf
+        if share >= LEAST_SHARE:
+            means = [float(weights @ values) for values, _, weights in parts]
+            score = float(np.mean(means))
+            variance = sum(
+                float(np.square(weights) @ np.square(values - mean))
+                for (values, _, weights), mean in zip(parts, means, strict=True)
+            )
+        return Trial(
+            base, method, shape if isinstance(shape, str) else "given", gamma / self._scott(), lam,
+            eta * gamma**2, score, float(np.sqrt(variance)) / len(parts), share,
+        )  # fmt: skip
+
+    # -- candidates ------------------------------------------------------------------------------
+
+    def _blocks(self, name: str, shape: Any, gamma: float) -> list[_Block]:
+        features = Features.draw(self.n_features, gamma, self.shape_of(shape), self.seed)
+        return [_Block(features, fold, self.threads) for fold in self.bases[name]]
+
+    def _lams(self, usual: tuple[float, ...]) -> tuple[float, ...]:
+        return usual if self.question.lams is None else self.question.lams
+
+    def _cheap(self, name: str, shape: Any, gamma: float) -> Iterator[Trial]:
+        """FD for every lambda: one eigendecomposition a fold."""
+        if "fd" not in self.question.methods:
+            return
+        lams = self._lams(LAMS)
+        blocks = self._blocks(name, shape, gamma)
+        parts = [block.of_points(block.fd(lams)) for block in blocks]
+        for k, lam in enumerate(lams):
+            yield self._trial(name, "fd", shape, gamma, lam, np.nan, [p[k] for p in parts])
+
+    def _dear(self, name: str, shape: Any, gamma: float, *, fvpd: bool) -> Iterator[Trial]:
+        """FVPD and MAP."""
+        blocks = self._blocks(name, shape, gamma)
+        closed_form = isinstance(self.bases[name][0].base, (GaussianBase, MixtureBase))
+        if fvpd and "fvpd" in self.question.methods and closed_form:
+            etas = self.question.etas or tuple(t / gamma**2 for t in TEMPERS)
+            for lam in self._lams(LAMS[2:9:2]):
+                for eta in etas:
+                    parts = [block.fvpd(lam, eta) for block in blocks]
+                    yield self._trial(name, "fvpd", shape, gamma, lam, eta, parts)
+        if "map" in self.question.methods:
+            lams = tuple(sorted(self._lams(MAP_LAMS), reverse=True))
+            parts_of = [block.of_points(block.posterior(lams)) for block in blocks]
+            for k, lam in enumerate(lams):
+                yield self._trial(
+                    name, "map", shape, gamma, lam, np.nan, [p[k] for p in parts_of]
+                )
+
+
+class _Block:
+    """Features at the rows and draws of a fold: feature-major, (S, n) each."""
+
+    def __init__(
+        self, features: Features, fold: _Fold, threads: Threads, sums: Any = None
+    ) -> None:
+        self.features, self.fold, self.threads = features, fold, threads
+        self.held = self._phi(fold.held)[0]
+        self.draws = self._phi(fold.draws)[0]
+        if sums is not None:
+            self.n, self.sum_phi, self.system, self.b = sums
+            return
+        phi, dphi = self._phi(fold.kept)
+        w = fold.kept_weights
+        z, gamma = features.frequencies, features.bandwidth
+        self.n, self.sum_phi = float(w.sum()), phi @ w
+        pull = dphi @ (fold.base._score(fold.kept) * w[:, None])
+        psi = -np.einsum("sk,sk->s", z, pull)
+        self.b = gamma * psi + np.einsum("sk,sk->s", z, z) * self.sum_phi
+        self.system = (z @ z.T) * ((dphi * w) @ dphi.T)
+
+    def _phi(self, x: Array) -> tuple[Array, Array]:
+        f = self.features
+        frequencies = f.frequencies / f.bandwidth
+        origin = self.fold.base.mean
+        phi, dphi = np.empty((f.n_features, len(x))), np.empty((f.n_features, len(x)))
+        rows, nothing = np.ascontiguousarray(x).view(), np.zeros(0)
+        rows.flags.writeable = nothing.flags.writeable = False
+        S, d = f.frequencies.shape
+        module, count = self.threads.resolve()
+        with kernels.threads(module, count):
+            module.feature_block(
+                rows, nothing, np.array(origin), frequencies, f.phases + frequencies @ origin,
+                np.sqrt(2.0 / S), dphi, phi, np.zeros(S), np.zeros(S), np.zeros((S, d)), count,
+            )  # fmt: skip
+        return phi, dphi
+
+    def fd(self, lams: Sequence[float]) -> Array:
+        """theta for every lambda, (S, L); nan where rounding leaves the matrix indefinite.
+
+        A Cholesky factor for each of them takes S^3 / 3 flops; one eigendecomposition, which would
+        serve all, takes as long as 30.
+        """
+        thetas = np.full((len(self.b), len(lams)), np.nan)
+        for k, lam in enumerate(lams):
+            shifted = self.system.copy()
+            shifted[np.diag_indices_from(shifted)] += lam * self.features.bandwidth**2
+            with contextlib.suppress(LinAlgError):
+                factor = cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
+                thetas[:, k] = cho_solve(factor, self.b, check_finite=False)
+        return thetas
+
+    def posterior(self, lams: Sequence[float]) -> Array:
+        """MAP for falling lambdas, each from the one before, (S, L); Newton on the fold's nodes."""
+        nodes, theta, found = self._phi(self.fold.nodes)[0], np.zeros(len(self.b)), []
+        mean_phi = self.sum_phi / self.n
+        for lam in lams:
+            prior = lam / self.n
+            value = self._objective(nodes, theta, mean_phi, prior)
+            for _ in range(MAP_STEPS):
+                weights = nodes.T @ theta
+                weights = np.exp(weights - logsumexp(weights))
+                mean = nodes @ weights
+                spread = (nodes * weights) @ nodes.T - np.outer(mean, mean)
+                spread[np.diag_indices_from(spread)] += prior
+                gradient = mean_phi - mean - prior * theta
+                step = cho_solve(cho_factor(spread, lower=True, check_finite=False), gradient)
+                length = 1.0
+                while length > 1e-3:
+                    trial = self._objective(nodes, theta + length * step, mean_phi, prior)
+                    if trial >= value:
+                        break
+                    length *= 0.5
+                else:
+                    break
+                theta, gain, value = theta + length * step, trial - value, trial
+                if gain < MAP_GAIN:
+                    break
+            found.append(theta)
+        return np.array(found).T
+
+    @staticmethod
+    def _objective(nodes: Array, theta: Array, mean_phi: Array, prior: float) -> float:
+        exponent = nodes.T @ theta
+        partition = float(logsumexp(exponent)) - np.log(len(exponent))
+        return float(theta @ mean_phi) - partition - 0.5 * prior * float(theta @ theta)
+
+    def of_points(self, thetas: Array) -> list[tuple[Array, float, Array]]:
+        """For every theta: held-out log densities, share of the draws that count, weights."""
+        at_draws, at_held = self.draws.T @ thetas, self.held.T @ thetas
+        return [
+            self._scored(at_held[:, k], at_draws[:, k]) for k in range(thetas.shape[1])
+        ]
+
+    def fvpd(self, lam: float, eta: float) -> tuple[Array, float, Array]:
+        """The same for FVPD."""
+        scale = 1.0 / (self.features.bandwidth**2 * eta)
+        mu, matrix = self.fold.base.feature_moments(
+            self.features, backend=self.threads.backend, n_threads=self.threads.n_threads
+        )
+        matrix = matrix + scale * self.system
+        matrix[np.diag_indices_from(matrix)] += lam
+        factor = cho_factor(matrix, lower=True, check_finite=False)
+        m = mu - scale * self.b
+        values = [
+            0.5 * np.einsum("sn,sn->n", phi, cho_solve(factor, phi, check_finite=False))
+            - phi.T @ cho_solve(factor, m, check_finite=False)
+            for phi in (self.held, self.draws)
+        ]
+        return self._scored(*values)
+
+    def _scored(self, at_held: Array, at_draws: Array) -> tuple[Array, float, Array]:
+        if not (np.isfinite(at_draws).all() and np.isfinite(at_held).all()):
+            return np.full(len(at_held), -np.inf), 0.0, self.fold.held_weights
+        total, square = float(logsumexp(at_draws)), float(logsumexp(2.0 * at_draws))
+        share = float(np.exp(2.0 * total - square)) / len(at_draws)
+        log_z = total - np.log(len(at_draws))
+        return self.fold.held_base + at_held - log_z, share, self.fold.held_weights
+
+
+def lam_again(
+    stats: Statistics,
+    base: Base,
+    held: Array,
+    held_weights: Array,
+    held_stats: Statistics,
+    *,
+    seed: int,
+    threads: Threads,
+) -> tuple[float, list[dict[str, float]]]:
+    """FD's lambda for all rows and features: (lambda, what was tried).
+
+    Every row but those held out is learned from: total minus fold.
+    """
+    rest = stats - held_stats
+    fold = _Fold(
+        base, held[:0], held, held_weights[:0], held_weights / held_weights.sum(),
+        base._sobol(LOG2_FINAL, seed + 1), held[:0], base._log_density(held),
+    )  # fmt: skip
+    block = _Block(stats.features, fold, threads, (rest.n, rest.sum_phi, *fd_system(rest, base)))
+    tried = []
+    for lam, (values, share, weights) in zip(LAMS, block.of_points(block.fd(LAMS)), strict=True):
+        score = float(weights @ values) if share >= LEAST_SHARE else -np.inf
+        tried.append({"lam": lam, "score": score, "effective_share": share})
+    bare = float(fold.held_weights @ fold.held_base)
+    best = max(tried, key=lambda t: t["score"])
+    return (best["lam"] if best["score"] > bare else BASE_ALONE), tried
