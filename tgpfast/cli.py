@@ -197,20 +197,21 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("data", type=Path, metavar="DATA", help="csv, tsv, txt, npy, npz or parquet file of rows")
     add("-o", "--output", type=Path, required=True, metavar="MODEL", help="model to write (.npz)")
     _add_columns(parser)
-    add("--method", choices=("auto", *METHODS), help="learning algorithm (auto: fd)")
+    add("--method", choices=("auto", *METHODS), help="learning algorithm (auto: chosen from "
+        "the data, as all that follow)")  # fmt: skip
     add("--features", type=_count_or("auto"), metavar="S", help="random features (auto: 1000)")
     add("--lam", type=_number_or("auto"), metavar="L", help="prior precision: more is smoother "
-        "(auto: 10)")  # fmt: skip
+        "(auto)")  # fmt: skip
     add("--gamma", type=_number_or("auto", "scott"), metavar="G", help="bandwidth, in scaled "
-        "coordinates: a number, or scott (auto: scott)")  # fmt: skip
+        "coordinates: a number, or scott (auto)")  # fmt: skip
     add("--eta", type=_number_or("auto", "1/gamma2"), metavar="E", help="tempering of fvpd: a "
-        "number, or 1/gamma2 (auto: 1/gamma2)")  # fmt: skip
+        "number, or 1/gamma2 (auto)")  # fmt: skip
     add("--sigma-max", type=_number_or("paper"), metavar="S", help="highest noise of ncfd, in "
         "scaled coordinates: a number, or paper (paper)")  # fmt: skip
     add("--noise-levels", type=_count_or(), metavar="H", help="noise levels of ncfd (10)")
     add("--scale", choices=SCALES, help="what to do to the columns first (standardize)")
-    add("--base", choices=BASES, help="the Gaussian that is tilted (auto: empirical)")
-    add("--frequency-covariance", choices=FREQUENCIES, help="of the features (auto: data)")
+    add("--base", choices=BASES, help="the density that is tilted (auto)")
+    add("--frequency-covariance", choices=FREQUENCIES, help="of the features (auto)")
     add("--seed", type=_seed, metavar="N", help="seed of the features (0)")
     add("--threads", type=_count_or(), metavar="N", help="threads to use (all)")
     add("--engine", choices=ENGINES, help="how sums over rows are made: direct, or spectral for "
@@ -243,9 +244,11 @@ def _fit(arguments: argparse.Namespace) -> None:
         "rows": f"{settings['n_rows']:,}",
         "columns": f"{model.dimension}" + (f" ({', '.join(names)})" if names else ""),
         "method": model.method,
+        "base": settings.get("base_facts", settings["base"]),
         "features": f"{model.features.n_features:,}",
         "gamma": f"{settings['gamma']:.4g} ({settings['gamma_rule']})",
         "lambda": f"{settings['lam']:.4g}" + (" (auto)" if "lam" in auto else ""),
+        "compared": f"{len(model.selection):,} settings" if model.selection else "no settings",
         "seconds": f"{seconds:.2f}",
         "log normaliser": _normalizer_text(normalizer),
         "wrote": output,
@@ -481,6 +484,7 @@ def _demo(arguments: argparse.Namespace) -> None:
         else:
             model = models[name.upper()] = fit(
                 rows, method=name, n_features=arguments.features, lam=DEMO_LAM, gamma=gamma,
+                eta="1/gamma2", base="empirical", frequency_covariance="data",
                 seed=arguments.seed,
             )  # fmt: skip
         seconds = time.perf_counter() - start
