@@ -192,6 +192,10 @@ def fit(
         start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
         how.update(tried)
     model = solve(stats, start, chosen["method"], progress=progress, **options)
+    if found is not None and "lam" in is_open:
+        model = _trusted(model, stats, start, options)
+        if model.settings["lam"] != options["lam"]:
+            how["lam_raised_from"] = options["lam"]
     model.selection = None if found is None else found.table()
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
     how["weights"] = "Kish" if normalize_weights else "as given"
@@ -256,6 +260,19 @@ def _select(
         answers["eta"] = best.eta_multiple / answers["gamma"] ** 2
     chosen.update({k: v for k, v in answers.items() if k in is_open})
     return found
+
+
+def _trusted(model: Density, stats: Any, base: Base, options: dict[str, Any]) -> Density:
+    """The model, or one of a larger lambda where its normaliser is poor: with all features, or all
+    rows, it may be so though with few it was not."""
+    for factor in (1e1, 1e2, 1e3, BASE_ALONE):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            if not model.log_normalizer.is_poor:
+                break
+            lam = min(options["lam"] * factor, BASE_ALONE)
+            model = solve(stats, base, model.method, **{**options, "lam": lam})
+    return model
 
 
 def _width(gamma: Any, x: Array, w: Array | None) -> float:

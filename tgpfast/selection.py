@@ -3,8 +3,9 @@
 A pilot of the rows is cut into folds. For every base, shape of the frequencies and bandwidth, few
 features are evaluated once, on the rows and on draws from the base; every method and lambda is then
 linear algebra on them. What counts is the held-out log-likelihood, whose normaliser comes from
-draws that took no part in learning, and which is not believed where few of them carry the density.
-The bases alone, lambda being infinite, are among the candidates.
+draws that took no part in learning, and which is not believed where few of them carry the density,
+or where the tilt moves mass away from the data. The bases alone, lambda being infinite, are among
+the candidates.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ SCREEN_FEATURES = 192  # at most, while candidates are compared
 LOG2_DRAWS = 12  # draws behind a normaliser, and as many nodes of MAP
 LOG2_FINAL = 14  # draws when lambda is chosen again for all rows and features
 LEAST_SHARE = 0.005  # of the draws that must count, or a score is not believed
+FAR, MOST_FAR = 3.0, 0.02  # bandwidths that are far, and the share of mass allowed there
 MULTIPLES = (0.35, 0.7, 1.4, 2.8, 5.6)  # of Scott's bandwidth, tried first; then those between
 LAMS = tuple((10.0 ** np.arange(-1.0, 4.1, 0.5)).tolist())
 BASE_ALONE = 1e15  # a lambda that leaves nothing of the tilt
@@ -50,6 +52,8 @@ class Trial:
     score : mean held-out log-likelihood a row, in the model's coordinates; -inf if not believed
     error : its standard error
     effective_share : of the draws that carry the density
+    far_share : of the density farther than three bandwidths from every row learned from, beyond
+        what the base itself has there
     """
 
     base: str
@@ -61,6 +65,7 @@ class Trial:
     score: float
     error: float
     effective_share: float
+    far_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,34 @@ def _choice(trials: Sequence[Trial]) -> Trial:
 
 
 @dataclass(frozen=True, eq=False)
+class Scored:
+    """Log densities of the rows held out in one fold, their weights, which sum to 1, the share of
+    the draws that carry the density, and that of its mass far from data beyond the base's own."""
+
+    values: Array
+    share: float
+    far: float
+    weights: Array
+
+    @property
+    def is_believed(self) -> bool:
+        """Enough draws count, and the tilt has not moved mass away from the data."""
+        return self.share >= LEAST_SHARE and self.far <= MOST_FAR
+
+    @property
+    def mean(self) -> float:
+        """Held-out log-likelihood a row."""
+        return float(self.weights @ self.values)
+
+
+def distances_to(rows: Array, points: Array) -> Array:
+    """Distance of every point from the nearest row."""
+    from scipy.spatial import cKDTree
+
+    return np.asarray(cKDTree(rows).query(points)[0])
+
+
+@dataclass(frozen=True, eq=False)
 class _Fold:
     """A base learned from the rows that are kept, and its draws."""
 
@@ -150,6 +183,7 @@ class _Fold:
     draws: Array
     nodes: Array
     held_base: Array  # log density of the base at the rows held out
+    nearest: Array  # distance of every draw from the nearest row that is kept
 
 
 class _Screen:
@@ -223,33 +257,35 @@ class _Screen:
             mean = w @ x / w.sum()
             base = GaussianBase(mean, (x - mean).T * w @ (x - mean) / w.sum())
         shares = self.w[held] / self.w[held].sum()
+        draws = base._sobol(LOG2_DRAWS, self.seed + 1)
+        nearest = distances_to(x, draws)
         return _Fold(
-            base, x, self.x[held], w, shares, base._sobol(LOG2_DRAWS, self.seed + 1),
-            base._sobol(LOG2_DRAWS, self.seed + 2), base._log_density(self.x[held]),
+            base, x, self.x[held], w, shares, draws,
+            base._sobol(LOG2_DRAWS, self.seed + 2), base._log_density(self.x[held]), nearest,
         )  # fmt: skip
 
     def _bare(self, name: str) -> Trial:
         return self._trial(name, "fd", "identity", np.nan, np.inf, np.nan, [
-            (fold.held_base, 1.0, fold.held_weights) for fold in self.bases[name]
+            Scored(fold.held_base, 1.0, 0.0, fold.held_weights) for fold in self.bases[name]
         ])  # fmt: skip
 
     def _trial(
         self, base: str, method: str, shape: Any, gamma: float, lam: float, eta: float,
-        parts: list[tuple[Array, float, Array]],
+        parts: list[Scored],
     ) -> Trial:  # fmt: skip
-        """parts : for each fold, log densities of the held-out rows, share of draws, weights."""
-        share = min(part[1] for part in parts)
+        """parts : one a fold."""
+        share, far = min(p.share for p in parts), max(p.far for p in parts)
         score, variance = -np.inf, np.inf
-        if share >= LEAST_SHARE:
-            means = [float(weights @ values) for values, _, weights in parts]
+        if all(p.is_believed for p in parts):
+            means = [p.mean for p in parts]
             score = float(np.mean(means))
             variance = sum(
-                float(np.square(weights) @ np.square(values - mean))
-                for (values, _, weights), mean in zip(parts, means, strict=True)
+                float(np.square(p.weights) @ np.square(p.values - mean))
+                for p, mean in zip(parts, means, strict=True)
             )
         return Trial(
             base, method, shape if isinstance(shape, str) else "given", gamma / self._scott(), lam,
-            eta * gamma**2, score, float(np.sqrt(variance)) / len(parts), share,
+            eta * gamma**2, score, float(np.sqrt(variance)) / len(parts), share, far,
         )  # fmt: skip
 
     # -- candidates ------------------------------------------------------------------------------
@@ -377,14 +413,14 @@ class _Block:
         partition = float(logsumexp(exponent)) - np.log(len(exponent))
         return float(theta @ mean_phi) - partition - 0.5 * prior * float(theta @ theta)
 
-    def of_points(self, thetas: Array) -> list[tuple[Array, float, Array]]:
-        """For every theta: held-out log densities, share of the draws that count, weights."""
+    def of_points(self, thetas: Array) -> list[Scored]:
+        """What held-out rows say of every theta."""
         at_draws, at_held = self.draws.T @ thetas, self.held.T @ thetas
         return [
             self._scored(at_held[:, k], at_draws[:, k]) for k in range(thetas.shape[1])
         ]
 
-    def fvpd(self, lam: float, eta: float) -> tuple[Array, float, Array]:
+    def fvpd(self, lam: float, eta: float) -> Scored:
         """The same for FVPD."""
         scale = 1.0 / (self.features.bandwidth**2 * eta)
         mu, matrix = self.fold.base.feature_moments(
@@ -401,13 +437,16 @@ class _Block:
         ]
         return self._scored(*values)
 
-    def _scored(self, at_held: Array, at_draws: Array) -> tuple[Array, float, Array]:
+    def _scored(self, at_held: Array, at_draws: Array) -> Scored:
+        weights = self.fold.held_weights
         if not (np.isfinite(at_draws).all() and np.isfinite(at_held).all()):
-            return np.full(len(at_held), -np.inf), 0.0, self.fold.held_weights
-        total, square = float(logsumexp(at_draws)), float(logsumexp(2.0 * at_draws))
-        share = float(np.exp(2.0 * total - square)) / len(at_draws)
-        log_z = total - np.log(len(at_draws))
-        return self.fold.held_base + at_held - log_z, share, self.fold.held_weights
+            return Scored(np.full(len(at_held), -np.inf), 0.0, 1.0, weights)
+        total = float(logsumexp(at_draws))
+        shares = np.exp(at_draws - total)
+        is_far = self.fold.nearest > FAR * self.features.bandwidth
+        values = self.fold.held_base + at_held - (total - np.log(len(at_draws)))
+        effective = 1.0 / float(shares @ shares) / len(at_draws)
+        return Scored(values, effective, float(shares @ is_far) - float(is_far.mean()), weights)
 
 
 def lam_again(
@@ -424,16 +463,18 @@ def lam_again(
 
     Every row but those held out is learned from: total minus fold.
     """
-    rest = stats - held_stats
+    rest, draws = stats - held_stats, base._sobol(LOG2_FINAL, seed + 1)
     fold = _Fold(
-        base, held[:0], held, held_weights[:0], held_weights / held_weights.sum(),
-        base._sobol(LOG2_FINAL, seed + 1), held[:0], base._log_density(held),
+        base, held[:0], held, held_weights[:0], held_weights / held_weights.sum(), draws,
+        held[:0], base._log_density(held), distances_to(held, draws),
     )  # fmt: skip
     block = _Block(stats.features, fold, threads, (rest.n, rest.sum_phi, *fd_system(rest, base)))
     tried = []
-    for lam, (values, share, weights) in zip(LAMS, block.of_points(block.fd(LAMS)), strict=True):
-        score = float(weights @ values) if share >= LEAST_SHARE else -np.inf
-        tried.append({"lam": lam, "score": score, "effective_share": share})
+    for lam, scored in zip(LAMS, block.of_points(block.fd(LAMS)), strict=True):
+        score = scored.mean if scored.is_believed else -np.inf
+        tried.append(
+            {"lam": lam, "score": score, "effective_share": scored.share, "far_share": scored.far}
+        )
     bare = float(fold.held_weights @ fold.held_base)
     best = max(tried, key=lambda t: t["score"])
     return (best["lam"] if best["score"] > bare else BASE_ALONE), tried
