@@ -503,6 +503,108 @@ def test_one_model_is_named_by_its_method(learned):
     assert titles(plot.density_figure(RIVAL, X, n_grid=10, n_shown=9)) == ["Normal", ""]
 
 
+# -- what fit compared -----------------------------------------------------------------------------
+
+
+def compared(score, lam=10.0, gamma=1.0, base="empirical", chosen=False, **other):
+    return {
+        "base": base, "method": "fd", "frequency_covariance": "data", "gamma_multiple": gamma,
+        "lam": lam, "eta_multiple": np.nan, "score": score, "error": 0.05, "effective_share": 0.3,
+        "far_share": 0.0, "chosen": chosen,
+    } | other  # fmt: skip
+
+
+def table():
+    """Two bases, two bandwidths, two covariances, MAP and FVPD, hopeless and lost candidates."""
+    rows = [
+        compared(-2.0 + gamma / 10 - abs(np.log10(lam) - 1), lam, gamma, frequency_covariance=shape)
+        for lam in (1.0, 10.0, 100.0) for gamma in (0.7, 1.4) for shape in ("data", "identity")
+    ]  # fmt: skip
+    rows += [
+        compared(-2.1, method="map"), compared(-2.2, 31.0, method="fvpd", eta_multiple=1.0),
+        compared(-1e4, 0.1, 0.7), compared(-np.inf, 0.01, 0.7),
+        compared(-2.5, np.inf, np.nan), compared(-2.6, np.inf, np.nan, base="student"),
+    ]  # fmt: skip
+    rows.sort(key=lambda row: -row["score"])
+    rows[0]["chosen"] = True
+    return rows
+
+
+def test_selection_shows_every_candidate():
+    """A panel a base; a line a bandwidth and covariance; markers, the base alone and the star."""
+    pytest.importorskip("matplotlib")
+    rows = table()
+    figure = plot.selection(SimpleNamespace(selection=rows), title="compared")
+    assert titles(figure) == ["empirical: -1.86", "student alone: -2.6"]
+    assert figure.get_suptitle() == "compared"
+    left, right = figure.axes
+    assert (left.get_xscale(), left.get_xlabel()) == ("log", "lambda")
+    assert left.get_ylabel() == "held-out log-likelihood of a row"
+    curves = [line for line in left.lines if len(line.get_xdata()) > 2]
+    assert len(curves) == 4
+    assert len({tuple(c.get_color()) for c in curves}) == 2
+    assert len({c.get_linestyle() for c in curves}) == 2
+    for curve in curves:
+        assert (np.diff(curve.get_xdata()) > 0).all()
+    assert {line.get_marker() for line in left.lines} >= {"^", "s", "*"}
+    assert [set(line.get_ydata()) for line in right.lines] == [{-2.6}]  # the base alone
+    (star,) = (line for line in left.lines if line.get_marker() == "*")
+    best = next(row for row in rows if row["chosen"])
+    assert star.get_xydata().tolist() == [[best["lam"], best["score"]]]
+    (container,) = left.containers
+    (bar,) = container[2][0].get_segments()
+    np.testing.assert_allclose(bar[:, 1], [best["score"] - 0.05, best["score"] + 0.05])
+    entries = legend_of(figure)
+    assert entries == [
+        "0.7 Scott", "1 Scott", "1.4 Scott", "data (FD)", "identity (FD)", "MAP", "FVPD",
+        "base alone", "chosen",
+    ]  # fmt: skip
+    assert_renders(figure)
+
+
+def test_hopeless_candidates_do_not_stretch_the_axis():
+    """Limits follow the bases alone and the best; scores that were not believed are left out."""
+    pytest.importorskip("matplotlib")
+    figure = plot.selection(SimpleNamespace(selection=table()))
+    low, high = figure.axes[0].get_ylim()
+    assert -3.0 < low < -2.6
+    assert -1.86 < high < -1.7
+    low, high = figure.axes[1].get_ylim()
+    assert -2.7 < low < -2.6 < high < -2.5
+    for line in figure.axes[0].lines:
+        assert not np.isinf(np.asarray(line.get_ydata(), float)).any()
+
+
+def test_a_base_alone_may_be_what_was_chosen():
+    """Its star is at the right, where lambda is infinite; one candidate is picture enough."""
+    pytest.importorskip("matplotlib")
+    alone = compared(-2.0, np.inf, np.nan, chosen=True)
+    for rows in ([alone], [alone, compared(-2.1)], [alone, compared(-np.inf)]):
+        figure = plot.selection(SimpleNamespace(selection=rows))
+        (star,) = (line for line in figure.axes[0].lines if line.get_marker() == "*")
+        assert star.get_xydata().tolist() == [[0.95, -2.0]]
+        low, high = figure.axes[0].get_ylim()
+        assert low < -2.05 < -1.95 < high  # with its error
+        assert_renders(figure)
+
+
+def test_selection_of_a_fit(tmp_path):
+    """As learned, and as loaded."""
+    pytest.importorskip("matplotlib")
+    model = fixed_fit(X, n_features=10, lam="auto", gamma="auto")
+    figure = plot.selection(model)
+    assert titles(figure) == [f"empirical: {model.selection[0]['score']:.4g}"]
+    model.save(tmp_path / "model.npz")
+    assert png(plot.selection(tgp.load(tmp_path / "model.npz"))) == png(figure)
+
+
+def test_nothing_was_compared(learned):
+    pytest.importorskip("matplotlib")
+    for model in (learned["fd"], RIVAL):
+        with pytest.raises(ValueError, match="every setting was given"):
+            plot.selection(model)
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 OF_MODELS = [plot.density_figure, plot.contours, plot.samples, plot.marginal_cdfs]

@@ -139,6 +139,73 @@ def test_repr_says_what_it_is():
     assert "direct" in repr(stats)
 
 
+# -- differences ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_sum_less_one_of_its_terms_is_the_other(weighted):
+    """Up to a rounding of the sum, which is all that + and - make; counts are exact."""
+    weights = np.random.default_rng(3).uniform(0.5, 2.0, 60) if weighted else None
+    (a, _), (b, _) = make(seed=1, sample_weight=weights), make(seed=2, n=40)
+    rest = (a + b) - b
+    for name in SUMS:
+        mine, whole = getattr(a, name), getattr(a + b, name)
+        bound = np.finfo(float).eps * np.abs(whole).max()  # half an ulp each
+        assert np.abs(getattr(rest, name) - mine).max() <= bound, name
+    assert rest.n_rows == 60
+    assert rest.fingerprint == a.fingerprint
+    assert rest.provenance == (a + b).provenance
+    assert not equal(rest, b)  # negative control
+
+
+def test_nothing_and_everything_can_be_taken_away():
+    stats, _ = make()
+    zero = statistics.Statistics.zero(stats.features, noise_levels=LEVELS, gram_phi=True)
+    assert equal(stats - zero, stats)
+    assert equal(stats - stats, zero)
+
+
+def test_sums_of_scores_are_subtracted():
+    """With the base they know."""
+    base = tgp.StudentBase(np.zeros(3), np.eye(3), 4.0)
+    (a, _), (b, _) = make(seed=1, base=base), make(seed=2, base=base)
+    rest = (a + b) - b
+    assert rest.score_base == base.fingerprint
+    bound = np.finfo(float).eps * np.abs((a + b).sum_dphi_score).max()
+    assert np.abs(rest.sum_dphi_score - a.sum_dphi_score).max() <= bound
+    with pytest.raises(ValueError, match=r"cannot be subtracted: .* different bases"):
+        a - make(seed=2)[0]
+
+
+def test_more_rows_than_there_are_are_refused():
+    (a, _), (b, _) = make(n=60), make(n=61)
+    with pytest.raises(ValueError, match="statistics of 61 rows cannot be taken from those of 60"):
+        a - b
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"S": 10}, "11 and 10 features"), ({"d": 2}, "dimensions 3 and 2"),
+        ({"origin": [0.0, 0.0, 1.0]}, "origins are"), ({"noise_levels": ()}, "noise levels are"),
+        ({"gram_phi": False}, "gram_phi"),
+    ],
+)  # fmt: skip
+def test_statistics_of_another_kind_are_not_subtracted(options, words):
+    (a, _), (b, _) = make(), make(n=20, **options)
+    with pytest.raises(ValueError, match=f"cannot be subtracted: .*{words}"):
+        a - b
+
+
+def test_other_types_are_not_subtracted():
+    stats, _ = make()
+    for other in (0, 1.0, "x", None):
+        with pytest.raises(TypeError):
+            stats - other
+        with pytest.raises(TypeError):
+            other - stats
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 

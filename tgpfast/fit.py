@@ -30,6 +30,7 @@ SCALES = ("standardize", "center", "none")
 FREQUENCIES = ("auto", "data", "identity", "precision")
 BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 NEED_GRAM = ("scaled", "learned")  # bases that are chosen from the statistics
+SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
 LIKE = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 LEAST_ROWS = 40  # with fewer rows settings are not chosen from the data
 # what "auto" stands for where the data cannot be looked at beforehand
@@ -226,15 +227,17 @@ def _select(
     if chosen["method"] != "fvpd" and "method" not in is_open:
         matters -= {"eta"}
     pilot = rows.pilot(PILOT_ROWS) or rows.head(PILOT_ROWS) if matters else None
-    if pilot is None or len(pilot[0]) < LEAST_ROWS:
+    x, w = _weighted(pilot)
+    if len(x) < LEAST_ROWS:
         return None
-    x, w = pilot
     base, method, lam = chosen["base"], chosen["method"], chosen["lam"]
     bases: tuple[Any, ...] = (base.rescaled(scaling) if isinstance(base, Base) else base,)
     if base in ("scaled", "learned"):
         bases = ("empirical",)  # of which the statistics make another later on
     if "base" in is_open:
-        bases = ("empirical",) if method == "ncfd" else Question.bases
+        bases = Question.bases
+        if "method" not in is_open:
+            bases = tuple(kind for kind in bases if method in SERVED_BY.get(kind, METHODS))
     shape = chosen["frequency_covariance"]
     question = Question(
         bases=bases,
@@ -242,13 +245,16 @@ def _select(
         shapes=Question.shapes if "frequency_covariance" in is_open else (shape,),
         gammas=None if "gamma" in is_open else (_width(chosen["gamma"], x, w),),
         lams=None if "lam" in is_open else (lam,),
-        etas=None if "eta" in is_open or chosen["eta"] == "1/gamma2" else (chosen["eta"],),
+        etas=None if chosen["eta"] == "1/gamma2" else (chosen["eta"],),
+        tempers=Question.tempers if "eta" in is_open else (1.0,),
     )
     found = select(
-        x, np.ones(len(x)) if w is None else w, question,
+        x, w, question,
         lambda kind: _frequency_covariance(kind, covariance), n_features=chosen["n_features"],
         seed=seed, threads=threads, progress=progress,
     )  # fmt: skip
+    if found is None:
+        return None
     best = found.best
     alone = np.isinf(best.lam)
     answers: dict[str, Any] = {
@@ -275,13 +281,21 @@ def _trusted(model: Density, stats: Any, base: Base, options: dict[str, Any]) ->
     return model
 
 
-def _width(gamma: Any, x: Array, w: Array | None) -> float:
+def _weighted(pilot: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
+    """Rows and weights of a pilot; rows of weight 0 are left out, as if they were not there."""
+    if pilot is None:
+        return np.zeros((0, 1)), np.zeros(0)
+    x, w = pilot
+    return (x, np.ones(len(x))) if w is None else (x[w > 0], w[w > 0])
+
+
+def _width(gamma: Any, x: Array, w: Array) -> float:
     """Scott's rule for the rows of a pilot, or the bandwidth that was given."""
     if gamma != "scott":
         return float(gamma)
-    weights = np.ones(len(x)) if w is None else w
-    n = float(weights.sum() ** 2 / (weights @ weights))
-    return scott(n, x.shape[1], float(x.var(axis=0).mean()))
+    about = x - w @ x / w.sum()
+    spread = float((w @ np.square(about)).mean() / w.sum())
+    return scott(float(w.sum() ** 2 / (w @ w)), x.shape[1], spread)
 
 
 def _lam_again(
@@ -292,11 +306,10 @@ def _lam_again(
     pilot = rows.pilot(PILOT_ROWS)
     if np.isinf(found.best.lam) or pilot is None:
         return BASE_ALONE if np.isinf(found.best.lam) else found.best.lam
-    x, w = pilot
+    x, weights = _weighted(pilot)
     held = held_out(len(x))[0]
-    weights = np.ones(len(x)) if w is None else w
     part = accumulate(
-        x[held], features, sample_weight=None if w is None else w[held], origin=centre, base=base,
+        x[held], features, sample_weight=weights[held], origin=centre, base=base,
         engine="direct", backend=threads.backend, n_threads=threads.n_threads,
     )  # fmt: skip
     lam, tried = lam_again(
@@ -344,10 +357,9 @@ def _check(
     for name, rule in (("gamma", "scott"), ("eta", "1/gamma2")):
         if chosen[name] != rule:
             chosen[name] = positive(name, chosen[name], rule)
-    if isinstance(n_noise_levels, bool) or not hasattr(n_noise_levels, "__index__") or (
-        n_noise_levels < 1
-    ):
-        raise ValueError(f"n_noise_levels={n_noise_levels!r}: expected an integer of at least 1")
+    for name, value in (("n_features", chosen["n_features"]), ("n_noise_levels", n_noise_levels)):
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+            raise ValueError(f"{name}={value!r}: expected an integer of at least 1")
 
 
 def _moments(blocks: Blocks, given: Any) -> Moments:

@@ -33,6 +33,9 @@ PANEL = 3.1  # longer side of a panel, in inches
 MOST_PAIRS = 6  # columns of a pair plot
 LIKE = 5.0  # ratio of ranges up to which both axes have the same scale
 FAR, NEAR = 10.0, 3.0  # see _limits
+GAMMAS, LIGHTEST = "viridis", 0.9  # colours of bandwidths, up to one that is seen on white
+POINT_METHODS = {"map": "^", "fvpd": "s"}  # markers of methods that are tried at few lambdas
+BELOW, LEAST_SPAN = 0.5, 0.1  # shown below a base alone, as a share of what is gained over it
 
 
 # -- two dimensions ------------------------------------------------------------------------------
@@ -386,6 +389,111 @@ def diagnostics(
     return _titled(figure, title)
 
 
+def selection(model: Any, *, title: str | None = None) -> Any:
+    """What ``fit`` compared: held-out log-likelihood against lambda, a panel a base.
+
+    Lines are FD, one for each bandwidth and frequency covariance; markers are MAP and FVPD; the
+    level line is the base alone. A star marks what was chosen, with its standard error. Scores that
+    were not believed, and those far below the bases, are left out.
+
+    Parameters
+    ----------
+    model : from ``fit``, with at least one setting that was chosen from the data
+    """
+    _figure_class()
+    trials = getattr(model, "selection", None)
+    if not trials:
+        raise ValueError(
+            "model.selection is empty: every setting was given or could not be chosen from the "
+            'data, so that nothing was compared; fit with "auto" for at least one of them'
+        )
+    bases: dict[str, list[dict[str, Any]]] = {}
+    for trial in trials:  # best first, and so are the panels
+        bases.setdefault(trial["base"], []).append(trial)
+    names = [
+        f"{name}{' alone' if len(rows) == 1 else ''}: {rows[0]['score']:.4g}"
+        for name, rows in bases.items()
+    ]
+    figure, panels = _panels(names, (3.6, 3.4), across=3, sharex=True)
+    tilted = [t for t in trials if np.isfinite(t["lam"])]
+    colours = _gamma_colours({t["gamma_multiple"] for t in tilted})
+    shapes = sorted({t["frequency_covariance"] for t in tilted})
+    styles = dict(zip(shapes, STYLES, strict=False))
+    for rows, axes in zip(bases.values(), panels, strict=True):
+        _draw_trials(axes, rows, colours, styles)
+        _plain(axes)
+        axes.set(xlabel="lambda", ylim=_score_limits(rows))
+        axes.tick_params(labelbottom=True)
+        if axes.get_subplotspec().is_first_col():
+            axes.set_ylabel("held-out log-likelihood of a row")
+    lams = [t["lam"] for t in tilted] or [1.0]
+    panels[0].set(xscale="log", xlim=(min(lams) / 2.0, max(lams) * 4.0))
+    methods = [m for m in POINT_METHODS if any(t["method"] == m for t in tilted)]
+    _legend(figure, {
+        **{f"{gamma:.2g} Scott": (colour, "solid") for gamma, colour in colours.items()},
+        **{f"{shape} (FD)": (DATA, style) for shape, style in styles.items()},
+        **{method.upper(): (DATA, POINT_METHODS[method]) for method in methods},
+        "base alone": (BLACK, "dashdot"), "chosen": (VERMILION, "*"),
+    })  # fmt: skip
+    return _titled(figure, title)
+
+
+def _gamma_colours(gammas: Iterable[float]) -> dict[float, Any]:
+    """Colours of rising bandwidths, even steps for even ratios."""
+    from matplotlib import colormaps
+
+    ordered = sorted(gammas)
+    places = np.log(ordered)
+    span = float(np.ptp(places)) if len(ordered) > 1 else 1.0
+    scale = colormaps[GAMMAS]
+    return {
+        gamma: scale(LIGHTEST * float(place - places[0]) / span)
+        for gamma, place in zip(ordered, places, strict=True)
+    }
+
+
+def _score_limits(rows: list[dict[str, Any]]) -> tuple[float, float]:
+    """From a little below the base alone up to the best: bad candidates may be anywhere."""
+    scores = [t["score"] for t in rows if np.isfinite(t["score"])] or [0.0]
+    alone = [t["score"] for t in rows if np.isinf(t["lam"]) and np.isfinite(t["score"])]
+    top, low = max(scores), min(alone or scores)
+    span = max(top - low, LEAST_SPAN)
+    low, high = low - BELOW * span, top + 0.08 * span
+    for t in rows:
+        if t["chosen"] and np.isfinite(t["error"]):
+            low = min(low, t["score"] - 1.2 * t["error"])
+            high = max(high, t["score"] + 1.2 * t["error"])
+    return low, high
+
+
+def _draw_trials(
+    axes: Any, rows: list[dict[str, Any]], colours: dict[float, Any], styles: dict[str, str]
+) -> None:
+    """The candidates of one base."""
+    lines: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    for t in rows:
+        point = (t["lam"], t["score"] if np.isfinite(t["score"]) else np.nan)
+        if np.isinf(t["lam"]):
+            axes.axhline(point[1], color=BLACK, linestyle="dashdot", linewidth=1.0)
+        elif t["method"] == "fd":
+            lines.setdefault((t["frequency_covariance"], t["gamma_multiple"]), []).append(point)
+        else:
+            axes.plot(*point, POINT_METHODS[t["method"]], color=colours[t["gamma_multiple"]],
+                      markersize=5, markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
+    for (shape, gamma), points in lines.items():
+        axes.plot(*zip(*sorted(points), strict=True), color=colours[gamma],
+                  linestyle=styles[shape], linewidth=1.3,
+                  marker="." if len(points) == 1 else None)  # fmt: skip
+    for t in rows:
+        if t["chosen"] and np.isfinite(t["score"]):
+            alone = np.isinf(t["lam"])  # at the right: there lambda is infinite
+            axes.errorbar(0.95 if alone else t["lam"], t["score"], yerr=t["error"], fmt="*",
+                          color=VERMILION, markersize=11, markeredgecolor="white", capsize=3,
+                          zorder=5, label="chosen",
+                          transform=axes.get_yaxis_transform() if alone else axes.transData,
+                          )  # fmt: skip
+
+
 def _draw_shares(axes: Any, share: Array, effective: float, normalizer: Any) -> None:
     n = len(share)
     part = np.arange(1, n + 1) / n
@@ -694,15 +802,15 @@ def _contour_legend(figure: Any, plane: _Plane) -> None:
                      f"contours around {masses} %": (LINE, "solid")})  # fmt: skip
 
 
-def _legend(parent: Any, entries: dict[str, tuple[str, str]]) -> None:
-    """name -> (colour, "o" for points or the style of a line); below a figure, inside axes."""
+def _legend(parent: Any, entries: dict[str, tuple[Any, str]]) -> None:
+    """name -> (colour, a marker or the style of a line); below a figure, inside axes."""
     from matplotlib.lines import Line2D
 
     handles = []
     for name, (colour, style) in entries.items():
         look: dict[str, Any] = {"linestyle": style, "linewidth": 1.8}
-        if style == "o":
-            look = {"linestyle": "", "marker": "o", "markersize": 4}
+        if len(style) == 1:
+            look = {"linestyle": "", "marker": style, "markersize": 4 if style == "o" else 6}
         handles.append(Line2D([], [], color=colour, label=name, **look))
     place: dict[str, Any] = {"loc": "best"}
     if hasattr(parent, "savefig"):  # in as few lines as its width allows

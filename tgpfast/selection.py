@@ -11,6 +11,7 @@ the candidates.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -78,6 +79,7 @@ class Question:
     gammas: tuple[float, ...] | None = None  # bandwidths; None: multiples of Scott's
     lams: tuple[float, ...] | None = None
     etas: tuple[float, ...] | None = None  # None: multiples of 1 / gamma^2
+    tempers: tuple[float, ...] = TEMPERS  # those multiples
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +96,8 @@ class Selection:
     final: list[dict[str, float]] = field(default_factory=list)
 
     def table(self) -> list[dict[str, Any]]:
-        """One dictionary a trial, best first."""
-        return [asdict(trial) for trial in self.trials]
+        """One dictionary a trial, best first; "chosen" is true of one."""
+        return [{**asdict(trial), "chosen": trial is self.best} for trial in self.trials]
 
 
 def scott(n: float, d: int, spread: float) -> float:
@@ -113,10 +115,12 @@ def select(
     seed: int,
     threads: Threads,
     progress: bool = False,
-) -> Selection:
-    """Compare candidates on rows x with weights w, in the model's coordinates.
+) -> Selection | None:
+    """Compare candidates on rows x with weights w > 0, in the model's coordinates.
 
     shape_of : name of a frequency covariance -> (d, d)
+
+    None where no base can be learned from the rows that are kept: too few, or in a plane.
     """
     size = min(n_features, SCREEN_FEATURES)
     screen = _Screen(x, w, held_out(len(x)), question, shape_of, size, seed, threads)
@@ -126,8 +130,11 @@ def select(
         for trial in screen.run():
             trials.append(trial)
             bar.add(1)
+    if not trials:
+        return None
     ordered = sorted(trials, key=lambda t: -t.score)
-    return Selection(_choice(trials), ordered, screen._scott())
+    best = _choice(trials, lam_is_open=question.lams is None)
+    return Selection(best, ordered, screen._scott())
 
 
 def held_out(n: int) -> list[Any]:
@@ -136,11 +143,13 @@ def held_out(n: int) -> list[Any]:
     return [index == k for k in range(FOLDS if n <= FEW_ROWS else 1)]
 
 
-def _choice(trials: Sequence[Trial]) -> Trial:
-    """The highest score; a bare base where nothing beats it by BETTER."""
-    best = max(trials, key=lambda t: t.score)
+def _choice(trials: Sequence[Trial], *, lam_is_open: bool = True) -> Trial:
+    """The highest score; a bare base where nothing beats it by BETTER, or, if lambda is given and
+    may not be infinite, where nothing else is believed."""
     bare = max((t for t in trials if np.isinf(t.lam)), key=lambda t: t.score)
-    return best if best.score > bare.score + BETTER else bare
+    tilted = (t for t in trials if np.isfinite(t.lam))
+    best = max(tilted, key=lambda t: t.score, default=bare)
+    return best if best.score > (bare.score + BETTER if lam_is_open else -np.inf) else bare
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +212,10 @@ class _Screen:
         scores: dict[str, float] = {}
         for kind in self.question.bases:
             name = kind if isinstance(kind, str) else "given"
-            self.bases[name] = [self._fold(kind, mask) for mask in self.masks]
+            try:
+                self.bases[name] = [self._fold(kind, mask) for mask in self.masks]
+            except ValueError:  # without those held out, rows lie in a plane
+                continue
             trial = self._bare(name)
             scores[name] = trial.score
             yield trial
@@ -254,8 +266,7 @@ class _Screen:
         elif kind == "mixture":
             base = MixtureBase._by_em(x, w, None, self.seed)
         else:
-            mean = w @ x / w.sum()
-            base = GaussianBase(mean, (x - mean).T * w @ (x - mean) / w.sum())
+            base = GaussianBase.from_data(x, sample_weight=w)
         shares = self.w[held] / self.w[held].sum()
         draws = base._sobol(LOG2_DRAWS, self.seed + 1)
         nearest = distances_to(x, draws)
@@ -312,7 +323,7 @@ class _Screen:
         blocks = self._blocks(name, shape, gamma)
         closed_form = isinstance(self.bases[name][0].base, (GaussianBase, MixtureBase))
         if fvpd and "fvpd" in self.question.methods and closed_form:
-            etas = self.question.etas or tuple(t / gamma**2 for t in TEMPERS)
+            etas = self.question.etas or tuple(t / gamma**2 for t in self.question.tempers)
             for lam in self._lams(LAMS[2:9:2]):
                 for eta in etas:
                     parts = [block.fvpd(lam, eta) for block in blocks]
@@ -379,10 +390,11 @@ class _Block:
         return thetas
 
     def posterior(self, lams: Sequence[float]) -> Array:
-        """MAP for falling lambdas, each from the one before, (S, L); Newton on the fold's nodes."""
-        nodes, theta, found = self._phi(self.fold.nodes)[0], np.zeros(len(self.b)), []
-        mean_phi = self.sum_phi / self.n
-        for lam in lams:
+        """MAP for falling lambdas, each from the one before, (S, L); Newton on the fold's nodes.
+        nan from where rounding leaves the matrix indefinite."""
+        nodes, theta = self._phi(self.fold.nodes)[0], np.zeros(len(self.b))
+        found, mean_phi = np.full((len(theta), len(lams)), np.nan), self.sum_phi / self.n
+        for k, lam in enumerate(lams):
             prior = lam / self.n
             value = self._objective(nodes, theta, mean_phi, prior)
             for _ in range(MAP_STEPS):
@@ -392,7 +404,10 @@ class _Block:
                 spread = (nodes * weights) @ nodes.T - np.outer(mean, mean)
                 spread[np.diag_indices_from(spread)] += prior
                 gradient = mean_phi - mean - prior * theta
-                step = cho_solve(cho_factor(spread, lower=True, check_finite=False), gradient)
+                try:
+                    step = cho_solve(cho_factor(spread, lower=True, check_finite=False), gradient)
+                except LinAlgError:
+                    return found
                 length = 1.0
                 while length > 1e-3:
                     trial = self._objective(nodes, theta + length * step, mean_phi, prior)
@@ -404,8 +419,8 @@ class _Block:
                 theta, gain, value = theta + length * step, trial - value, trial
                 if gain < MAP_GAIN:
                     break
-            found.append(theta)
-        return np.array(found).T
+            found[:, k] = theta
+        return found
 
     @staticmethod
     def _objective(nodes: Array, theta: Array, mean_phi: Array, prior: float) -> float:
@@ -420,15 +435,23 @@ class _Block:
             self._scored(at_held[:, k], at_draws[:, k]) for k in range(thetas.shape[1])
         ]
 
+    @functools.cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        """Of the features under the base: the same for every lambda and eta."""
+        return self.fold.base.feature_moments(
+            self.features, backend=self.threads.backend, n_threads=self.threads.n_threads
+        )
+
     def fvpd(self, lam: float, eta: float) -> Scored:
         """The same for FVPD."""
         scale = 1.0 / (self.features.bandwidth**2 * eta)
-        mu, matrix = self.fold.base.feature_moments(
-            self.features, backend=self.threads.backend, n_threads=self.threads.n_threads
-        )
-        matrix = matrix + scale * self.system
+        mu, moments = self._moments
+        matrix = moments + scale * self.system
         matrix[np.diag_indices_from(matrix)] += lam
-        factor = cho_factor(matrix, lower=True, check_finite=False)
+        try:
+            factor = cho_factor(matrix, lower=True, check_finite=False)
+        except LinAlgError:
+            return self._scored(*(np.full(a.shape[1], np.nan) for a in (self.held, self.draws)))
         m = mu - scale * self.b
         values = [
             0.5 * np.einsum("sn,sn->n", phi, cho_solve(factor, phi, check_finite=False))
