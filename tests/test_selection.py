@@ -233,6 +233,15 @@ def test_the_base_stays_unless_it_is_beaten(gain):
     assert selection._choice([low, rich, bare]) is (rich if gain > 1 else bare)
 
 
+def test_a_gain_within_its_own_error_is_none():
+    """Of rows paired; another candidate, whose gain is less but surer, is taken."""
+    bare, lucky = trial(-2.0, math.inf), dataclasses.replace(trial(-1.9), gain_error=0.15)
+    sure = dataclasses.replace(trial(-1.95), gain_error=0.02)
+    assert selection._choice([bare, lucky]) is bare
+    assert selection._choice([bare, lucky, sure]) is sure
+    assert selection._choice([bare, dataclasses.replace(lucky, gain_error=0.05)]).score == -1.9
+
+
 def test_a_given_lambda_excludes_the_base_alone():
     """Which has another; it stands in only where nothing else is believed."""
     bare, tilted, lost = trial(-2.0, math.inf), trial(-2.5), trial(-math.inf)

@@ -18,7 +18,7 @@ from .features import Array, Features, as_floats, positive
 from .learn_base import learn_base
 from .mixture_base import EM_ROWS, MixtureBase
 from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
-from .selection import BASE_ALONE, Question, Selection, held_out, lam_again, scott, select
+from .selection import BASE_ALONE, LAMS, Question, Selection, held_out, lam_again, scott, select
 from .selection import ROWS as PILOT_ROWS
 from .solve import METHODS, solve
 from .spectral import DIMENSIONS
@@ -31,6 +31,9 @@ FREQUENCIES = ("auto", "data", "identity", "precision")
 BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 NEED_GRAM = ("scaled", "learned")  # bases that are chosen from the statistics
 SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
+METHODS_OF = {  # solver asked for -> methods that have it
+    "cg": ("fd",), "cholesky": ("fd", "fvpd"), "newton": ("map",), "gradient": ("map",),
+}  # fmt: skip
 LIKE = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 LEAST_ROWS = 40  # with fewer rows settings are not chosen from the data
 # what "auto" stands for where the data cannot be looked at beforehand
@@ -147,10 +150,11 @@ def fit(
 
     rows = blocks.mapped(scaling.apply, weight)
     threads = Threads(backend, n_threads)
-    found = _select(is_open, chosen, rows, covariance, scaling, seed, threads, progress)
+    found = _select(is_open, chosen, rows, covariance, scaling, solver, seed, threads, progress)
     rule = scott(n, d, spread)
     width = rule if chosen["gamma"] == "scott" else chosen["gamma"]
-    tempering = 1.0 / width**2 if chosen["eta"] == "1/gamma2" else chosen["eta"]
+    by_rule = chosen["eta"] == "1/gamma2"
+    tempering = chosen.pop("eta_multiple", 1.0) / width**2 if by_rule else chosen["eta"]
     of_features = _frequency_covariance(chosen["frequency_covariance"], covariance)
     features = Features.draw(chosen["n_features"], width, of_features, seed)
     levels: Any = ()
@@ -171,6 +175,8 @@ def fit(
     if not isinstance(start, GaussianBase):
         how["base_facts"] = repr(start)
     run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
+    again = found is not None and chosen["method"] == "fd" and "lam" in is_open
+    least = min(chosen["lam"], LAMS[0]) if again else chosen["lam"]  # that may come to be used
     if spectrum is not None:
         stats: Any = spectrum._scaled_statistics(
             features, levels, scaling, origin=centre, weight=weight, **run
@@ -181,9 +187,9 @@ def fit(
     else:
         stats = accumulate(
             rows, features, noise_levels=levels, origin=centre, engine=engine, precision=precision,
-            base=start, tolerance=_tolerance(n, features, chosen), progress=progress, **run,
+            base=start, tolerance=_tolerance(n, features, least), progress=progress, **run,
         )  # fmt: skip
-    if found is not None and chosen["method"] == "fd" and "lam" in is_open:
+    if again and found is not None:
         chosen["lam"] = _lam_again(found, stats, start, rows, features, centre, seed, threads)
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
     if how["base"] == "learned" and isinstance(start, GaussianBase):
@@ -209,6 +215,8 @@ def fit(
         scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d, auto=sorted(is_open),
         selected=found is not None,
     )  # fmt: skip
+    if found is not None and found.final:
+        how["lam_tried"] = found.final
     if found is not None and "gamma" in is_open:
         how["gamma_rule"] = "selected"
     kind = chosen["frequency_covariance"]
@@ -219,7 +227,7 @@ def fit(
 
 def _select(
     is_open: set[str], chosen: dict[str, Any], rows: Blocks, covariance: Array, scaling: Scaling,
-    seed: int, threads: Threads, progress: bool,
+    solver: str, seed: int, threads: Threads, progress: bool,
 ) -> Selection | None:  # fmt: skip
     """Fill what is open in ``chosen`` from the data; None where nothing is, or where the rows can
     be read only once, or are too few to hold any out: then AUTO stands."""
@@ -241,7 +249,9 @@ def _select(
     shape = chosen["frequency_covariance"]
     question = Question(
         bases=bases,
-        methods=Question.methods if "method" in is_open else (LIKE.get(method, method),),
+        methods=METHODS_OF.get(solver, Question.methods)
+        if "method" in is_open
+        else (LIKE.get(method, method),),
         shapes=Question.shapes if "frequency_covariance" in is_open else (shape,),
         gammas=None if "gamma" in is_open else (_width(chosen["gamma"], x, w),),
         lams=None if "lam" in is_open else (lam,),
@@ -262,9 +272,9 @@ def _select(
         "frequency_covariance": best.frequency_covariance,
         "gamma": "scott" if alone else best.gamma_multiple * found.scott,
     }  # fmt: skip
-    if best.method == "fvpd":
-        answers["eta"] = best.eta_multiple / answers["gamma"] ** 2
     chosen.update({k: v for k, v in answers.items() if k in is_open})
+    if best.method == "fvpd" and "eta" in is_open:
+        chosen["eta_multiple"] = best.eta_multiple  # of the rule, for the width that is taken
     return found
 
 
@@ -319,7 +329,7 @@ def _lam_again(
     return lam
 
 
-def _tolerance(n: float, features: Features, chosen: dict[str, Any]) -> float:
+def _tolerance(n: float, features: Features, lam: float) -> float:
     """What the spectral engine must keep so that log densities move by less than LOG_TOLERANCE.
 
     An error e of F/n moves them by about the condition of the system times e. The largest
@@ -327,7 +337,7 @@ def _tolerance(n: float, features: Features, chosen: dict[str, Any]) -> float:
     """
     z = features.frequencies
     top = n * float(np.einsum("sk,sk->", z, z)) / features.n_features
-    condition = 1.0 + top / (chosen["lam"] * features.bandwidth**2)
+    condition = 1.0 + top / (lam * features.bandwidth**2)
     return float(np.clip(LOG_TOLERANCE / condition, LEAST_TOLERANCE, TOLERANCE))
 
 

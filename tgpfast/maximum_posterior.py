@@ -30,6 +30,7 @@ TOLERANCE = 1e-6  # of the gradient, relative to that of sum phi
 NEWTON_STEPS, GRADIENT_STEPS = 100, 10_000
 NEGLIGIBLE = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
 QUADRATURE_DIMENSIONS = 3
+NOTHING_LEFT = 1e15  # times n: a lambda that leaves theta below rounding
 GAP, MOST_GAP = 1e-6, 0.1  # of log E between two sets of nodes: to refine a grid, to warn
 
 
@@ -51,6 +52,9 @@ def map_theta(
     """
     if isinstance(n_draws, bool) or not hasattr(n_draws, "__index__") or n_draws < 1:
         raise ValueError(f"n_draws={n_draws!r}: expected an integer of at least 1")
+    if lam > NOTHING_LEFT * stats.n:
+        none = {"steps": 0, "gradient_norm": 0.0, "objective": 0.0, "nodes": "none", "n_nodes": 0}
+        return np.zeros(stats.features.n_features), {"solver": solver, "partition_gap": 0.0, **none}
     run = _newton if solver == "newton" else _gradient
     steps = n_steps or (NEWTON_STEPS if solver == "newton" else GRADIENT_STEPS)
     theta, finer, total = np.zeros(stats.features.n_features), 1.0, 0

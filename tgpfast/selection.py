@@ -39,7 +39,7 @@ LEAST_SHARE = 0.005  # of the draws that must count, or a score is not believed
 FAR, MOST_FAR = 3.0, 0.02  # bandwidths that are far, and the share of mass allowed there
 MULTIPLES = (0.35, 0.7, 1.4, 2.8, 5.6)  # of Scott's bandwidth, tried first; then those between
 LAMS = tuple((10.0 ** np.arange(-1.0, 4.1, 0.5)).tolist())
-BASE_ALONE = 1e15  # a lambda that leaves nothing of the tilt
+BASE_ALONE = 1e30  # a lambda that leaves nothing of the tilt
 MAP_LAMS = (100.0, 10.0, 1.0)
 MAP_STEPS, MAP_GAIN = 15, 1e-4  # Newton steps at most; gain of the mean objective that ends them
 TEMPERS = (0.3, 1.0, 3.0)  # times 1 / gamma^2
@@ -55,6 +55,7 @@ class Trial:
     effective_share : of the draws that carry the density
     far_share : of the density farther than three bandwidths from every row learned from, beyond
         what the base itself has there
+    gain_error : standard error of what the tilt gains over its base, row by row
     """
 
     base: str
@@ -67,6 +68,7 @@ class Trial:
     error: float
     effective_share: float
     far_share: float = 0.0
+    gain_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -144,12 +146,15 @@ def held_out(n: int) -> list[Any]:
 
 
 def _choice(trials: Sequence[Trial], *, lam_is_open: bool = True) -> Trial:
-    """The highest score; a bare base where nothing beats it by BETTER, or, if lambda is given and
-    may not be infinite, where nothing else is believed."""
+    """The highest score; a bare base where nothing beats it by BETTER and by the error of the
+    gain, or, if lambda is given and may not be infinite, where nothing else is believed."""
     bare = max((t for t in trials if np.isinf(t.lam)), key=lambda t: t.score)
-    tilted = (t for t in trials if np.isfinite(t.lam))
+    tilted = [t for t in trials if np.isfinite(t.lam) and np.isfinite(t.score)]
+    if lam_is_open:
+        alone = {t.base: t.score for t in trials if np.isinf(t.lam)}
+        tilted = [t for t in tilted if t.score > alone[t.base] + max(BETTER, t.gain_error)]
     best = max(tilted, key=lambda t: t.score, default=bare)
-    return best if best.score > (bare.score + BETTER if lam_is_open else -np.inf) else bare
+    return best if best.score > bare.score + BETTER or not lam_is_open else bare
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +176,15 @@ class Scored:
     def mean(self) -> float:
         """Held-out log-likelihood a row."""
         return float(self.weights @ self.values)
+
+
+def _error(values: list[Array], parts: list[Scored]) -> float:
+    """Standard error of the mean over folds of weighted means of the values."""
+    variance = sum(
+        float(np.square(p.weights) @ np.square(v - p.weights @ v))
+        for v, p in zip(values, parts, strict=True)
+    )
+    return float(np.sqrt(variance)) / len(parts)
 
 
 def distances_to(rows: Array, points: Array) -> Array:
@@ -286,17 +300,15 @@ class _Screen:
     ) -> Trial:  # fmt: skip
         """parts : one a fold."""
         share, far = min(p.share for p in parts), max(p.far for p in parts)
-        score, variance = -np.inf, np.inf
+        score, error, gain_error = -np.inf, np.inf, np.inf
         if all(p.is_believed for p in parts):
-            means = [p.mean for p in parts]
-            score = float(np.mean(means))
-            variance = sum(
-                float(np.square(p.weights) @ np.square(p.values - mean))
-                for p, mean in zip(parts, means, strict=True)
-            )
+            score = float(np.mean([p.mean for p in parts]))
+            alone = [fold.held_base for fold in self.bases[base]]
+            error = _error([p.values for p in parts], parts)
+            gain_error = _error([p.values - b for p, b in zip(parts, alone, strict=True)], parts)
         return Trial(
             base, method, shape if isinstance(shape, str) else "given", gamma / self._scott(), lam,
-            eta * gamma**2, score, float(np.sqrt(variance)) / len(parts), share, far,
+            eta * gamma**2, score, error, share, far, gain_error,
         )  # fmt: skip
 
     # -- candidates ------------------------------------------------------------------------------
@@ -309,7 +321,7 @@ class _Screen:
         return usual if self.question.lams is None else self.question.lams
 
     def _cheap(self, name: str, shape: Any, gamma: float) -> Iterator[Trial]:
-        """FD for every lambda: one eigendecomposition a fold."""
+        """FD for every lambda: the features are evaluated once a fold."""
         if "fd" not in self.question.methods:
             return
         lams = self._lams(LAMS)
