@@ -1300,3 +1300,16 @@ def test_draws_of_wrong_weights_are_seen(monkeypatch):
         n, np.random.default_rng(seed)))  # fmt: skip
     with pytest.raises(AssertionError, match="standard errors"):
         assert_monte_carlo(base.sample(40_000, seed=4), base.mean)
+
+
+def test_no_rows_with_a_base_change_nothing():
+    """Statistics.zero takes the base too; a sum over no block at all is of that kind."""
+    x = np.random.default_rng(0).standard_normal((30, 2))
+    base = tgp.StudentBase(np.zeros(2), np.eye(2), 4.0)
+    features = tgp.Features.draw(5, 1.0, np.eye(2), seed=0)
+    stats = tgp.accumulate(x, features, base=base)
+    total = tgp.Statistics.zero(features, base=base) + stats
+    np.testing.assert_array_equal(total.sum_dphi_score, stats.sum_dphi_score)
+    assert total.fingerprint == stats.fingerprint
+    with pytest.raises(ValueError, match="different bases"):
+        tgp.Statistics.zero(features) + stats

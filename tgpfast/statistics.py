@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -85,8 +86,9 @@ class Statistics:
         noise_levels: Any = (),
         origin: Any = None,
         gram_phi: bool = False,
+        base: Any = None,
     ) -> Statistics:
-        """The statistics of no rows: the identity of ``+``."""
+        """The statistics of no rows: the identity of ``+``; options as for ``accumulate``."""
         levels = check_levels(noise_levels)
         S, d, H = features.n_features, features.dimension, len(levels)
         return cls(
@@ -97,40 +99,33 @@ class Statistics:
             noise_levels=levels, noise_gram=np.zeros((S, S)) if H else None,
             noise_sum_phi=np.zeros((H, S)), noise_sum_dphi=np.zeros((H, S)),
             noise_sum_dphi_x=np.zeros((H, S, d)),
+            sum_dphi_score=None if base is None else np.zeros((S, d)),
+            score_base=None if base is None else base.fingerprint,
         )  # fmt: skip
 
     def __add__(self, other: object) -> Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
-        difference = self._difference(other)
-        if difference:
-            raise ValueError(f"these statistics cannot be added: {difference}")
-        sums: dict[str, Any] = {}
-        for name in _summed(self):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            sums[name] = None if mine is None else mine + theirs
-        return Statistics(
-            features=self.features, origin=self.origin, noise_levels=self.noise_levels,
-            provenance=_merged(self.provenance, other.provenance), score_base=self.score_base,
-            **sums,
-        )  # fmt: skip
+        return self._combined(other, "added", operator.add)
 
     def __sub__(self, other: object) -> Statistics:
-        """The statistics of the rows of this one that are not among the other's."""
         if not isinstance(other, Statistics):
             return NotImplemented
-        difference = self._difference(other)
-        if difference:
-            raise ValueError(f"these statistics cannot be subtracted: {difference}")
         if other.n_rows > self.n_rows:
             raise ValueError(
                 f"statistics of {other.n_rows:,} rows cannot be taken from those of "
                 f"{self.n_rows:,}"
             )
+        return self._combined(other, "subtracted", operator.sub)
+
+    def _combined(self, other: Statistics, verb: str, operate: Any) -> Statistics:
+        difference = self._difference(other)
+        if difference:
+            raise ValueError(f"these statistics cannot be {verb}: {difference}")
         sums: dict[str, Any] = {}
         for name in _summed(self):
             mine, theirs = getattr(self, name), getattr(other, name)
-            sums[name] = None if mine is None else mine - theirs
+            sums[name] = None if mine is None else operate(mine, theirs)
         return replace(self, provenance=_merged(self.provenance, other.provenance), **sums)
 
     def __radd__(self, other: object) -> Statistics:
