@@ -690,3 +690,20 @@ def test_what_was_compared_is_saved(tmp_path):
     fixed = tgp.fit(moons(100), **FIXED, n_features=5)
     fixed.save(tmp_path / "fixed.npz")
     assert tgp.load(tmp_path / "fixed.npz").selection is None
+
+
+def test_repeated_rows_do_not_reward_spikes_at_them():
+    """Rows on a lattice are compared as distinct ones; too few of these get fixed settings."""
+    rng = np.random.default_rng(0)
+    few = fit(rng.integers(0, 5, (400, 2)).astype(float))
+    assert few.settings["selected"] is False
+    between = few.log_density([[1.5, 2.5]]) - few.log_density([[2.0, 2.0]])
+    assert abs(between[0]) < 5.0  # a mixture with a spike at every point: thousands
+    module = sys.modules["tgpfast.fit"]
+    x = rng.standard_normal((50, 2))
+    twice = np.concatenate([x, x[:20]])
+    rows, weights = module._weighted((twice, None))
+    np.testing.assert_array_equal(rows, x)
+    np.testing.assert_array_equal(weights, np.r_[np.full(20, 2.0), np.ones(30)])
+    rows, weights = module._weighted((x, None))
+    assert rows is x

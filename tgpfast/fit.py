@@ -162,18 +162,8 @@ def fit(
         top = np.sqrt(d * spread) / d if sigma_max == "paper" else sigma_max
         levels = _noise_levels(top, n_noise_levels)
 
-    given = isinstance(chosen["base"], Base)
-    how: dict[str, Any] = {"base": "given" if given else chosen["base"]}
-    start: Base
-    if given:
-        start = chosen["base"].rescaled(scaling)
-    elif how["base"] in ("mixture", "student"):
-        start = _fitted_base(how["base"], rows, seed)
-    else:
-        start = GaussianBase(centre, covariance)
+    start, how = _base_for(chosen["base"], rows, scaling, centre, covariance, seed)
     _check_method(chosen["method"], start, spectrum is not None)
-    if not isinstance(start, GaussianBase):
-        how["base_facts"] = repr(start)
     run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
     again = found is not None and chosen["method"] == "fd" and "lam" in is_open
     least = min(chosen["lam"], LAMS[0]) if again else chosen["lam"]  # that may come to be used
@@ -203,7 +193,6 @@ def fit(
         model = _trusted(model, stats, start, options)
         if model.settings["lam"] != options["lam"]:
             how["lam_raised_from"] = options["lam"]
-    model.selection = None if found is None else found.table()
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
     how["weights"] = "Kish" if normalize_weights else "as given"
     if sample_weight is None and facts.n == facts.n_effective:
@@ -215,10 +204,10 @@ def fit(
         scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d, auto=sorted(is_open),
         selected=found is not None,
     )  # fmt: skip
-    if found is not None and found.final:
-        how["lam_tried"] = found.final
-    if found is not None and "gamma" in is_open:
-        how["gamma_rule"] = "selected"
+    if found is not None:
+        model.selection = found.table()
+        how.update({"lam_tried": found.final} if found.final else {})
+        how.update({"gamma_rule": "selected"} if "gamma" in is_open else {})
     kind = chosen["frequency_covariance"]
     how["frequency_covariance"] = kind if isinstance(kind, str) else "given"
     model.settings.update(how)
@@ -292,11 +281,19 @@ def _trusted(model: Density, stats: Any, base: Base, options: dict[str, Any]) ->
 
 
 def _weighted(pilot: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
-    """Rows and weights of a pilot; rows of weight 0 are left out, as if they were not there."""
+    """Distinct rows of a pilot, in order, and their weights; those of weight 0 are left out.
+
+    A row that stands in both parts of a split would reward a density for spikes at its rows.
+    """
     if pilot is None:
         return np.zeros((0, 1)), np.zeros(0)
     x, w = pilot
-    return (x, np.ones(len(x))) if w is None else (x[w > 0], w[w > 0])
+    x, w = (x, np.ones(len(x))) if w is None else (x[w > 0], w[w > 0])
+    _, first, which = np.unique(x, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(x):
+        return x, w
+    order = np.argsort(first)
+    return x[first[order]], np.asarray(np.bincount(which.ravel(), w)[order], np.float64)
 
 
 def _width(gamma: Any, x: Array, w: Array) -> float:
@@ -395,6 +392,21 @@ def _spectrum(blocks: Blocks) -> Spectrum:
     return Spectrum.from_data(whole, band)
 
 
+def _base_for(
+    asked: Any, rows: Blocks, scaling: Scaling, centre: Array, covariance: Array, seed: int
+) -> tuple[Base, dict[str, Any]]:
+    """The base in the model's coordinates, before the statistics change it, and what to record."""
+    if isinstance(asked, Base):
+        base, how = asked.rescaled(scaling), {"base": "given"}
+    elif asked in ("mixture", "student"):
+        base, how = _fitted_base(asked, rows, seed), {"base": asked}
+    else:
+        base, how = GaussianBase(centre, covariance), {"base": asked}
+    if not isinstance(base, GaussianBase):
+        how["base_facts"] = repr(base)
+    return base, how
+
+
 def _fitted_base(kind: str, rows: Blocks, seed: int) -> Base:
     """By EM on rows of the model's coordinates."""
     pilot = rows.pilot(EM_ROWS) or rows.head(EM_ROWS)
@@ -403,8 +415,7 @@ def _fitted_base(kind: str, rows: Blocks, seed: int) -> Base:
             f'X can be read only once, and base="{kind}" is fitted before; pass a list of blocks, '
             "a callable, or a base"
         )
-    x, w = pilot
-    weights = np.ones(len(x)) if w is None else w
+    x, weights = _weighted(pilot)
     if kind == "student":
         return StudentBase._by_em(x, weights)
     return MixtureBase._by_em(x, weights, None, seed)

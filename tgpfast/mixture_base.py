@@ -15,7 +15,6 @@ from .normals import logsumexp, sobol_uniforms, to_normals
 from .notices import tell
 from .scaling import Scaling, check_full_rank, moments_of
 
-MOST_COMPONENTS = 20  # tried where the number is left open
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20)  # numbers of components that are tried
 EM_ROWS = 20_000  # rows that a mixture is fitted to, spread over the data
 EM_STEPS, EM_TOLERANCE = 300, 3e-5  # steps at most; gain of the mean log-likelihood that ends them
