@@ -11,6 +11,7 @@ from .density import Density
 from .evaluation import evaluate
 from .features import Features
 from .fit import PAPER, fit
+from .groups import GroupedDensity, fit_groups
 from .kde import ExactKDE, FourierKDE
 from .learn_base import learn_base
 from .mixture_base import MixtureBase
@@ -30,6 +31,7 @@ __all__ = [
     "Features",
     "FourierKDE",
     "GaussianBase",
+    "GroupedDensity",
     "MixtureBase",
     "Spectrum",
     "Statistics",
@@ -37,6 +39,7 @@ __all__ = [
     "accumulate",
     "evaluate",
     "fit",
+    "fit_groups",
     "learn_base",
     "load",
     "solve",

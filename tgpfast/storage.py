@@ -20,6 +20,7 @@ HOMES = {  # kind -> module and class
     "statistics": ("tgpfast.statistics", "Statistics"),
     "density": ("tgpfast.density", "Density"),
     "spectrum": ("tgpfast.spectrum", "Spectrum"),
+    "groups": ("tgpfast.groups", "GroupedDensity"),
 }
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 
