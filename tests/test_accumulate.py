@@ -297,7 +297,7 @@ def test_memory_does_not_grow_with_rows(tmp_path):
     features = make_features(20, 4)
     path = tmp_path / "x.npy"
     peaks = []
-    for n in (40_000, 320_000):
+    for n in (80_000, 320_000):  # the fewer are more blocks than are read ahead
         np.save(path, make_data(n, 4).astype(np.float32))
         x = np.load(path, mmap_mode="r")
         tgp.accumulate(x[:100], features, precision="float64")

@@ -375,7 +375,10 @@ def test_targets_are_every_pair_once(d):
     assert bandwidths == [0.7, float(np.hypot(0.7, 0.5))]
     centre, module = np.full(d, 0.2), kernels.load("numpy")
     eps = 1e-13
-    sums = spectral._Accumulator(features, bandwidths, centre, eps, 2**30, 1.0, module, 1)
+    levels = np.array([0.0, 0.5])
+    work = spectral.Work(features, levels, False, eps / spectral.SAFETY, 2**30)
+    work.row_cost = 1.0  # no point is worth leaving outside
+    sums = spectral._Accumulator(work, centre, module, 1)
     left, _ = sums.add(x, w)
     assert len(left) == 0
     y = x - centre

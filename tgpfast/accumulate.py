@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from dataclasses import replace
 from types import ModuleType
@@ -11,14 +12,22 @@ import numpy as np
 
 from . import kernels, memory
 from .base import Base, GaussianBase
-from .blocks import Blocks
+from .blocks import Blocks, as_blocks
 from .costs import load_costs
 from .direct import DTYPES, accumulate_direct, required_memory
 from .features import Array, Features, positive
 from .notices import tell
 from .score_sums import sum_scores
 from .solve import fd_theta
-from .spectral import DIMENSIONS, accumulate_spectral, estimate, fits, memory_budget
+from .spectral import (
+    DIMENSIONS,
+    SAMPLE_ROWS,
+    accumulate_spectral,
+    estimate,
+    fits,
+    memory_budget,
+)
+from .spectrum import MOST_OUTSIDE, OutsideError, Spectrum
 from .statistics import Statistics, check_levels, check_origin
 from .threads import Threads
 from .tilt import PointTilt
@@ -61,7 +70,8 @@ def accumulate(
     Parameters
     ----------
     X : (n, d) array, memmap or data frame, or an iterable of such blocks; items of an iterable
-        may be tuples (block, weights). One-dimensional arrays are one column
+        may be tuples (block, weights). One-dimensional arrays are one column. A dask array or data
+        frame is summed where its partitions are (see ``tgpfast.dask``)
     features : the `Features` to evaluate
     noise_levels : sigmas of noise-conditional score matching, 0 among them; none by default
     sample_weight : (n,) non-negative; a weight of 2 is the same as two equal rows
@@ -98,7 +108,6 @@ def accumulate(
     centre = check_origin(origin, features.dimension)
     module = kernels.load(backend)
     count = kernels.resolve_threads(module, n_threads)
-    limit = memory_budget(budget)
     memory.check(
         required_memory(features, len(levels), gram_phi, "float64", count),
         f"a pass with {features.n_features:,} features",
@@ -106,7 +115,8 @@ def accumulate(
     )
     blocks = X  # from fit, which has judged them
     if not isinstance(X, Blocks):
-        blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+        blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+    limit = memory_budget(blocks.budget if budget is None else budget)
     if base is not None:
         _check_base(base, features, blocks)
     if base is not None and not isinstance(base, GaussianBase):
@@ -126,7 +136,7 @@ def accumulate(
     if engine == "spectral":
         found = _spectral(
             blocks, features, levels, centre, gram_phi=gram_phi, tolerance=tolerance, budget=limit,
-            backend=module, n_threads=count, progress=progress,
+            backend=module, n_threads=n_threads if blocks.in_parts else count, progress=progress,
         )  # fmt: skip
         if found is not None:
             found.provenance.update(facts, precision_reason="spectral: float64 throughout")
@@ -135,10 +145,17 @@ def accumulate(
     reason = "asked for"
     if precision == "auto":
         precision, reason = _choose_precision(blocks, features, module, count)
-    stats = accumulate_direct(
-        blocks, features, levels, centre, gram_phi=gram_phi, precision=precision, backend=module,
-        n_threads=count, progress=progress,
-    )  # fmt: skip
+    if blocks.in_parts:
+        part = functools.partial(
+            _pass, engine=accumulate_direct, inputs=(features, levels, centre), gram_phi=gram_phi,
+            precision=precision,
+        )  # fmt: skip
+        stats = blocks.reduce(part, module.NAME, n_threads, progress)
+    else:
+        stats = accumulate_direct(
+            blocks, features, levels, centre, gram_phi=gram_phi, precision=precision,
+            backend=module, n_threads=count, progress=progress,
+        )  # fmt: skip
     stats.provenance.update(facts, precision_reason=reason)
     return stats
 
@@ -181,9 +198,8 @@ def _spectral(
     try:
         if not fits(features, levels, gram_phi, budget):
             raise MemoryError
-        return accumulate_spectral(
-            blocks, features, levels, centre, gram_phi=gram_phi, budget=budget, **options
-        )
+        run = _spectral_parts if blocks.in_parts else accumulate_spectral
+        return run(blocks, features, levels, centre, gram_phi=gram_phi, budget=budget, **options)
     except MemoryError:
         spent = fits(features, levels, gram_phi, budget) and not blocks.can_repeat
         if spent:
@@ -197,6 +213,47 @@ def _spectral(
         "engine runs instead. Raise budget= or TGPFAST_MEMORY_BUDGET, or the bandwidth"
     )
     return None
+
+
+def _spectral_parts(
+    blocks: Any, features: Features, levels: Array, centre: Array, *, gram_phi: bool,
+    tolerance: float, budget: int, backend: ModuleType, n_threads: int | None, progress: bool,
+) -> Statistics:  # fmt: skip
+    """Partitions spread on equal grids, whose sum is read off once. Where such a grid exceeds the
+    budget, or leaves too many rows outside: transforms of each partition, and a sum of those."""
+    run: dict[str, Any] = {"tolerance": tolerance, "budget": budget}
+    sample = blocks.pilot(SAMPLE_ROWS)[0]
+    try:
+        box = Spectrum.box_for(sample, features.bandlimit, **run)
+        out = 1.0 - float(((sample >= box[0]) & (sample <= box[1])).all(axis=1).mean())
+        if out * blocks.n_rows > MOST_OUTSIDE / 4:
+            raise OutsideError
+        spectrum = Spectrum.from_data(
+            blocks, features.bandlimit, box=box, backend=backend.NAME, n_threads=n_threads,
+            progress=progress, **run,
+        )  # fmt: skip
+    except OutsideError:
+        part = functools.partial(
+            _pass, engine=accumulate_spectral, inputs=(features, levels, centre),
+            gram_phi=gram_phi, **run,
+        )  # fmt: skip
+        stats: Statistics = blocks.reduce(part, backend.NAME, n_threads, progress)
+        return stats
+    stats = spectrum.statistics(
+        features, levels, origin=centre, gram_phi=gram_phi, backend=backend.NAME,
+        n_threads=n_threads,
+    )  # fmt: skip
+    stats.provenance["engine"] = "spectral"
+    return stats
+
+
+def _pass(
+    blocks: Blocks, threads: Threads, engine: Any, inputs: tuple[Any, ...], **options: Any
+) -> Statistics:
+    """One partition, by either engine."""
+    module, count = threads.resolve()
+    stats: Statistics = engine(blocks, *inputs, backend=module, n_threads=count, **options)
+    return stats
 
 
 def _choose_engine(

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from .features import Array
-from .files import Columns, open_rows
+from .files import Columns, ParquetRows, open_rows
+from .read_ahead import ReadAhead, ahead
+from .threads import Threads
 
 BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
 
@@ -57,10 +59,15 @@ class Blocks:
     X may be a two-dimensional array (one-dimensional is taken as one column), a memmap, anything
     with ``__array__``, a pandas or polars frame, the path of a file, or an iterable of such blocks;
     each of its items may be a tuple (block, weights). A callable is called for a fresh iterable at
-    every pass. ``dimension`` is the expected number of columns, ``columns`` their names: a frame
-    that has them all is put in that order. ``n_rows`` is None until an iterator is spent; ``table``
-    remembers names and kind.
+    every pass. Memmaps, files and what is wrapped in `ReadAhead` are read, converted and checked in
+    another thread, a few blocks ahead of the one in use. ``dimension`` is the expected number of
+    columns, ``columns`` their names: a frame that has them all is put in that order. ``n_rows`` is
+    None until an iterator is spent; ``table`` remembers names and kind. ``is_part`` says that these
+    are rows among others, so that weights may all be zero.
     """
+
+    in_parts = False  # whether passes run by ``reduce``, where the rows are; see `as_blocks`
+    budget: Any = None  # bytes for the grids of a pass where the caller names none
 
     def __init__(
         self,
@@ -71,10 +78,15 @@ class Blocks:
         block_rows: int = BLOCK_ROWS,
         columns: list[str] | None = None,
         name: str = "X",
+        is_part: bool = False,
     ) -> None:
         self.dimension = dimension
+        self._is_part = is_part
         self.name = name
         names = None
+        self._ahead = isinstance(X, (str, os.PathLike, ReadAhead))
+        if isinstance(X, ReadAhead):
+            X = X.source
         if isinstance(X, (str, os.PathLike)):
             path = X
             X, names = open_rows(path)
@@ -91,16 +103,27 @@ class Blocks:
         self._factor = 1.0
         if not self._streams:
             self._source = _as_table(X, name)
+            self._ahead = _on_disk(self._source)
             self.dimension = _columns(self._source, name, dimension)
             self.n_rows = len(self._source)
             if self.n_rows == 0:
                 raise ValueError(f"{name} has no rows; at least one is needed")
         if sample_weight is not None:
             self._weights = _as_weights(sample_weight, self.n_rows)
-            if not self._weights.any():
+            if not (is_part or self._weights.any()):
                 raise ValueError("sample_weight must not be all zero")
 
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
+        # one block leaves nothing to read while it is worked on
+        several = self._streams or len(self._source) > self.block_rows
+        return ahead(self._checked()) if self._ahead and several else self._checked()
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the rows are made in another thread: a few blocks are then held at a time."""
+        return self._ahead
+
+    def _checked(self) -> Iterator[tuple[Array, Array | None]]:
         total, weight_total = 0, 0.0
         for table, own_weights, label in self._tables():
             self.dimension = _columns(table, label, self.dimension)
@@ -127,7 +150,7 @@ class Blocks:
         if self._weights is not None and total != len(self._weights):
             entries = len(self._weights)
             raise ValueError(f"sample_weight has {entries} entries, but X has {total} rows")
-        if not weight_total > 0.0:
+        if not (self._is_part or weight_total > 0.0):
             raise ValueError("sample_weight must not be all zero")
         self.n_rows = total
 
@@ -167,6 +190,16 @@ class Blocks:
         """Whether a second pass over the rows gives them again: not so for a one-shot iterator."""
         return not self._streams or callable(self._source) or iter(self._source) is not self._source
 
+    def reduce(
+        self,
+        function: Callable[[Blocks, Threads], Any],
+        backend: str = "auto",
+        n_threads: int | None = None,
+        progress: bool = False,
+    ) -> Any:
+        """function(blocks, threads) of all rows: for partitions, the sum over them."""
+        return function(self, Threads(backend, n_threads))
+
     def whole(self) -> Array:
         """All rows as one array; for evaluation at points that the caller holds anyway."""
         parts = [x for x, _ in self]
@@ -197,6 +230,12 @@ class Blocks:
         """At most n rows spread evenly over an array with their weights; None for a stream."""
         if self._streams:
             return None
+        if isinstance(self._source, ParquetRows):
+            table, numbers = self._source.spread(n)
+            x = _as_rows(table, 0, len(table))
+            _check_finite(x, numbers, self.table.columns, self.name)
+            weights = None if self._weights is None else self._weights[numbers]
+            return self._mapped(x, None if weights is None else _weight_rows(weights, 0, len(x)))
         rows = len(self._source)
         step = max(1, -(-rows // n))
         if hasattr(self._source, "iloc"):
@@ -208,6 +247,26 @@ class Blocks:
         if self._weights is None:
             return self._mapped(x, None)
         return self._mapped(x, _weight_rows(self._weights[: step * n : step], 0, len(x)))
+
+
+def as_blocks(X: Any, **options: Any) -> Any:
+    """`Blocks` of X; for a collection of dask its partitions, which stay where they are."""
+    if not hasattr(X, "__dask_graph__"):
+        return Blocks(X, **options)
+    from .dask import partitions  # the one place where the core knows of an adapter
+
+    return partitions(X, **options)
+
+
+def _on_disk(table: Any) -> bool:
+    """Whether the rows are read from a file when they are asked for: of a memmap, or parquet."""
+    if isinstance(table, ParquetRows):
+        return True
+    while isinstance(table, np.ndarray):
+        if isinstance(table, np.memmap):
+            return True
+        table = table.base
+    return False
 
 
 def _is_frame(X: Any) -> bool:
@@ -318,16 +377,18 @@ def _name_the_column(table: Any, part: Any) -> str:
 
 
 def _check_finite(
-    x: Array, first_row: int, columns: list[str] | None, label: str, step: int = 1
+    x: Array, rows: Any, columns: list[str] | None, label: str, step: int = 1
 ) -> None:
+    """ValueError names the first value that is not; rows : number of the first row, or of all."""
     # one pass at memory speed: a sum is finite unless a value is not, or it overflows
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(x.sum()) or np.isfinite(x).all():
             return
     row, column = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
     name = f" ({columns[column]!r})" if columns is not None else ""
+    number = rows[row] if isinstance(rows, np.ndarray) else rows + row * step
     raise ValueError(
-        f"{label} holds {x[row, column]} at row {first_row + row * step}, column {column}{name}; "
+        f"{label} holds {x[row, column]} at row {number}, column {column}{name}; "
         "drop or fill such rows first"
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import storage
 from .base import Base, GaussianBase
-from .blocks import BLOCK_ROWS, TABLES, Blocks, Table
+from .blocks import BLOCK_ROWS, TABLES, Blocks, Table, as_blocks
 from .features import Array, Features, as_floats
 from .mixture_base import MixtureBase
 from .normalizer import Grid, Normalizer, by_quadrature, log_normalizer
@@ -19,12 +19,13 @@ from .normals import logsumexp
 from .sampling import METHODS, SamplingReport, draw
 from .scaling import Scaling
 from .spectral import DIMENSIONS
-from .statistics import packed, unpacked
+from .statistics import Statistics, packed, unpacked
 from .student_base import StudentBase
 from .threads import Threads
 from .tilt import PointTilt, PredictiveTilt, Tilt
 
 KIND = "density"
+STATISTICS = "statistics_"  # before the names of their members in a saved model
 LEARNED = ("fd", "ncfd", "fvpd", "map")
 TRANSFORM_ROWS = 2**20  # rows evaluated together where a transform may serve
 MARGINAL_LOG2_POINTS = 17  # Sobol points behind marginal_cdf where d > 2
@@ -46,6 +47,7 @@ class Density:
     sampling : how the last call of ``sample`` drew, None before
     selection : the candidates that ``fit`` compared, best first, one dictionary each; None where
         every setting was given
+    statistics : those it was learned from, which ``update`` needs; set to None to let them go
     """
 
     method: str
@@ -58,6 +60,7 @@ class Density:
     threads: Threads = field(default_factory=Threads)
     sampling: SamplingReport | None = field(default=None, init=False)
     selection: list[dict[str, Any]] | None = field(default=None, init=False)
+    statistics: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.scaling is None:
@@ -97,6 +100,29 @@ class Density:
             return self.tilt
         raise AttributeError(f"a {self.method} model has no {name}: it has theta")
 
+    # -- more rows -------------------------------------------------------------------------------
+
+    def update(
+        self, X: Any, *, sample_weight: Any = None, decay: float = 1.0, progress: bool = False
+    ) -> Density:
+        """The model learned from the rows so far and those of X: a new one; this one stays.
+
+        Features, scaling, lambda, eta and method are kept. The base is made anew from the moments
+        of all rows where ``fit`` had made it so (base="empirical"), else kept. Costs a pass over X
+        and one solve, which conjugate gradients start at the present theta.
+
+        Parameters
+        ----------
+        X : rows in the units of the data, as for ``fit``
+        sample_weight : (n,), as for ``fit``
+        decay : what the weights of all earlier rows are multiplied by first, in (0, 1]; once an
+            update, however many rows it brings. After many updates of m rows each,
+            m / (1 - decay) rows count
+        """
+        from .update import updated  # it solves, and what it solves for is defined here
+
+        return updated(self, X, sample_weight, decay, progress)
+
     # -- evaluation ------------------------------------------------------------------------------
 
     def log_density(self, Y: Any, normalized: bool = True) -> Any:
@@ -111,6 +137,8 @@ class Density:
         constant = -self._scaling.log_volume
         if normalized:
             constant -= self.log_normalizer.value
+        if blocks.in_parts:
+            return blocks.evaluated(self, "log_density", normalized=normalized)
         parts = []
         for u in self._rows(blocks):
             parts.append(self.tilt.value(u, self.threads) + self.base._log_density(u) + constant)
@@ -119,6 +147,8 @@ class Density:
     def grad_log_density(self, Y: Any) -> Any:
         """Gradient of the log density at every row of Y, (n, d); a frame where Y is one."""
         blocks, parts = self._blocks(Y), []
+        if blocks.in_parts:
+            return blocks.evaluated(self, "grad_log_density")
         for u in self._rows(blocks):
             slope = self.tilt.gradient(u, self.threads)[1]
             parts.append((slope + self.base._score(u)) / self._scaling.scale)
@@ -128,6 +158,8 @@ class Density:
         """Trace of the Hessian of the log density at every row of Y, (n,)."""
         stretch = 1.0 / self._scaling.scale
         blocks, parts = self._blocks(Y), []
+        if blocks.in_parts:
+            return blocks.evaluated(self, "laplacian_log_density")
         for u in self._rows(blocks):
             of_tilt = self.tilt.laplacian(u, stretch, self.threads)
             parts.append(of_tilt + self.base._laplacian(u, stretch))
@@ -257,8 +289,8 @@ class Density:
         assert self.scaling is not None
         return self.scaling
 
-    def _blocks(self, Y: Any) -> Blocks:
-        return Blocks(
+    def _blocks(self, Y: Any) -> Any:
+        return as_blocks(
             Y, dimension=self.dimension, columns=self.table.columns, name="Y",
             block_rows=TRANSFORM_ROWS if self.dimension <= DIMENSIONS else BLOCK_ROWS,
         )  # fmt: skip
@@ -271,8 +303,12 @@ class Density:
                 raise ValueError("rows of Y overflow in the model's units: they are too far away")
             yield u
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to an npz file without pickles; ``tgpfast.load`` reads it back bit by bit."""
+    def save(self, path: str | os.PathLike[str], *, statistics: bool = False) -> None:
+        """Write to an npz file without pickles; ``tgpfast.load`` reads it back bit by bit.
+
+        A crash on the way leaves the file that was there. statistics : also those that ``update``
+        needs, S^2 / 2 numbers or more.
+        """
         f, scaling = self.features, self._scaling
         arrays = {
             "frequencies": f.frequencies, "phases": f.phases, "origin": self.tilt.origin,
@@ -292,6 +328,11 @@ class Density:
             "columns": self.table.columns, "kind_of_table": self.table.kind,
             "normalizer": None if known is None else known.__dict__,
         }  # fmt: skip
+        if statistics:
+            if not isinstance(self.statistics, Statistics):
+                raise ValueError("statistics=True: this model does not hold its statistics")
+            facts["statistics"], sums = self.statistics._members()
+            arrays.update({STATISTICS + name: array for name, array in sums.items()})
         storage.write(path, KIND, facts, arrays)
 
     @classmethod
@@ -328,6 +369,12 @@ class Density:
                 tilt = PointTilt(features, take("theta", (S,)), origin)
                 if not np.isfinite(tilt.theta).all():
                     raise ValueError("theta must be finite")
+            stats = None
+            if "statistics" in facts:
+                names = [name for name in arrays if name.startswith(STATISTICS)]
+                sums = {name.removeprefix(STATISTICS): arrays.pop(name) for name in names}
+                known = dict(facts["statistics"])
+                stats = Statistics._from_members(path, features, known, sums)
             if arrays:
                 raise ValueError(f"unexpected members {sorted(arrays)}")
             model = cls(
@@ -336,7 +383,7 @@ class Density:
                 scaling=Scaling(shift, scale),
                 table=table,
             )  # fmt: skip
-            model.selection = facts.get("selection")
+            model.selection, model.statistics = facts.get("selection"), stats
             if facts["normalizer"] is not None:
                 model.__dict__["log_normalizer"] = _normalizer_from(facts["normalizer"])
             return model

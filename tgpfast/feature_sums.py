@@ -3,15 +3,15 @@ transform, and no S x S matrix."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from . import kernels
 from .blocks import Blocks
-from .costs import load_costs
+from .costs import Costs, load_costs
 from .features import Array, Features
 from .progress import Progress
 from .spectral import (
@@ -24,6 +24,8 @@ from .spectral import (
     transform,
     wave_sums,
 )
+from .statistics import _merged
+from .threads import Threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,14 @@ class FeatureSums:
     sum_phi: Array
     provenance: dict[str, Any]
 
+    def __add__(self, other: FeatureSums) -> FeatureSums:
+        """Of the rows of both, whose features are the same."""
+        return replace(
+            self, n=self.n + other.n, n_rows=self.n_rows + other.n_rows,
+            sum_w2=self.sum_w2 + other.sum_w2, sum_phi=self.sum_phi + other.sum_phi,
+            provenance=_merged(self.provenance, other.provenance),
+        )  # fmt: skip
+
 
 def sum_features(
     blocks: Blocks,
@@ -49,8 +59,21 @@ def sum_features(
     progress: bool = False,
 ) -> FeatureSums:
     """One pass over the blocks. centre : a point near the data, about which angles are taken."""
-    module = kernels.load(backend)
-    count, budget = kernels.resolve_threads(module, n_threads), memory_budget()
+    part = functools.partial(
+        _sum_part, features=features, centre=centre, tolerance=tolerance,
+        budget=memory_budget(blocks.budget), costs=load_costs(),
+    )  # fmt: skip
+    if blocks.in_parts:
+        sums: FeatureSums = blocks.reduce(part, backend, n_threads, progress)
+        return sums
+    return part(blocks, Threads(backend, n_threads), progress=progress)
+
+
+def _sum_part(
+    blocks: Blocks, threads: Threads, features: Features, centre: Array, tolerance: float,
+    budget: int, costs: Costs, progress: bool = False,
+) -> FeatureSums:  # fmt: skip
+    module, count = threads.resolve()
     frequencies = features.frequencies / features.bandwidth
     F = np.zeros(features.n_features, np.complex128)
     eps = max(SAFETY * tolerance, LEAST_EPS)
@@ -58,7 +81,7 @@ def sum_features(
     with Progress(progress, "rows", blocks.n_rows) as bar:
         for x, w in chunks_of(blocks):
             y = x - centre
-            plan = _plan(y, frequencies, eps, budget)
+            plan = _plan(y, frequencies, eps, budget, costs)
             inside = np.zeros(len(y), bool)
             if plan is not None:
                 inside = np.ones(len(y), bool) if plan.whole else plan.inside(y)
@@ -93,11 +116,10 @@ def sum_features(
     return FeatureSums(features, n, n_rows, sum_w2, sum_phi, provenance)
 
 
-def _plan(y: Array, frequencies: Array, eps: float, budget: int) -> Any:
+def _plan(y: Array, frequencies: Array, eps: float, budget: int, costs: Costs) -> Any:
     """How to transform these points, or None where term by term is cheaper."""
     if y.shape[1] > DIMENSIONS or importlib.util.find_spec("finufft") is None:
         return None
-    costs = load_costs()
     row_cost = costs.feature * len(frequencies)
     if row_cost * len(y) < 0.02:
         return None

@@ -1,9 +1,13 @@
-"""Data files -> rows: npy (mapped, never read whole), npz, csv and its kin (streamed), parquet."""
+"""Data files -> rows: npy (mapped, never read whole), npz, csv and its kin (streamed), parquet (a
+piece at a time where it is large)."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import copy
 import csv
+import importlib
 import itertools
 import os
 import zipfile
@@ -19,6 +23,9 @@ TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # suffix -> delimiter, None: 
 SUFFIXES = (".npy", ".npz", ".parquet", *TEXT)
 WRITABLE = (".npy", *TEXT)
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", "-"))  # in lower case
+WHOLE_PARQUET = 2**25  # bytes of a file up to which it is read at once
+PIECE = 2**18  # rows of a parquet file decoded at a time, where its own groups are not known
+PIECES = 64  # places of a parquet file from which a sample of its rows is taken
 TABLE_NAMES = ("X", "x", "data")  # of the array taken from an npz that holds several
 COLUMN_NAMES = ("columns", "names", "feature_names")
 
@@ -64,7 +71,7 @@ def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
         text = _TextRows(file, TEXT[suffix], None)
         return text.names, text.width
     if suffix == ".parquet":
-        found = [str(c) for c in _read_parquet(file).columns]
+        found = _parquet(file).columns
         return found, len(found)
     rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
     return names, 1 if rows.ndim == 1 else int(rows.shape[1])
@@ -243,34 +250,28 @@ def _table_name(shapes: dict[str, tuple[tuple[int, ...], str]]) -> str | None:
 
 
 def _from_parquet(file: Path, wanted: Sequence[str | int] | None) -> Any:
-    frame = _read_parquet(file)
-    names = [str(c) for c in frame.columns]
-    is_pandas = hasattr(frame, "iloc")
+    rows = _parquet(file)
     if wanted is not None:
-        chosen = _indices(wanted, names, len(names), file.name)
-        frame = frame.iloc[:, chosen] if is_pandas else frame[:, chosen]
-        names = [names[k] for k in chosen]
-    kinds = frame.dtypes
-    numeric = [getattr(k, "kind", "O") in "fiub" if is_pandas else _polars_number(k) for k in kinds]
-    for name, kind, good in zip(names, kinds, numeric, strict=True):
+        rows = rows[:, _indices(wanted, rows.columns, len(rows.columns), file.name)]
+    for name, (kind, good) in zip(rows.columns, rows.kinds(), strict=True):
         if not good:
             raise TypeError(
                 f"{file.name}: column {name!r} is of type {kind}; expected real numbers: leave "
                 "it out, or convert it"
             )
-    return frame
+    if not len(rows):
+        raise ValueError(f"{file.name} has no rows; at least one is needed")
+    return rows[:] if file.stat().st_size <= WHOLE_PARQUET else rows
 
 
-def _polars_number(kind: Any) -> bool:
-    return bool(kind.is_integer() or kind.is_float() or str(kind) == "Boolean")
-
-
-def _read_parquet(file: Path) -> Any:
-    for name in ("polars", "pandas"):
-        with contextlib.suppress(ImportError):  # pandas needs pyarrow besides
-            module = __import__(name)
+def _parquet(file: Path) -> ParquetRows:
+    for name, kind in (("polars", _PolarsRows), ("pyarrow.parquet", _ArrowRows)):
+        with contextlib.suppress(ImportError):
+            if kind is _ArrowRows:
+                importlib.import_module("pandas")
+            module = importlib.import_module(name)
             try:
-                return module.read_parquet(file)
+                return kind(module, file)
             except (ImportError, OSError):
                 raise
             except Exception as error:  # each library has its own
@@ -279,6 +280,130 @@ def _read_parquet(file: Path) -> Any:
     raise ImportError(
         f"{file.name}: parquet files need polars, or pandas with pyarrow: pip install polars"
     )
+
+
+class ParquetRows:
+    """The rows of a parquet file, sliced off it as off a frame; one piece of them is held.
+
+    columns : names; shape : as of a frame
+    """
+
+    columns: list[str]
+    shape: tuple[int, int]
+    edges: list[int]  # where pieces begin, and the end
+    _held: tuple[int, Any]  # number of a piece, and its frame
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Rows start:stop as a frame, or [:, indices] as fewer columns of the same file."""
+        if isinstance(key, tuple):
+            other = copy.copy(self)
+            other.columns = [self.columns[k] for k in key[1]]
+            other.shape, other._held = (len(self), len(other.columns)), (-1, None)
+            return other
+        start, stop, _ = key.indices(len(self))
+        first = bisect.bisect_right(self.edges, start) - 1
+        parts = []
+        while self.edges[first] < stop:
+            low, high = self.edges[first], self.edges[first + 1]
+            parts.append(self._cut(self._piece(first), max(start - low, 0), min(stop, high) - low))
+            first += 1
+        return parts[0] if len(parts) == 1 else self._joined(parts)
+
+    def spread(self, n: int) -> tuple[Any, Any]:
+        """(a frame of about n rows from places spread over the file, their numbers)."""
+        rows = len(self)
+        count = min(PIECES, n)
+        size = n // count
+        if rows <= n:
+            return self[:], np.arange(rows)
+        starts = np.unique(np.linspace(0, rows - size, count).astype(int))
+        frames = [self[i : i + size] for i in starts]
+        return self._joined(frames), (starts[:, None] + np.arange(size)).ravel()
+
+    def _piece(self, index: int) -> Any:
+        if self._held[0] != index:
+            self._held = (index, self._read(index))
+        return self._held[1]
+
+    def kinds(self) -> list[tuple[str, bool]]:
+        """(type, whether it is of real numbers) of every column."""
+        raise NotImplementedError
+
+    def _read(self, index: int) -> Any:
+        raise NotImplementedError
+
+    def _cut(self, frame: Any, start: int, stop: int) -> Any:
+        raise NotImplementedError
+
+    def _joined(self, frames: list[Any]) -> Any:
+        raise NotImplementedError
+
+
+class _PolarsRows(ParquetRows):
+    def __init__(self, polars: Any, file: Path) -> None:
+        self.polars, self.file, self._held = polars, file, (-1, None)
+        scan = polars.scan_parquet(file)
+        self.schema = scan.collect_schema()
+        self.columns = [str(c) for c in self.schema.names()]
+        n = int(scan.select(polars.len()).collect().item())
+        self.shape = (n, len(self.columns))
+        self.edges = [*range(0, n, PIECE), n]
+
+    def kinds(self) -> list[tuple[str, bool]]:
+        found = [self.schema[name] for name in self.columns]
+        good = [k.is_integer() or k.is_float() or str(k) == "Boolean" for k in found]
+        return [(str(k), bool(g)) for k, g in zip(found, good, strict=True)]
+
+    def _read(self, index: int) -> Any:
+        start, stop = self.edges[index], self.edges[index + 1]
+        scan = self.polars.scan_parquet(self.file).select(self.columns)
+        return scan.slice(start, stop - start).collect()
+
+    def _cut(self, frame: Any, start: int, stop: int) -> Any:
+        return frame[start:stop]
+
+    def _joined(self, frames: list[Any]) -> Any:
+        return self.polars.concat(frames)
+
+
+class _ArrowRows(ParquetRows):
+    """Read by pyarrow, a group of rows at a time, into pandas frames."""
+
+    index = None  # of a frame
+
+    def __init__(self, parquet: Any, file: Path) -> None:
+        self.parquet, self._held = parquet.ParquetFile(file), (-1, None)
+        facts = self.parquet.metadata
+        schema = self.parquet.schema_arrow
+        of_frame = (schema.pandas_metadata or {}).get("index_columns", ())  # no columns of the data
+        self.columns = [str(c) for c in schema.names if c not in of_frame]
+        self.shape = (facts.num_rows, len(self.columns))
+        sizes = [facts.row_group(i).num_rows for i in range(facts.num_row_groups)]
+        self.edges = [0, *itertools.accumulate(sizes)]
+
+    @property
+    def iloc(self) -> _ArrowRows:
+        """Itself: rows are taken as of a pandas frame."""
+        return self
+
+    def kinds(self) -> list[tuple[str, bool]]:
+        types = importlib.import_module("pyarrow").types
+        found = [self.parquet.schema_arrow.field(name).type for name in self.columns]
+        tests = (types.is_integer, types.is_floating, types.is_boolean)
+        return [(str(kind), any(test(kind) for test in tests)) for kind in found]
+
+    def _read(self, index: int) -> Any:
+        group = self.parquet.read_row_group(index, columns=self.columns)
+        return group.to_pandas(ignore_metadata=True)[self.columns]
+
+    def _cut(self, frame: Any, start: int, stop: int) -> Any:
+        return frame.iloc[start:stop]
+
+    def _joined(self, frames: list[Any]) -> Any:
+        return importlib.import_module("pandas").concat(frames, ignore_index=True)
 
 
 # -- text ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from .accumulate import ENGINES, PRECISIONS, accumulate
 from .base import Base, GaussianBase
-from .blocks import Blocks
+from .blocks import Blocks, as_blocks
 from .density import Density
 from .feature_sums import sum_features
 from .features import Array, Features, as_floats, positive
@@ -92,7 +92,7 @@ def fit(
     ----------
     X : (n, d) array, memmap, pandas or polars frame, path of a npy, npz, csv or parquet file, or
         an iterable of blocks (a callable gives a fresh one at each pass); one-dimensional arrays
-        are one column
+        are one column. Of a dask array or data frame only sums and a sample leave the workers
     method : "fd", "ncfd", "fvpd" or "map" (see ``solve``); "auto" compares fd, fvpd and map
     n_features : S; "auto" is 1000
     lam : precision of the prior, > 0: more is smoother
@@ -136,7 +136,7 @@ def fit(
     is_open = {k for k, v in asked.items() if isinstance(v, str) and v == "auto"}
     chosen = {k: AUTO[k] if k in is_open else v for k, v in asked.items()}
     _check(chosen, scale, n_noise_levels, engine, precision)
-    blocks = Blocks(X, sample_weight=sample_weight)
+    blocks = as_blocks(X, sample_weight=sample_weight)
     spectrum = _spectrum(blocks) if moments is None and not blocks.can_repeat else None
     facts = spectrum.moments() if spectrum is not None else _moments(blocks, moments)
     _check_moments(facts, chosen["base"], blocks)

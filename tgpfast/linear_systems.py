@@ -70,11 +70,12 @@ def factorize(matrix: Array, shift: float) -> tuple[Array, dict[str, Any]]:
 
 
 def solve_system(
-    matrix: Array, b: Array, shift: float, solver: str, n_steps: int, seed: int
-) -> tuple[Array, dict[str, Any]]:
-    """(matrix + shift I)^-1 b and a report."""
+    matrix: Array, b: Array, shift: float, solver: str, n_steps: int, seed: int,
+    start: Array | None = None,
+) -> tuple[Array, dict[str, Any]]:  # fmt: skip
+    """(matrix + shift I)^-1 b and a report; start : of "cg"."""
     if solver == "cg":
-        return conjugate_gradients(matrix, b, shift, n_steps=n_steps, seed=seed)
+        return conjugate_gradients(matrix, b, shift, n_steps=n_steps, seed=seed, start=start)
     factor, report = factorize(matrix, shift)
     x: Array = cho_solve((factor, True), b, check_finite=False)
     residual = matrix @ x + (shift + report["added_to_diagonal"]) * x - b

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,57 @@ class Moments:
         return covariance
 
 
+@dataclass(frozen=True, eq=False)
+class MomentSums:
+    """Sums from which `Moments` follow; they add. mean (d,) and scatter (d, d) are of
+    (x - centre) / unit."""
+
+    n: float
+    sum_w2: float
+    centre: Array
+    unit: Array
+    mean: Array
+    scatter: Array
+
+    def __add__(self, other: MomentSums) -> MomentSums:
+        if self.n == 0.0 or other.n == 0.0:
+            return self if other.n == 0.0 else other
+        unit = np.maximum(self.unit, other.unit)  # powers of two: no rounding
+        mine, theirs = self.unit / unit, other.unit / unit
+        mean = self.mean * mine
+        gap = other.mean * theirs + (other.centre - self.centre) / unit - mean
+        n = self.n + other.n
+        scatter = self.scatter * np.outer(mine, mine) + other.scatter * np.outer(theirs, theirs)
+        scatter += np.outer(gap, gap) * (self.n * other.n / n)
+        return replace(
+            self, n=n, sum_w2=self.sum_w2 + other.sum_w2, unit=unit,
+            mean=mean + gap * (other.n / n), scatter=scatter,
+        )  # fmt: skip
+
+    def moments(self) -> Moments:
+        """In the units of the data."""
+        n, centre, unit, mean, scatter = self.n, self.centre, self.unit, self.mean, self.scatter
+        variance = np.diag(scatter) / n
+        root = np.sqrt(variance)
+        safe = np.where(root > 0, root, 1.0)
+        correlation = scatter / n / np.outer(safe, safe)
+        correlation = 0.5 * (correlation + correlation.T)
+        np.fill_diagonal(correlation, np.where(root > 0, 1.0, 0.0))
+        # rounding: x - centre errs by half an ulp of x, which is no spread at all
+        noise = np.abs(centre + unit * mean) * 2.0**-52
+        deviation = np.where(unit * root > noise, unit * root, 0.0)
+        return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
+
+
 def moments_of(blocks: Blocks) -> Moments:
-    """One pass over the blocks. Rows are taken about the first one, in units of the first block's
-    spread, so that neither far offsets nor extreme scales cost digits; partial sums merge by the
-    pairwise formula."""
+    """In one pass over the blocks."""
+    sums: MomentSums = blocks.reduce(_sum_moments)
+    return sums.moments()
+
+
+def _sum_moments(blocks: Blocks, threads: Any) -> MomentSums:
+    """Rows are taken about the first one, in units of the first block's spread, so that neither far
+    offsets nor extreme scales cost digits; partial sums merge by the pairwise formula."""
     n, sum_w2, mean, scatter = 0.0, 0.0, np.zeros(0), np.zeros((0, 0))
     centre = unit = np.zeros(0)
     for x, w in blocks:
@@ -59,16 +106,7 @@ def moments_of(blocks: Blocks) -> Moments:
         mean = mean + gap * (m / (n + m))
         n += m
         sum_w2 += float(weights @ weights)
-    variance = np.diag(scatter) / n
-    root = np.sqrt(variance)
-    safe = np.where(root > 0, root, 1.0)
-    correlation = scatter / n / np.outer(safe, safe)
-    correlation = 0.5 * (correlation + correlation.T)
-    np.fill_diagonal(correlation, np.where(root > 0, 1.0, 0.0))
-    # rounding: x - centre errs by half an ulp of x, which is no spread at all
-    noise = np.abs(centre + unit * mean) * 2.0**-52
-    deviation = np.where(unit * root > noise, unit * root, 0.0)
-    return Moments(n, n * n / sum_w2, centre + unit * mean, deviation, correlation)
+    return MomentSums(n, sum_w2, centre, unit, mean, scatter)
 
 
 def given_moments(moments: Any, dimension: int | None) -> Moments:

@@ -3,6 +3,9 @@ Gaussian, whose score is linear and so follows from the statistics that know no 
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 
 from . import kernels
@@ -24,12 +27,17 @@ def sum_scores(
     progress: bool = False,
 ) -> Array:
     """(S, d), in one pass over the blocks: O(n S d), little beside the matrix of FD."""
+    if blocks.in_parts:
+        part = functools.partial(_sum_part, features=features, base=base)
+        total: Array = blocks.reduce(part, backend, n_threads, progress)
+        return total
     module = kernels.load(backend)
     count = kernels.resolve_threads(module, n_threads)
     S, d = features.frequencies.shape
     frequencies = features.frequencies / features.bandwidth
     phases = features.phases + frequencies @ base.mean
-    block, total = np.empty((S, ROWS)), np.zeros((S, d))
+    block = np.empty((S, ROWS))
+    total = np.zeros((S, d))
     nothing = np.zeros(0)
     nothing.flags.writeable = False
     unused = np.zeros(S), np.zeros(S), np.zeros((S, d))
@@ -48,3 +56,9 @@ def sum_scores(
                 total += block[:, : len(rows)] @ score[start : start + ROWS]
             bar.add(len(x))
     return total
+
+
+def _sum_part(blocks: Blocks, threads: Any, features: Features, base: Base) -> Array:
+    return sum_scores(
+        blocks, features, base, backend=threads.backend, n_threads=threads.n_threads
+    )

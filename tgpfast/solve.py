@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 from .base import Base, GaussianBase
 from .density import Density
 from .feature_sums import FeatureSums
-from .features import Array, positive
+from .features import Array, as_floats, positive
 from .linear_systems import CG_STEPS, cholesky, factorize, solve_system
 from .maximum_posterior import map_theta
 from .statistics import Statistics
@@ -32,6 +32,7 @@ def solve(
     n_draws: int = 100_000,
     n_steps: int | None = None,
     seed: int = 0,
+    start: Array | None = None,
     backend: str = "auto",
     n_threads: int | None = None,
     progress: bool = False,
@@ -53,13 +54,15 @@ def solve(
     n_draws : map: draws from the base behind its expectations, where quadrature does not serve
     n_steps : iterations at most: of cg (2,000), of newton (100), of the gradient iteration (10,000)
     seed : of the draws of map and of the preconditioner of cg
+    start : (S,) theta at which cg starts, as one that was learned from most of these rows; by
+        default zero
     backend, n_threads : for map's passes and for evaluating the result
     progress : show a bar on standard error for method="map"
 
     Returns
     -------
-    Density ; its ``diagnostics`` hold the solver, the condition number, the residual and what, if
-    anything, was added to the diagonal
+    Density ; it holds ``stats`` as its ``statistics``; its ``diagnostics`` hold the solver, the
+    condition number, the residual and what, if anything, was added to the diagonal
     """
     if method not in METHODS:
         raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
@@ -72,6 +75,12 @@ def solve(
         isinstance(n_steps, bool) or not hasattr(n_steps, "__index__") or n_steps < 1
     ):
         raise ValueError(f"n_steps={n_steps!r}: expected None or an integer of at least 1")
+    if start is not None:
+        start = as_floats(start, "start", f"({stats.features.n_features},)", 1)
+        if len(start) != stats.features.n_features:
+            raise ValueError(
+                f"start must have shape ({stats.features.n_features},), got {start.shape}"
+            )
     threads = Threads(backend, n_threads)
     threads.resolve()  # errors before any work
     settings: dict[str, Any] = {
@@ -97,9 +106,13 @@ def solve(
         else:
             shift = lam * gamma**2
             system, b = fd_system(stats, base)
-        theta, diagnostics = solve_system(system, b, shift, solver, n_steps or CG_STEPS, seed)
+        theta, diagnostics = solve_system(
+            system, b, shift, solver, n_steps or CG_STEPS, seed, start
+        )
         tilt = PointTilt(stats.features, theta, base.mean)
-    return Density(method, tilt, base, settings, diagnostics, threads=threads)
+    model = Density(method, tilt, base, settings, diagnostics, threads=threads)
+    model.statistics = stats
+    return model
 
 
 def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:

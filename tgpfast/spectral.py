@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -30,12 +31,12 @@ from .costs import Costs, load_costs
 from .direct import accumulate_direct, check_sums, required_memory
 from .features import Array, Features
 from .progress import Progress
+from .spread_grid import LEAST_EPS, Complex, Filling, SpreadGrid, kernel_width, load_finufft
 from .statistics import Statistics
-
-Complex = NDArray[np.complex128]
 
 DIMENSIONS = 3
 CHUNK_NUMBERS = 2**25  # coordinates of the points of one transform: 256 MB
+AHEAD_ROWS = 2**18  # of the blocks that are read ahead: several are held
 SAMPLE_ROWS = 50_000  # from which the box is chosen
 ONE_THREAD = 30_000  # points and targets below which waking another thread costs more than it does
 OUTSIDE_ROWS = 500_000  # points outside that are held before the direct engine takes them
@@ -45,7 +46,9 @@ SAFETY = 0.18  # share of the tolerance asked of a transform: it erred by 5.4 ti
 COARSE_ROWS = 100_000  # fewer points are not worth the coarse grid, which must be checked
 CHECKS = 64  # frequencies at which F of a coarse grid is summed term by term
 CHECK_SHARE = 0.1  # of the tolerance, which those must keep
-LEAST_EPS = 1e-14
+STREAM_CHUNKS = 4  # that a stream is taken to have when it has more than one
+FILL_SHARE = 0.3  # of the cost of a row outside the transform: in small chunks, buffers used again
+MARGIN = 1.25  # a box made from a sample of the rows is this much wider
 BUDGET_VARIABLE = "TGPFAST_MEMORY_BUDGET"  # bytes, or "2GB"
 BUDGET_SHARE = 0.4  # of the memory available, where nothing is said
 # half sides of the boxes tried, in units of the way from the median to the tenths at either end
@@ -127,13 +130,6 @@ class Plan:
         return np.asarray(((y >= self.low) & (y <= self.high)).all(axis=1))
 
 
-def kernel_width(eps: float, upsampling: float) -> int:
-    """Grid points along each axis that finufft spreads a point over."""
-    if upsampling == 2.0:
-        return int(np.clip(np.ceil(-np.log10(eps / 10.0)), 2, 16))
-    return int(np.ceil(-np.log(eps) / (np.pi * np.sqrt(1.0 - 1.0 / upsampling))))
-
-
 def grid_nodes(half: Array, reach: Array, eps: float, upsampling: float) -> tuple[float, float]:
     """(nodes of the inner grid of a type-3 transform, nodes of its upsampled FFT)."""
     width = kernel_width(eps, upsampling)
@@ -187,19 +183,6 @@ def plan_chunk(
     return best
 
 
-def load_finufft() -> ModuleType:
-    """The transforms; ImportError with the remedy where they are missing."""
-    try:
-        import finufft
-    except ImportError as error:
-        raise ImportError(
-            f'the spectral engine needs finufft, which cannot be imported ({error}); install it '
-            'with: pip install finufft, or use engine="direct"'
-        ) from error
-    module: ModuleType = finufft
-    return module
-
-
 def transform(
     columns: list[Array], strengths: Complex, axes: list[Array], eps: float, upsampling: float,
     n_threads: int,
@@ -216,6 +199,63 @@ def transform(
         plan.setpts(*columns, **dict(zip("stu", axes, strict=False)))
         result: Complex = plan.execute(strengths)
     return result
+
+
+class Work:
+    """What a pass is to find, and what it may cost."""
+
+    def __init__(
+        self, features: Features, noise_levels: Array, gram_phi: bool, tolerance: float, budget: int
+    ) -> None:
+        self.features, self.bandwidths = features, bandwidths_of(features, noise_levels)
+        S, d = features.n_features, features.dimension
+        self.eps = max(SAFETY * tolerance, LEAST_EPS)
+        self.costs = load_costs()
+        self.row_cost = self.costs.direct_row(S, d, len(noise_levels), gram_phi)
+        self.room = budget - Targets.memory(S, len(self.bandwidths), d)
+        self.n_base = len(self.bandwidths) * S
+        self.n_pairs = self.n_base * (S + 1)
+
+    def plan(self, y: Array, n: int, coarse: bool = True) -> Plan | None:
+        """How to transform n points, of which y are some, at once."""
+        neighbours = self.n_base * self.features.dimension * len(stencil(self.eps)[0])
+        return plan_chunk(
+            y, self.features.bandlimit, self.n_pairs + neighbours, self.row_cost, self.eps,
+            self.room, self.costs, coarse=coarse, n=n,
+        )  # fmt: skip
+
+    def seconds_by_chunks(self, y: Array, n: int) -> float:
+        """A transform a chunk, of n rows of which y are some; infinite where none fits."""
+        plan = self.plan(y, n)
+        if plan is None:
+            return np.inf
+        d = y.shape[1]
+        width = kernel_width(self.eps, plan.upsampling)
+        _, fft = grid_nodes(plan.half, self.features.bandlimit, self.eps, plan.upsampling)
+        targets = self.n_pairs + self.n_base * d * len(stencil(self.eps)[0])
+        once = self.costs.transform(0, targets, fft, width, d)
+        inside = float(plan.inside(y).mean()) * n
+        points = self.costs.transform(int(inside), 0, 2.0, width, d)
+        return float(-(-n * d // CHUNK_NUMBERS) * once + points + self.row_cost * (n - inside))
+
+    def one_grid(self, y: Array, n: int) -> tuple[SpreadGrid | None, float]:
+        """(the grid for n rows of which y are some, seconds); None and infinite where none fits."""
+        plan = self.plan(y, n, coarse=False)
+        if plan is None:
+            return None, np.inf
+        reach = plan.half * (MARGIN if plan.whole else 1.0)
+        place = SpreadGrid(
+            self.features.bandlimit, plan.middle - reach, plan.middle + reach, self.eps
+        )
+        if place.memory > self.room:
+            return None, np.inf
+        d, inside = y.shape[1], float(plan.inside(y).mean()) * n
+        fft, costs = place.nodes * 2.0**d, self.costs
+        points = costs.transform(int(inside), 0, 2.0, place.width, d)
+        points -= (1.0 - FILL_SHARE) * costs.row * d * inside
+        read = costs.transform(0, self.n_pairs, fft, place.width + 1, d, spreads=2)
+        read += costs.transform(0, self.n_base, fft, place.width + 1, d, spreads=2 + 2 * d)
+        return place, points + read + self.row_cost * (n - inside)
 
 
 class Transforms:
@@ -239,24 +279,10 @@ class Transforms:
 class _Accumulator(Transforms):
     """Transforms summed over chunks of points; those outside the core are handed back."""
 
-    def __init__(
-        self,
-        features: Features,
-        bandwidths: list[float],
-        centre: Array,
-        eps: float,
-        budget: int,
-        row_cost: float,
-        backend: ModuleType,
-        n_threads: int,
-    ) -> None:
-        super().__init__(features, bandwidths, centre)
-        self.backend, self.coarse = backend, True
-        S, d = features.n_features, features.dimension
-        self.eps, self.n_threads, self.row_cost = eps, n_threads, row_cost
-        self.costs = load_costs()
-        self.budget = budget - Targets.memory(S, len(bandwidths), d)
-        self.n_outside, self.grid_bytes = 0, 0
+    def __init__(self, work: Work, centre: Array, backend: ModuleType, n_threads: int) -> None:
+        super().__init__(work.features, work.bandwidths, centre)
+        self.work, self.backend, self.n_threads = work, backend, n_threads
+        self.coarse, self.grid_bytes = True, 0
 
     def add(self, x: Array, w: Array | None) -> tuple[Array, Array | None]:
         """Transform a chunk; returns the points (and weights) that were left outside."""
@@ -265,11 +291,7 @@ class _Accumulator(Transforms):
         if not len(x):
             return x, w
         y, weights = x - self.centre, w
-        n_targets = len(self.F) + self.base.size * len(stencil(self.eps)[0])
-        plan = plan_chunk(
-            y, self.targets.reach, n_targets, self.row_cost, self.eps, self.budget, self.costs,
-            coarse=self.coarse,
-        )  # fmt: skip
+        plan = self.work.plan(y, len(y), coarse=self.coarse)
         if plan is None:
             raise MemoryError
         out = (x[:0], None if w is None else w[:0])
@@ -283,7 +305,6 @@ class _Accumulator(Transforms):
             except CoarseGridError:
                 self.coarse = False
                 return self.add(x, weights)
-        self.n_outside += len(out[0])
         self.grid_bytes = max(self.grid_bytes, plan.grid_bytes)
         return out
 
@@ -291,7 +312,7 @@ class _Accumulator(Transforms):
         """F, and by its derivative G, from one transform: i y e^{i f y} is the derivative of
         e^{i f y} in f, which the stencil takes from F at the neighbours of every f_s."""
         ones = np.ones(len(y), np.complex128) if w is None else w.astype(np.complex128)
-        offsets, coefficients = stencil(self.eps)
+        offsets, coefficients = stencil(self.work.eps)
         extra: list[list[Array]] = [[] for _ in range(y.shape[1])]
         for k, half in enumerate(plan.half):
             for j, axis in enumerate(extra):
@@ -300,7 +321,7 @@ class _Accumulator(Transforms):
         pairs = zip(self.targets.axes, extra, strict=True)
         axes = [np.concatenate([main, *more]) for main, more in pairs]
         columns = [y[:, k] - middle for k, middle in enumerate(plan.middle)]
-        result = transform(columns, ones, axes, self.eps, plan.upsampling, self.n_threads)
+        result = transform(columns, ones, axes, self.work.eps, plan.upsampling, self.n_threads)
         del columns
         result *= np.exp(1j * sum(axis * m for axis, m in zip(axes, plan.middle, strict=True)))
         if plan.upsampling < 2.0 and not self._holds(y, w, result[: len(self.F)]):
@@ -322,7 +343,7 @@ class _Accumulator(Transforms):
         cosines, sines = wave_sums(frequencies, y, w, self.backend, self.n_threads)
         error = np.abs(cosines + 1j * sines - F[picked]).max()
         total = float(len(y) if w is None else w.sum())
-        return bool(error <= CHECK_SHARE * self.eps / SAFETY * total)
+        return bool(error <= CHECK_SHARE * self.work.eps / SAFETY * total)
 
 
 class CoarseGridError(Exception):
@@ -381,53 +402,36 @@ def accumulate_spectral(
     n_threads: int,
     progress: bool = False,
 ) -> Statistics:
-    """The statistics of all blocks, by transforms in chunks of points; MemoryError where even the
-    smallest core box exceeds the budget."""
+    """The statistics of all blocks; MemoryError where the smallest core box exceeds the budget.
+
+    Up to one chunk of points, or where a fixed grid would cost more: a transform a chunk. Else all
+    are spread on one grid, from which the sums are read at the end.
+    """
     load_finufft()
-    bandwidths = bandwidths_of(features, noise_levels)
-    S, d = features.n_features, features.dimension
-    eps = max(SAFETY * tolerance, LEAST_EPS)
-    row_cost = load_costs().direct_row(S, d, len(noise_levels), gram_phi)
-    sums: _Accumulator | None = None
-    small = SmallSums(d, origin, backend, n_threads)
-    rest: Statistics | None = None
-    outside: list[tuple[Array, Array | None]] = []
-
-    def summed(rest: Statistics | None) -> Statistics | None:
-        """Points outside, added to those before them by the direct engine."""
-        if not outside:
-            return rest
-        part = accumulate_direct(
-            Blocks([left if left[1] is not None else left[0] for left in outside], dimension=d),
-            features, noise_levels, origin, gram_phi=gram_phi, precision="float64",
-            backend=backend, n_threads=n_threads,
-        )  # fmt: skip
-        outside.clear()
-        return part if rest is None else rest + part
-
+    work = Work(features, noise_levels, gram_phi, tolerance, budget)
+    small = SmallSums(features.dimension, origin, backend, n_threads)
+    outside = _Outside(features, noise_levels, origin, gram_phi, backend, n_threads)
     with (
         np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
         Progress(progress, "rows", blocks.n_rows) as bar,
     ):
-        for x, w in chunks_of(blocks):
-            if sums is None:
-                sums = _Accumulator(
-                    features, bandwidths, np.median(x[:: max(1, len(x) // 10_000)], axis=0), eps,
-                    budget, row_cost, backend, n_threads,
-                )  # fmt: skip
-            small.add(x, w)
-            left = sums.add(x, w)
-            if len(left[0]):
-                outside.append(left)
-                if sum(len(rows) for rows, _ in outside) > OUTSIDE_ROWS:
-                    rest = summed(rest)
-            bar.add(len(x))
-        rest = summed(rest)
-    assert sums is not None
+        place, chunks = _arranged(blocks, work)
+
+        def counted() -> Iterator[tuple[Array, Array | None]]:
+            for x, w in chunks:
+                small.add(x, w)
+                yield x, w
+                bar.add(len(x))
+
+        if place is None:
+            sums, grid_bytes = _by_chunks(counted(), work, outside, backend, n_threads)
+        else:
+            sums, grid_bytes = _on_grid(counted(), work, place, outside, n_threads)
+        rest = outside.total()
     provenance = {
         "engine": "spectral", "backend": backend.NAME, "precision": "float64",
-        "tolerance": tolerance, "threads": n_threads, "rows_outside": sums.n_outside,
-        "grid_bytes": sums.grid_bytes,
+        "tolerance": tolerance, "threads": n_threads, "rows_outside": outside.n_rows,
+        "grid_bytes": grid_bytes, "one_grid": place is not None,
     }  # fmt: skip
     with np.errstate(over="ignore", invalid="ignore"):
         stats = assemble(sums, small, noise_levels, origin, gram_phi, provenance)
@@ -435,6 +439,108 @@ def accumulate_spectral(
         return stats
     # moments of every row are in ``stats`` already
     return replace(stats + without_moments(rest), provenance=provenance)
+
+
+def _arranged(
+    blocks: Blocks, work: Work
+) -> tuple[SpreadGrid | None, Iterable[tuple[Array, Array | None]]]:
+    """(the grid for all rows, or None for a transform a chunk; the rows in chunks)."""
+    chunks = Chunks(blocks)
+    whole = chunks.rows
+    if blocks.n_rows is not None:
+        sample = blocks.pilot(PILOT_ROWS) if blocks.n_rows > whole else None
+        if sample is not None:
+            place = _cheaper_grid(work, sample[0], blocks.n_rows)
+            if place is not None:
+                return place, Chunks(blocks, place.fill_rows)
+        return None, chunks
+    rows = iter(chunks)
+    first = next(rows)
+    chunks.rows = 1  # a look ahead shall not gather another chunk
+    second = next(rows, None)
+    if second is None:
+        return None, [first]
+    some = first[0][:: max(1, len(first[0]) // PILOT_ROWS)]
+    place = _cheaper_grid(work, some, STREAM_CHUNKS * len(first[0]))
+    chunks.rows = whole if place is None else place.fill_rows
+    return place, itertools.chain([first, second], rows)
+
+
+def _cheaper_grid(work: Work, sample: Array, n: int) -> SpreadGrid | None:
+    """The grid for n rows, where it costs less than a transform a chunk."""
+    place, seconds = work.one_grid(sample, n)
+    return place if seconds < work.seconds_by_chunks(sample, n) else None
+
+
+def _by_chunks(
+    chunks: Iterable[tuple[Array, Array | None]], work: Work, outside: _Outside,
+    backend: ModuleType, n_threads: int,
+) -> tuple[Transforms, int]:  # fmt: skip
+    """(sums of a transform a chunk, bytes of the largest grid)."""
+    sums: _Accumulator | None = None
+    for x, w in chunks:
+        if sums is None:
+            centre = np.median(x[:: max(1, len(x) // 10_000)], axis=0)
+            sums = _Accumulator(work, centre, backend, n_threads)
+        outside.add(*sums.add(x, w))
+    assert sums is not None
+    return sums, sums.grid_bytes
+
+
+def _on_grid(
+    chunks: Iterable[tuple[Array, Array | None]], work: Work, place: SpreadGrid, outside: _Outside,
+    n_threads: int,
+) -> tuple[Transforms, int]:  # fmt: skip
+    """(sums read off one grid on which all chunks were spread, its bytes)."""
+    filling, size = Filling(place, n_threads), place.fill_rows
+    for x, w in chunks:
+        for start in range(0, len(x), size):
+            part = x[start : start + size]
+            weights = None if w is None else w[start : start + size]
+            left = filling.add(part, weights)
+            if left is not None:
+                outside.add(part[left], None if weights is None else weights[left])
+    sums = Transforms(work.features, work.bandwidths, place.centre)
+    base = [np.ascontiguousarray(axis) for axis in sums.base.T]
+    sums.F, sums.G = place.sums(filling.grid, sums.targets.axes, base, n_threads)
+    sums.weight = filling.weight
+    return sums, int(place.memory)
+
+
+class _Outside:
+    """Points outside the core, for the direct engine, which takes them OUTSIDE_ROWS at a time."""
+
+    def __init__(
+        self, features: Features, noise_levels: Array, origin: Array, gram_phi: bool,
+        backend: ModuleType, n_threads: int,
+    ) -> None:  # fmt: skip
+        self.inputs = (features, noise_levels, origin)
+        self.options: dict[str, Any] = {
+            "gram_phi": gram_phi, "precision": "float64", "backend": backend,
+            "n_threads": n_threads,
+        }  # fmt: skip
+        self.n_rows, self._held = 0, 0
+        self._rows: list[Any] = []
+        self._sum: Statistics | None = None
+
+    def add(self, x: Array, w: Array | None) -> None:
+        if w is not None and not w.all():
+            x, w = x[w > 0.0], w[w > 0.0]
+        if len(x):
+            self._rows.append(x if w is None else (x, w))
+            self.n_rows += len(x)
+            self._held += len(x)
+            if self._held > OUTSIDE_ROWS:
+                self.total()
+
+    def total(self) -> Statistics | None:
+        """The statistics of all of them; None if there were none."""
+        if self._rows:
+            blocks = Blocks(self._rows, dimension=self.inputs[0].dimension)
+            part = accumulate_direct(blocks, *self.inputs, **self.options)
+            self._sum = part if self._sum is None else self._sum + part
+            self._rows, self._held = [], 0
+        return self._sum
 
 
 def fits(features: Features, noise_levels: Array, gram_phi: bool, budget: int) -> bool:
@@ -454,42 +560,42 @@ def estimate(
     pilot = blocks.pilot(PILOT_ROWS) or blocks.head(PILOT_ROWS)
     if pilot is None or blocks.n_rows is None:
         return None
-    S, d = features.n_features, features.dimension
-    n_levels = 1 + int((noise_levels > 0.0).sum())
-    room = budget - Targets.memory(S, n_levels, d)
-    y = pilot[0]
-    costs, eps = load_costs(), max(SAFETY * tolerance, LEAST_EPS)
-    row_cost = costs.direct_row(S, d, len(noise_levels), gram_phi)
-    n_targets = n_levels * S * (S + 1 + d * len(stencil(eps)[0]))
-    n = blocks.n_rows
-    plan = plan_chunk(y, features.bandlimit, n_targets, row_cost, eps, room, costs, n=n)
-    if plan is None:
-        return None
-    chunks = -(-blocks.n_rows * d // CHUNK_NUMBERS)
-    width = kernel_width(eps, plan.upsampling)
-    _, fft = grid_nodes(plan.half, features.bandlimit, eps, plan.upsampling)
-    inside = float(plan.inside(y).mean()) * blocks.n_rows
-    once = costs.transform(0, n_targets, fft, width, d)
-    points = costs.transform(int(inside), 0, 2.0, width, d)
-    return float(chunks * once + points + row_cost * (blocks.n_rows - inside))
+    work, n, y = Work(features, noise_levels, gram_phi, tolerance, budget), blocks.n_rows, pilot[0]
+    seconds = work.seconds_by_chunks(y, n)
+    if n * features.dimension > CHUNK_NUMBERS:
+        seconds = min(seconds, work.one_grid(y, n)[1])
+    return seconds if seconds < np.inf else None
+
+
+class Chunks:
+    """Blocks gathered into chunks of up to ``rows`` rows, which may be changed on the way; a single
+    block that has more is not cut. By default CHUNK_NUMBERS numbers."""
+
+    def __init__(self, blocks: Blocks, rows: int | None = None) -> None:
+        self.blocks = copy.copy(blocks)
+        most = CHUNK_NUMBERS // max(blocks.dimension or 1, 1)
+        self.rows = most if rows is None else min(rows, most)
+        self.blocks.block_rows = self.rows
+        if blocks.reads_ahead and (blocks.n_rows is None or blocks.n_rows > self.rows):
+            self.blocks.block_rows = min(self.rows, AHEAD_ROWS)
+
+    def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
+        rows: list[Array] = []
+        weights: list[Array | None] = []
+        size = 0
+        for x, w in self.blocks:
+            if size and size + len(x) > self.rows:
+                yield _joined(rows, weights)
+                rows, weights, size = [], [], 0
+            rows.append(x)
+            weights.append(w)
+            size += len(x)
+        yield _joined(rows, weights)
 
 
 def chunks_of(blocks: Blocks) -> Iterator[tuple[Array, Array | None]]:
     """Blocks gathered into chunks of about CHUNK_NUMBERS."""
-    rows: list[Array] = []
-    weights: list[Array | None] = []
-    size = 0
-    large = copy.copy(blocks)
-    most = CHUNK_NUMBERS // max(blocks.dimension or 1, 1)
-    large.block_rows = most
-    for x, w in large:
-        if size and size + len(x) > most:
-            yield _joined(rows, weights)
-            rows, weights, size = [], [], 0
-        rows.append(x)
-        weights.append(w)
-        size += len(x)
-    yield _joined(rows, weights)
+    return iter(Chunks(blocks))
 
 
 def _joined(rows: list[Array], weights: list[Array | None]) -> tuple[Array, Array | None]:

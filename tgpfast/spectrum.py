@@ -1,52 +1,46 @@
 """`Spectrum`: data spread on a grid, from which the statistics of any features are read (d <= 3).
 
 The grid knows no feature, bandwidth or noise level. It is filled once, chunk by chunk, adds, saves,
-and then answers for every choice of features whose frequencies lie below its band limit. With g the
-grid of the data and u that of one point at the centre, spread by the same kernel, and A, B their
-Fourier sums at a frequency w,
-
-    F(w) = A / B,    sum x_k e^{i w . x} = (A_k - F B_k) / B,
-
-where A_k, B_k are those of the grids times the position of their nodes along axis k.
+and then answers for every choice of features whose frequencies lie below its band limit; how it is
+filled and read is in `spread_grid`.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from . import kernels, memory, storage
-from .blocks import Blocks
+from .blocks import Blocks, as_blocks
 from .direct import accumulate_direct, check_sums
 from .features import Array, Features, as_floats, positive
 from .progress import Progress
 from .scaling import Moments, Scaling
 from .spectral import (
     DIMENSIONS,
-    LEAST_EPS,
+    MARGIN,
     SAFETY,
-    Complex,
+    SAMPLE_ROWS,
+    Chunks,
     SmallSums,
     Targets,
     Transforms,
     assemble,
     bandwidths_of,
-    chunks_of,
-    kernel_width,
-    load_finufft,
     memory_budget,
     without_moments,
 )
+from .spread_grid import LEAST_EPS, Filling, SpreadGrid, load_finufft
 from .statistics import Statistics, check_levels, check_origin
+from .threads import Threads
 
 KIND = "spectrum"
-UPSAMPLING = 2.0  # grid nodes for every one that the band limit needs
-MARGIN = 1.25  # a box made from the first chunk is this much wider than its core
-CORES = (0.999, 0.99, 0.97, 0.9)  # share of the first chunk in the core: the first that fits
+CORES = (0.999, 0.99, 0.97, 0.9)  # share of the rows in the core: the first that fits
+FIRST_NUMBERS = 2**22  # of a stream, from which its box is made
 MOST_OUTSIDE = 1_000_000  # points beyond the box that are kept as they are
 
 
@@ -96,38 +90,56 @@ class Spectrum:
         X : rows, as for ``accumulate``; at most three columns
         bandlimit : radians per unit of x, a number or (d,); ``features.bandlimit`` of the features
             with the smallest bandwidth to be asked for
-        box : (low, high), each (d,): where the grid lies. By default around the first chunk of
-            rows; spectra that are to be added need the same. Rows outside are kept as they are
+        box : (low, high), each (d,): where the grid lies. By default around rows spread evenly over
+            X, or the first two million of a stream; spectra that are to be added need the same.
+            Rows outside are kept as they are
         tolerance : error of F(w) / n
         budget : bytes or "2GB", as for ``accumulate``
         """
         tolerance = positive("tolerance", tolerance)
         load_finufft()
-        blocks = Blocks(X, sample_weight=sample_weight)
+        blocks = X  # from a pass over partitions, which has judged them
+        if not isinstance(X, Blocks):
+            blocks = as_blocks(X, sample_weight=sample_weight)
         module = kernels.load(backend)
         count = kernels.resolve_threads(module, n_threads)
-        limit = memory_budget(budget)
+        limit = memory_budget(blocks.budget if budget is None else budget)
+        if blocks.in_parts:
+            if box is None:
+                sample = blocks.pilot(SAMPLE_ROWS)[0]
+                box = cls.box_for(sample, bandlimit, tolerance, limit)
+            part = functools.partial(
+                _part, bandlimit=bandlimit, box=box, tolerance=tolerance, budget=limit
+            )
+            total: Spectrum = blocks.reduce(part, backend, n_threads, progress)
+            return total
         spectrum: Spectrum | None = None
         left: list[tuple[Array, Array]] = []
         with (
             np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
             Progress(progress, "rows", blocks.n_rows) as bar,
         ):
-            for x, w in chunks_of(blocks):
+            sample = blocks.pilot(SAMPLE_ROWS)
+            if sample is not None:
+                spectrum = cls._empty(sample[0], bandlimit, box, tolerance, limit)
+            first = FIRST_NUMBERS // max(blocks.dimension or 1, 1)
+            chunks = Chunks(blocks, first if spectrum is None else spectrum._place.fill_rows)
+            for x, w in chunks:
                 if spectrum is None:
                     spectrum = cls._empty(x, bandlimit, box, tolerance, limit)
+                if not spectrum.grid.size:
+                    filling = Filling(spectrum._place, count)
+                    chunks.rows = filling.place.fill_rows
+                    spectrum.grid = filling.grid
                     small = SmallSums(x.shape[1], spectrum.centre, module, count)
                 small.add(x, w)
-                weights = np.ones(len(x)) if w is None else w
-                inside = np.asarray(((x >= spectrum.low) & (x <= spectrum.high)).all(axis=1))
-                if not inside.all():
-                    counts = ~inside & (weights > 0.0)
+                outside = filling.add(x, w)
+                if outside is not None:
+                    weights = np.ones(len(x)) if w is None else w
+                    counts = outside & (weights > 0.0)
                     left.append((x[counts], weights[counts]))
-                    x, weights = x[inside], weights[inside]
                     _check_outside(sum(len(part) for part, _ in left))
-                if len(x):
-                    spectrum.grid += spectrum._spread(x - spectrum.centre, weights, count)
-                bar.add(len(inside))
+                bar.add(len(x))
         assert spectrum is not None
         spectrum.n, spectrum.n_rows, spectrum.sum_w2 = small.n, small.n_rows, small.sum_w2
         spectrum.sum_x, spectrum.sum_xx = small.sum_x, small.sum_xx
@@ -136,6 +148,14 @@ class Spectrum:
             spectrum.outside = np.concatenate([part for part, _ in left])
             spectrum.outside_weights = np.concatenate([part for _, part in left])
         return spectrum
+
+    @classmethod
+    def box_for(
+        cls, sample: Array, bandlimit: Any, tolerance: float, budget: int
+    ) -> tuple[Array, Array]:
+        """(low, high) around rows of which these are some; `OutsideError` where no grid fits."""
+        made = cls._empty(sample, bandlimit, None, tolerance, budget)
+        return made.low, made.high
 
     @classmethod
     def _empty(
@@ -151,18 +171,15 @@ class Spectrum:
         for core in CORES:
             low, high = _box(x, box, band, core)
             made = cls._of(band, low, high, tolerance)
-            shape = made.shape
-            # the grid, the transform's complex copy, and its upsampled one
-            need = float(np.prod([float(m) for m in shape])) * (8 + 8 + 16 + 16 * 2**d)
+            need = made._place.memory
             if need <= limit:
-                made.grid = np.zeros(shape)
                 return made
             if box is not None:
                 break
-        raise ValueError(
-            f"a grid of {' x '.join(map(str, shape))} nodes would take {memory.human(need)}, and "
-            f"the budget is {memory.human(limit)}; lower bandlimit (a larger bandwidth), give a "
-            "smaller box, or raise budget="
+        raise OutsideError(
+            f"a grid of {' x '.join(map(str, made.shape))} nodes would take {memory.human(need)}, "
+            f"and the budget is {memory.human(limit)}; lower bandlimit (a larger bandwidth), give "
+            "a smaller box, or raise budget="
         )
 
     @classmethod
@@ -174,6 +191,7 @@ class Spectrum:
             n=0.0, n_rows=0, sum_w2=0.0, sum_x=np.zeros(d), sum_xx=np.zeros((d, d)),
             outside=np.zeros((0, d)), outside_weights=np.zeros(0),
         )  # fmt: skip
+
     @property
     def dimension(self) -> int:
         """d."""
@@ -187,52 +205,17 @@ class Spectrum:
     @property
     def spacing(self) -> Array:
         """Distance of the grid's nodes along each axis."""
-        return np.pi / (UPSAMPLING * self.bandlimit)
+        return self._place.spacing
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Nodes along each axis: the box, and the kernel beyond its edges."""
-        half = 0.5 * (self.high - self.low) / self.spacing + self._width + 1
-        return tuple(2 * int(np.ceil(h)) for h in half)
+        return self._place.shape
 
     @property
-    def _eps(self) -> float:
-        return max(SAFETY * self.tolerance, LEAST_EPS)
-
-    @property
-    def _width(self) -> int:
-        return kernel_width(self._eps, UPSAMPLING)
-
-    def _spread(self, y: Array, weights: Array, n_threads: int) -> Array:
-        """The grid of some points about the centre."""
-        run = getattr(load_finufft(), f"nufft{self.dimension}d1")
-        shape = self.shape
-        scaled = [
-            np.ascontiguousarray(y[:, k] * (2.0 * np.pi / (shape[k] * self.spacing[k])))
-            for k in range(self.dimension)
-        ]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            grid = run(
-                *scaled, weights.astype(np.complex128), n_modes=shape, eps=self._eps, isign=1,
-                upsampfac=UPSAMPLING, spreadinterponly=1, nthreads=n_threads, showwarn=0,
-            )  # fmt: skip
-        return np.ascontiguousarray(grid.real)
-
-    def _read(self, grids: Array, axes: list[Array], n_threads: int) -> Complex:
-        """Fourier sums of grids (m, ...) at the targets, (m, targets)."""
-        points = [axis * h for axis, h in zip(axes, self.spacing, strict=True)]
-        out = np.empty((len(grids), len(points[0])), np.complex128)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            plan = load_finufft().Plan(
-                2, self.shape, 1, max(0.1 * self._eps, LEAST_EPS), 1, nthreads=n_threads,
-                showwarn=0,
-            )  # fmt: skip
-            plan.setpts(*points)
-            for row, grid in zip(out, grids, strict=True):
-                plan.execute(grid.astype(np.complex128), out=row)
-        return out
+    def _place(self) -> SpreadGrid:
+        eps = max(SAFETY * self.tolerance, LEAST_EPS)
+        return SpreadGrid(self.bandlimit, self.low, self.high, eps)
 
     def statistics(
         self,
@@ -304,21 +287,11 @@ class Spectrum:
         )
         middle = scaling.apply(self.centre[None])[0]
         sums = Transforms(features, bandwidths, middle)
-        unit = self._spread(np.zeros((1, self.dimension)), np.ones(1), count)
         axes = [axis / s for axis, s in zip(sums.targets.axes, scaling.scale, strict=True)]
-        data, one = self._read(np.stack([self.grid, unit]), axes, count)
-        np.divide(data, one, out=sums.F)
-        sums.F *= weight
+        base = list((sums.base / scaling.scale).T)
+        F, G = self._place.sums(self.grid, axes, base, count)
+        sums.F, sums.G = weight * F, weight * G / scaling.scale[:, None]
         sums.weight = weight * (self.n - float(self.outside_weights.sum()))
-        base = [sums.base[:, k] / scaling.scale[k] for k in range(self.dimension)]
-        data, one = self._read(np.stack([self.grid, unit]), base, count)
-        for k, m in enumerate(self.shape):
-            at = [1] * self.dimension
-            at[k] = m
-            place = (self.spacing[k] * (np.arange(m) - m // 2)).reshape(at)
-            both = np.stack([self.grid * place, unit * place])
-            moved, moved_one = self._read(both, base, count)
-            sums.G[k] = (moved - data / one * moved_one) / one * (weight / scaling.scale[k])
         provenance = {
             "engine": "spectrum", "backend": module.NAME, "precision": "float64",
             "tolerance": self.tolerance, "threads": count, "rows_outside": len(self.outside),
@@ -433,9 +406,19 @@ def _rounded_up(value: float) -> str:
     return text if float(text) >= value else f"{value * (1.0 + 1e-5):.6g}"
 
 
+def _part(blocks: Blocks, threads: Threads, bandlimit: Any, **options: Any) -> Spectrum:
+    return Spectrum.from_data(
+        blocks, bandlimit, backend=threads.backend, n_threads=threads.n_threads, **options
+    )
+
+
+class OutsideError(ValueError):
+    """No grid within the budget holds the rows, or too many lie outside its box."""
+
+
 def _check_outside(count: int) -> None:
     if count > MOST_OUTSIDE:
-        raise ValueError(
+        raise OutsideError(
             f"{count:,} rows lie outside the box of this spectrum, which keeps at most "
             f"{MOST_OUTSIDE:,} as they are; give a wider box=(low, high)"
         )

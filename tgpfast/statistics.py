@@ -34,7 +34,9 @@ class Statistics:
 
     ``a + b`` is the statistics of both data sets, ``total - part`` those of the rows left over,
     ``Statistics.zero(...)`` changes nothing; either needs equal features, origin, noise levels and
-    parts, else ValueError says what differs.
+    parts, else ValueError says what differs. ``stats += rows`` accumulates rows with the same
+    features and options, and ``stats.decay(0.99)`` forgets: both give new statistics, since models
+    hold the old ones.
 
     Attributes
     ----------
@@ -128,6 +130,53 @@ class Statistics:
             sums[name] = None if mine is None else operate(mine, theirs)
         return replace(self, provenance=_merged(self.provenance, other.provenance), **sums)
 
+    def __iadd__(self, other: Any) -> Statistics:  # type: ignore[misc]  # takes more than ``+``
+        """Statistics, or rows as for ``accumulate``; a pair is (rows, weights)."""
+        if isinstance(other, Statistics):
+            return self + other
+        if other is None or isinstance(other, (dict, set)) or np.isscalar(other):
+            return NotImplemented
+        if self.score_base is not None:
+            raise ValueError(
+                "these statistics know the score of a base, which rows alone do not give; add "
+                "accumulate(rows, features, base=base) with the same options"
+            )
+        # here, not above: rows become statistics in modules that import this one
+        from .accumulate import accumulate
+
+        is_pair = isinstance(other, tuple) and len(other) == 2
+        rows, weights = other if is_pair else (other, None)
+        return self + accumulate(
+            rows, self.features, sample_weight=weights, noise_levels=self.noise_levels,
+            origin=self.origin, gram_phi=self.gram_phi is not None, **self._accuracy(),
+        )  # fmt: skip
+
+    def _accuracy(self) -> dict[str, Any]:
+        """Precision and tolerance of what is to be added: the best among those that are here."""
+
+        def values(name: str) -> list[Any]:
+            held = self.provenance.get(name)
+            return held if isinstance(held, list) else [held]
+
+        kept = [t for t in values("tolerance") if isinstance(t, float) and t > 0.0]
+        precision = "mixed" if values("precision") == ["mixed"] else "float64"
+        return {"precision": precision, **({"tolerance": min(kept)} if kept else {})}
+
+    def decay(self, factor: float) -> Statistics:
+        """The same rows with all weights multiplied by a factor in (0, 1]: ``n`` is then the number
+        of rows that still count, ``n_rows`` those that were read."""
+        return self._times(check_decay(factor))
+
+    def _times(self, factor: float) -> Statistics:
+        if factor == 1.0:
+            return self
+        sums: dict[str, Any] = {}
+        for name in _summed(self):
+            value = getattr(self, name)
+            if name != "n_rows" and value is not None:
+                sums[name] = value * (factor * factor if name == "sum_w2" else factor)
+        return replace(self, **sums)
+
     def __radd__(self, other: object) -> Statistics:
         if isinstance(other, int) and other == 0:  # so that sum(list_of_statistics) works
             return self
@@ -170,30 +219,54 @@ class Statistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an npz file without pickles; symmetric matrices as their upper triangles."""
-        arrays = {
-            "frequencies": self.features.frequencies, "phases": self.features.phases,
-            "origin": self.origin, "noise_levels": self.noise_levels,
-        }  # fmt: skip
+        facts, sums = self._members()
+        arrays = {"frequencies": self.features.frequencies, "phases": self.features.phases}
         if self.features.covariance is not None:
             arrays["covariance"] = self.features.covariance
+        arrays.update(sums)
+        facts.update(bandwidth=self.features.bandwidth, seed=self.features.seed)
+        storage.write(path, KIND, facts, arrays)
+
+    def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """(facts, arrays) of a file, without those of the features."""
+        arrays = {"origin": self.origin, "noise_levels": self.noise_levels}
         for name in _summed(self):
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
                 arrays[name] = packed(value) if name.endswith(("gram", "gram_phi")) else value
         facts = {
-            "bandwidth": self.features.bandwidth, "seed": self.features.seed, "n": self.n,
-            "n_rows": self.n_rows, "sum_w2": self.sum_w2, "provenance": self.provenance,
-            "score_base": self.score_base,
+            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
+            "provenance": self.provenance, "score_base": self.score_base,
         }  # fmt: skip
-        storage.write(path, KIND, facts, arrays)
+        return facts, arrays
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Statistics:
         z = storage.take(arrays, "frequencies", None, path)
+        if z.ndim != 2:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: frequencies")
+        S, d = z.shape
+        covariance = None
+        if "covariance" in arrays:
+            covariance = storage.take(arrays, "covariance", (d, d), path)
+        phases = storage.take(arrays, "phases", (S,), path)
+        try:
+            features = Features(
+                z, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"]
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
+        return cls._from_members(path, features, facts, arrays)
+
+    @classmethod
+    def _from_members(
+        cls, path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
+    ) -> Statistics:
+        """What ``_members`` gave, read back; the arrays are used up."""
         levels = storage.take(arrays, "noise_levels", None, path)
-        if z.ndim != 2 or levels.ndim != 1:
-            raise ValueError(f"{os.fspath(path)!r} is damaged: frequencies or noise_levels")
-        (S, d), H = z.shape, len(levels)
+        if levels.ndim != 1:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: noise_levels")
+        (S, d), H = features.frequencies.shape, len(levels)
         shapes = {
             "origin": (d,), "sum_x": (d,), "sum_xx": (d, d), "sum_phi": (S,), "sum_dphi": (S,),
             "sum_dphi_x": (S, d), "noise_sum_phi": (H, S), "noise_sum_dphi": (H, S),
@@ -207,16 +280,9 @@ class Statistics:
         values["sum_dphi_score"] = None
         if facts.get("score_base") is not None:
             values["sum_dphi_score"] = storage.take(arrays, "sum_dphi_score", (S, d), path)
-        covariance = None
-        if "covariance" in arrays:
-            covariance = storage.take(arrays, "covariance", (d, d), path)
-        phases = storage.take(arrays, "phases", (S,), path)
         if arrays:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
         try:
-            features = Features(
-                z, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"]
-            )
             return cls(
                 features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
                 sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
@@ -243,6 +309,14 @@ def check_origin(origin: Any, d: int) -> Array:
     if len(point) != d:
         raise ValueError(f"origin must have shape ({d},), got {point.shape}")
     return point
+
+
+def check_decay(factor: Any) -> float:
+    """The factor, if it is a number in (0, 1]."""
+    value = float(as_floats(factor, "decay", "()", 0))
+    if not 0.0 < value <= 1.0:
+        raise ValueError(f"decay={value}: expected a number above 0, and at most 1")
+    return value
 
 
 def _summed(stats: Statistics) -> list[str]:

@@ -1,0 +1,768 @@
+"""Dask: the same statistics and models from partitions, whatever runs them, and whatever fails.
+
+The cluster is a real one: a scheduler and two workers in processes of their own.
+"""
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+
+import cloudpickle
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import distributed
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import fixed_fit
+
+import tgpfast as tgp
+import tgpfast.dask as tgp_dask
+from tgpfast.blocks import Blocks, as_blocks
+from tgpfast.scaling import moments_of
+from tgpfast.statistics import packed
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+
+ROWS, PARTITIONS = 1900, 19  # of 100 rows: the tree of sums has two levels
+SUMS = (
+    "n", "n_rows", "sum_w2", "sum_x", "sum_xx", "sum_phi", "sum_dphi", "sum_dphi_x", "gram",
+    "gram_phi", "noise_gram", "noise_sum_phi", "noise_sum_dphi", "noise_sum_dphi_x",
+)  # fmt: skip
+QUIET = {"precision": "float64", "engine": "direct"}
+
+
+def rows(d=4, n=ROWS, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + rng.normal(size=d)
+
+
+def features(d=4, S=24, bandwidth=1.5):
+    return tgp.Features.draw(S, bandwidth, np.eye(d), 0)
+
+
+def chunked(x, size=100):
+    return da.from_array(x, chunks=(size, *x.shape[1:]))
+
+
+def frame(x, parts=PARTITIONS):
+    table = pd.DataFrame(x, columns=[f"c{k}" for k in range(x.shape[1])])
+    return dd.from_pandas(table, npartitions=parts)
+
+
+def tree(parts):
+    """Sums of FAN_IN neighbours, then of those, until one is left."""
+    while len(parts) > 1:
+        parts = [
+            sum(parts[i + 1 : i + tgp_dask.FAN_IN], parts[i])
+            for i in range(0, len(parts), tgp_dask.FAN_IN)
+        ]
+    return parts[0]
+
+
+def assert_equal(a, b):
+    for name in SUMS:
+        assert np.array_equal(getattr(a, name), getattr(b, name)), name
+
+
+def assert_close(a, b, share=1e-12):
+    for name in SUMS:
+        mine, theirs = getattr(a, name), getattr(b, name)
+        assert (mine is None) == (theirs is None), name
+        if mine is not None and np.size(mine):
+            scale = max(np.abs(theirs).max(), a.n / a.features.n_features)
+            assert np.abs(np.subtract(mine, theirs)).max() <= share * scale, name
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with warnings.catch_warnings():
+        # the port of the dashboard, which nobody asked for, may be taken; sockets close late
+        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("ignore", ResourceWarning)
+        with (
+            dask.config.set({
+                "distributed.worker.memory.target": 0.005, "distributed.worker.memory.spill": False,
+                "distributed.worker.memory.pause": False,
+                # a worker killed twice within this is given up, and not started again
+                "distributed.deploy.lost-worker-timeout": "1 hour",
+            }),
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                memory_limit="2GiB",
+            ) as made,
+        ):  # fmt: skip
+            yield made
+
+
+@pytest.fixture
+def client(cluster):
+    with distributed.Client(cluster) as made:
+        made.wait_for_workers(2, timeout=60)
+        yield made
+
+
+# -- the same statistics --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["float64", "mixed"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equal_partitions_give_the_bits_of_the_local_tree(client, precision, weighted):
+    """Direct engine, with noise levels and gram_phi: `accumulate` of each partition here, added by
+    the same tree, is the same bit by bit."""
+    x, f = rows(), features()
+    w = np.random.default_rng(1).uniform(0.5, 2.0, ROWS) if weighted else None
+    options = {
+        "noise_levels": [0.0, 0.4], "gram_phi": True, "origin": x[0], "engine": "direct",
+        "precision": precision,
+    }  # fmt: skip
+    parts = [
+        tgp.accumulate(
+            x[i : i + 100], f, sample_weight=None if w is None else w[i : i + 100], **options
+        )
+        for i in range(0, ROWS, 100)
+    ]
+    weights = None if w is None else chunked(w)
+    found = tgp.accumulate(chunked(x), f, sample_weight=weights, **options)
+    assert_equal(found, tree(parts))
+    assert found.provenance["threads"] == 1
+
+
+def test_another_tree_gives_other_bits(monkeypatch):
+    """So that the equality above means something."""
+    x, f = rows(), features()
+    want = tgp.accumulate(chunked(x), f, **QUIET)
+    monkeypatch.setattr(tgp_dask, "FAN_IN", 3)
+    found = tgp.accumulate(chunked(x), f, **QUIET)
+    assert not np.array_equal(found.gram, want.gram)
+    assert_close(found, want)
+
+
+def test_numpy_memmap_iterator_array_and_frame_agree(client, tmp_path):
+    """To 1e-12 of numpy; those with the same partitions bit by bit."""
+    x, f = rows(), features()
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    found = {
+        "numpy": x, "memmap": mapped, "iterator": iter(np.split(x, PARTITIONS)),
+        "path": tmp_path / "x.npy", "dask array": chunked(x), "dask frame": frame(x),
+        "dask memmap": chunked(mapped), "unknown lengths": frame(x).to_dask_array(),
+        "by columns": da.from_array(x, chunks=(100, 1)),
+    }  # fmt: skip
+    for name, X in found.items():
+        found[name] = tgp.accumulate(X, f, noise_levels=[0.0, 0.4], gram_phi=True, **QUIET)
+        assert_close(found[name], found["numpy"])
+    for name in ("dask frame", "dask memmap", "unknown lengths", "by columns"):
+        assert_equal(found[name], found["dask array"])
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_spectral_engine_agrees_within_its_tolerance(client, d):
+    """One grid for all partitions; its error is that of F/n, of which an entry of Phi' has 2n/S."""
+    x, f = rows(d, 900), features(d, 12)
+    exact = tgp.accumulate(x, f, engine="direct", noise_levels=[0.0, 0.5], gram_phi=True)
+    found = tgp.accumulate(
+        chunked(x), f, engine="spectral", noise_levels=[0.0, 0.5], gram_phi=True, tolerance=1e-10
+    )
+    assert found.provenance["engine"] == "spectral"
+    for name in ("gram", "gram_phi", "sum_phi", "noise_sum_phi"):
+        error = np.abs(getattr(found, name) - getattr(exact, name)).max()
+        assert error <= 2 * 900 * 1e-10, name
+    assert found.n_rows == 900
+
+
+def test_spectra_of_partitions_are_one_spectrum(client):
+    """Equal to those of the partitions here, on the same box, added by the tree."""
+    x, f = rows(2), features(2)
+    box = ([-9.0, -9.0], [9.0, 9.0])
+    found = tgp.Spectrum.from_data(chunked(x), f.bandlimit, box=box)
+    parts = [
+        tgp.Spectrum.from_data(part, f.bandlimit, box=box, n_threads=1)
+        for part in np.split(x, PARTITIONS)
+    ]
+    assert np.array_equal(found.grid, tree(parts).grid)
+    assert (found.n_rows, found.n) == (ROWS, ROWS)
+
+
+def test_where_no_grid_fits_each_partition_is_transformed(monkeypatch):
+    """A budget too small for the grid of all rows: partitions by transforms of their own; one too
+    small for those as well: the direct engine, and the user is told."""
+    x, f = rows(2, 600), features(2, 12, 0.5)
+    exact = tgp.accumulate(x, f, engine="direct")
+
+    def refuse(*args, **options):
+        raise tgp_spectrum.OutsideError
+
+    import tgpfast.spectrum as tgp_spectrum
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tgp.Spectrum, "box_for", refuse)
+        found = tgp.accumulate(chunked(x), f, engine="spectral")
+    assert found.provenance["engine"] == "spectral"
+    assert "grid_bytes" in found.provenance  # the mark of a type-3 transform
+    assert np.abs(found.gram - exact.gram).max() <= 2 * 600 / 12 * 1e-9
+    with pytest.warns(RuntimeWarning, match="direct engine runs instead"):
+        direct = tgp.accumulate(chunked(x), f, engine="spectral", budget=20_000)
+    assert_close(direct, exact)
+
+
+def test_moments_of_partitions(client):
+    """Those of all rows: far offsets, scales of any size, a partition of no weight."""
+    x = rows(3) * [1.0, 1e120, 1e-120] + [1e7, 0.0, 0.0]
+    w = np.random.default_rng(2).uniform(size=ROWS)
+    w[100:200] = 0.0
+    want = moments_of(Blocks(x, sample_weight=w))
+    found = moments_of(as_blocks(chunked(x), sample_weight=chunked(w)))
+    # x - centre errs by half an ulp of 1e7, a share of 1e-9 of a spread of about one
+    assert np.allclose(found.mean, want.mean, rtol=1e-13, atol=0)
+    assert np.allclose(found.deviation, want.deviation, rtol=1e-9, atol=0)
+    assert np.allclose(found.correlation, want.correlation, rtol=0, atol=1e-9)
+    assert found.n == pytest.approx(want.n, rel=1e-14)
+    assert found.n_effective == pytest.approx(want.n_effective, rel=1e-13)
+
+
+def test_constant_column_is_seen_across_partitions():
+    x = rows(3)
+    x[:, 1] = 0.1
+    with pytest.raises(ValueError, match=r"column 1 is constant at 0\.1"):
+        tgp.fit(chunked(x))
+
+
+@pytest.mark.parametrize("kind", ["dask", "numpy", "series"])
+def test_weights(kind):
+    """As dask array, as an array, as a series of the frame; other chunks are put right."""
+    x, f = rows(), features()
+    w = np.random.default_rng(1).uniform(size=ROWS)
+    want = tgp.accumulate(x, f, sample_weight=w, **QUIET)
+    X = chunked(x) if kind != "series" else frame(np.column_stack([x, w]))
+    weights = chunked(w, 77) if kind == "dask" else w
+    if kind == "series":
+        weights, X = X["c4"], X[["c0", "c1", "c2", "c3"]]
+    assert_close(tgp.accumulate(X, f, sample_weight=weights, **QUIET), want)
+
+
+def test_empty_partitions_and_one_without_weight():
+    """They change nothing, and count nothing but rows."""
+    x, f = rows(), features()
+    w = np.ones(ROWS)
+    w[200:300] = 0.0
+    X = chunked(x)
+    some = X[X[:, 0] < np.inf]  # of unknown lengths
+    none = X[X[:, 0] > np.inf]  # and no rows
+    padded = da.concatenate([none, some, none], allow_unknown_chunksizes=True)
+    assert_equal(
+        tgp.accumulate(some, f, noise_levels=[0.0], gram_phi=True, **QUIET),
+        tgp.accumulate(X, f, noise_levels=[0.0], gram_phi=True, **QUIET),
+    )
+    found = tgp.accumulate(padded, f, **QUIET)
+    assert_close(found, tgp.accumulate(x, f, **QUIET))
+    weighted = tgp.accumulate(X, f, sample_weight=chunked(w), **QUIET)
+    assert_close(weighted, tgp.accumulate(x, f, sample_weight=w, **QUIET))
+    assert weighted.n_rows == ROWS
+    with pytest.raises(ValueError, match="X has no rows"):
+        tgp.accumulate(none, f, **QUIET)
+    with pytest.raises(ValueError, match="must not be all zero"):
+        tgp.accumulate(X, f, sample_weight=da.zeros(ROWS, chunks=100), **QUIET)
+
+
+def test_one_dimension_is_one_column():
+    x, f = rows(1), features(1)
+    want = tgp.accumulate(x, f, **QUIET)
+    assert_close(tgp.accumulate(chunked(x[:, 0]), f, **QUIET), want)
+    assert_close(tgp.accumulate(frame(x)["c0"], f, **QUIET), want)
+
+
+@pytest.mark.parametrize("n", [37, 500, 6000])
+def test_pilot_is_that_of_the_whole(n):
+    """The rows that `Blocks.pilot` takes, for known lengths and unknown; mapped alike."""
+    x = rows()
+    w = np.arange(1.0, ROWS + 1)
+    want, want_w = Blocks(x, sample_weight=w).mapped(np.exp, 2.0).pilot(n)
+    for X in (chunked(x, 170), frame(x, 7)):
+        got, got_w = as_blocks(X, sample_weight=w).mapped(np.exp, 2.0).pilot(n)
+        assert np.array_equal(got, want)
+        assert np.array_equal(got_w, want_w)
+
+
+def test_mixed_precision_is_chosen_from_the_same_pilot():
+    x, f = rows(5, 9000), features(5, 16, 3.0)
+    here = tgp.accumulate(x, f)
+    there = tgp.accumulate(chunked(x, 1000), f)
+    for name in ("precision", "precision_reason", "engine"):
+        assert here.provenance[name] == there.provenance[name]
+    assert here.provenance["precision"] == "mixed"
+
+
+# -- the same models ------------------------------------------------------------------------------
+
+
+def test_fit_chooses_the_settings_of_the_whole(client):
+    """Base, lambda, gamma and eta automatic: the same from an array of dask as from numpy."""
+    x = np.concatenate([rows(2, 300), rows(2, 300, seed=5) + 4.0])
+    x = x[np.random.default_rng(0).permutation(600)]
+    given = {"n_features": 20, "method": "fd", "frequency_covariance": "data"}
+    here, there = tgp.fit(x, **given), tgp.fit(chunked(x), **given)
+    assert here.settings["selected"]
+    for name in ("method", "base", "frequency_covariance", "n_rows"):
+        assert here.settings[name] == there.settings[name]
+    for name in ("lam", "gamma", "eta"):
+        assert here.settings[name] == pytest.approx(there.settings[name], rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd", "map"])
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_fitted_density_is_that_of_numpy(client, method, kind):
+    """Up to rounding times the condition of the system, which lambda holds below 1e4 here."""
+    x = rows(2, 600)
+    here = fixed_fit(x, method=method, n_features=20)
+    X = chunked(x) if kind == "array" else frame(x, 6)
+    there = fixed_fit(X, method=method, n_features=20)
+    gap = there.log_density(x) - here.log_density(x)
+    assert np.abs(gap).max() < 1e-7
+    assert isinstance(there.sample(3), np.ndarray if kind == "array" else pd.DataFrame)
+
+
+@pytest.mark.parametrize("base", ["mixture", "student"])
+def test_other_bases(base):
+    """Their scores are summed in a pass of their own."""
+    x = rows(2, 600)
+    here, there = (
+        fixed_fit(X, n_features=15, base=base) for X in (x, chunked(x))
+    )
+    assert np.abs(there.log_density(x) - here.log_density(x)).max() < 1e-7
+
+
+def test_moments_given_save_the_first_pass(monkeypatch):
+    x = rows()
+    passes = []
+    reduce = tgp_dask.Partitions.reduce
+    monkeypatch.setattr(
+        tgp_dask.Partitions, "reduce", lambda *a, **k: passes.append(a) or reduce(*a, **k)
+    )
+    fixed_fit(chunked(x), n_features=10)
+    assert len(passes) == 2
+    fixed_fit(chunked(x), n_features=10, moments=(ROWS, x.mean(axis=0), np.cov(x.T)))
+    assert len(passes) == 3
+
+
+# -- evaluation -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fixed_fit(rows(2, 600), n_features=20)
+
+
+@pytest.mark.parametrize("method", ["log_density", "grad_log_density", "laplacian_log_density"])
+def test_evaluation_is_lazy_and_keeps_partitions(client, model, method):
+    """Nothing runs until computed; then rows are those of numpy, chunks and index those of Y."""
+    y = rows(2, 500, seed=3)
+    want = getattr(model, method)(y)
+
+    def refuse(*args, **options):
+        raise AssertionError("computed too early")
+
+    named = fixed_fit(pd.DataFrame(rows(2, 600), columns=["c0", "c1"]), n_features=20)
+    with dask.config.set(scheduler=refuse):
+        array = getattr(model, method)(da.from_array(y, chunks=(100, 1)))
+        table = getattr(named, method)(frame(y, 5)[["c1", "c0"]])
+        with pytest.raises(AssertionError, match="too early"):  # the guard works
+            array.compute()
+    assert array.chunks[0] == (100,) * 5
+    assert np.allclose(array.compute(), want, rtol=1e-12, atol=1e-12)
+    assert table.divisions == frame(y, 5).divisions
+    found = table.compute()
+    assert np.allclose(found.to_numpy(), want, rtol=1e-12, atol=1e-12)
+    assert np.array_equal(found.index, np.arange(500))
+    if method == "grad_log_density":
+        assert list(table.columns) == list(found.columns) == ["c0", "c1"]
+    else:
+        assert table.name == found.name
+
+
+def test_model_is_in_the_graph_once(model):
+    """However many partitions there are."""
+    sizes = {}
+    for parts in (2, 50):
+        lazy = model.log_density(chunked(rows(2, 500), 500 // parts))
+        graph = dict(lazy.__dask_graph__())
+        held = [key for key in graph if "tgpfast-model" in str(key)]
+        assert len(held) == 1
+        sizes[parts] = sum(len(cloudpickle.dumps(graph[key])) for key in graph if key not in held)
+    assert sizes[50] - sizes[2] < 48 * 10_000  # a task; the model has features of 20 x 2 and more
+
+
+def test_evaluation_of_empty_and_unknown_partitions(model):
+    y = rows(2, 300)
+    X = chunked(y)
+    none = X[X[:, 0] > np.inf]
+    assert model.log_density(none).compute().shape == (0,)
+    assert model.grad_log_density(none).compute().shape == (0, 2)
+    table = frame(y, 3)
+    assert len(model.log_density(table[table.c0 > np.inf]).compute()) == 0
+    some = model.log_density(table.to_dask_array()).compute()
+    assert np.allclose(some, model.log_density(y), rtol=1e-12, atol=1e-12)
+
+
+def test_evaluation_names_partition_row_and_column(model):
+    y = rows(2, 500)
+    y[207, 1] = np.nan
+    with pytest.raises(ValueError, match=r"partition 2 of Y.*nan at row 7, column 1"):
+        model.log_density(chunked(y)).compute()
+    with pytest.raises(ValueError, match=r"partition 2 of Y.*nan at row 7, column 1"):
+        model.log_density(frame(y, 5)).compute()
+    with pytest.raises(ValueError, match="Y has 3 columns, expected 2"):
+        model.log_density(chunked(rows(3)))
+
+
+# -- what fails -----------------------------------------------------------------------------------
+
+
+def kill_own_worker(part, marker, at, block_info=None):
+    """Once: the first process that comes to this partition dies as if the machine had."""
+    if block_info[0]["chunk-location"][0] == at and not os.path.exists(marker):
+        with open(marker, "w"):
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part
+
+
+@pytest.mark.parametrize("at", [0, 11, PARTITIONS - 1])
+def test_a_worker_killed_in_the_pass_changes_nothing(client, tmp_path, at):
+    """SIGKILL when a partition comes up; what was lost runs again: the same bits."""
+    x, f = rows(), features()
+    marker = str(tmp_path / "killed")
+    # the backend that a worker started anew has soonest
+    options = {"noise_levels": [0.0, 0.4], "gram_phi": True, "backend": "numpy", **QUIET}
+    want = tgp.accumulate(chunked(x), f, **options)
+    doomed = chunked(x).map_blocks(kill_own_worker, marker, at, dtype=float, meta=np.empty((0, 0)))
+    found = tgp.accumulate(doomed, f, **options)
+    assert os.path.exists(marker)
+    assert_equal(found, want)
+
+
+def fail_at(part, at, block_info=None):
+    if block_info and block_info[0]["chunk-location"][0] == at:
+        raise ZeroDivisionError("unreadable")
+    return part
+
+
+@pytest.mark.parametrize("where", ["cluster", "here"])
+def test_a_partition_that_raises_is_named(request, where):
+    """With its own error as the cause; the cluster serves the next pass."""
+    if where == "cluster":
+        request.getfixturevalue("client")
+    x, f = rows(), features()
+    X = chunked(x).map_blocks(fail_at, 12, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(
+        RuntimeError, match="partition 12 of X could not be computed: ZeroDivisionError: unread"
+    ) as caught:
+        tgp.accumulate(X, f, **QUIET)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert tgp.accumulate(chunked(x), f, **QUIET).n_rows == ROWS
+
+
+@pytest.mark.parametrize("where", ["cluster", "here"])
+def test_bad_rows_are_named(request, where):
+    """Partition, row within it, row of all where lengths are known, column."""
+    if where == "cluster":
+        request.getfixturevalue("client")
+    x, f = rows(), features()
+    x[1207, 2] = np.inf
+    with pytest.raises(
+        ValueError, match=r"partition 12 of X holds inf at row 7, column 2; .*\(row 1207 of all\)"
+    ):
+        tgp.accumulate(chunked(x), f, **QUIET)
+    with pytest.raises(ValueError, match=r"partition 12 of X holds inf at row 7, column 2 \('c2"):
+        tgp.accumulate(frame(x), f, **QUIET)
+    with pytest.raises(ValueError, match="partition 12 of X holds inf at row 7"):
+        tgp.fit(chunked(x))
+    w = np.ones(ROWS)
+    w[305] = -1.0
+    with pytest.raises(ValueError, match=r"partition 3 of X: sample_weight .* got -1\.0 at row 5"):
+        tgp.accumulate(chunked(rows()), f, sample_weight=chunked(w), **QUIET)
+
+
+def test_columns_that_are_no_numbers_are_named():
+    table = pd.DataFrame({"a": np.arange(6.0), "b": list("uvwxyz")})
+    with pytest.raises(TypeError, match=r"partition [01] of X: column 1 \('b'\) has dtype"):
+        tgp.accumulate(dd.from_pandas(table, npartitions=2), features(2), **QUIET)
+    with pytest.raises(TypeError, match="X has dtype complex128"):
+        tgp.accumulate(da.ones((6, 2), dtype=complex), features(2), **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("X", "weights", "message"),
+    [
+        (lambda: da.ones((6, 3)), None, "X has 3 columns, expected 2"),
+        (lambda: da.ones((6, 3, 2)), None, "must have two dimensions"),
+        (lambda: da.ones((0, 2)), None, "X has no rows"),
+        (lambda: da.ones((6, 2)), lambda: da.ones(5), "sample_weight has 5 entries, but X has 6"),
+        (lambda: da.ones((6, 2)), lambda: np.ones(5), "sample_weight has 5 entries, but X has 6"),
+        (lambda: da.ones((6, 2)), lambda: da.ones((6, 2)), "must have one dimension"),
+        (lambda: frame(rows(2), 3), lambda: da.ones(ROWS, chunks=100), "has 19 partitions, but X"),
+        (
+            lambda: frame(rows(2), 2), lambda: da.ones(ROWS, chunks=(1000, 900)),
+            "partition [01] of X has 950 rows, but sample_weight has (1000|900)",
+        ),
+    ],
+)  # fmt: skip
+def test_input_that_cannot_be_used(X, weights, message):
+    with pytest.raises(ValueError, match=message):
+        tgp.accumulate(X(), features(2), sample_weight=weights and weights(), **QUIET)
+
+
+def test_other_collections_are_refused():
+    with pytest.raises(TypeError, match="X is a Delayed of dask; an array or a data frame"):
+        tgp.fit(dask.delayed(np.ones)((3, 2)))
+    with pytest.raises(TypeError, match="must be a dask array or data frame, got ndarray"):
+        tgp_dask.fit(np.ones((3, 2)))
+    with pytest.raises(TypeError, match="must be a dask array or data frame, got ndarray"):
+        tgp_dask.accumulate(np.ones((3, 2)), features(2))
+
+
+def wait_for_release(part):
+    distributed.Event("started").set()
+    assert distributed.Event("released").wait(60)
+    return part
+
+
+def test_interrupted_pass_leaves_nothing_behind(client):
+    """Ctrl-C in the middle of a pass: the scheduler forgets its tasks, and the next pass runs."""
+    x, f = rows(), features()
+    started, released = distributed.Event("started"), distributed.Event("released")
+
+    def interrupt():
+        if started.wait(60):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        tgp.accumulate(chunked(x).map_blocks(wait_for_release, dtype=float), f, **QUIET)
+    thread.join()
+    released.set()
+
+    async def forgotten(dask_scheduler):
+        import asyncio
+
+        for _ in range(6_000):
+            if not any("wait_for_release" in str(key) for key in dask_scheduler.tasks):
+                return True
+            await asyncio.sleep(0.01)
+        return False
+
+    assert client.run_on_scheduler(forgotten)
+    assert tgp.accumulate(chunked(x), f, **QUIET).n_rows == ROWS
+
+
+# -- what runs where ------------------------------------------------------------------------------
+
+
+def test_workers_that_spill_give_the_same_bits(client):
+    """40 MB of rows kept by workers that may hold 10 MB in memory: the rest is on disk."""
+    X = da.random.default_rng(0).normal(size=(1_250_000, 4), chunks=(62_500, 4))
+    f = features(4, 8)
+    want = tgp.accumulate(X, f, **QUIET)
+    kept = X.persist()
+    distributed.wait(kept)
+    spilled = client.run(lambda dask_worker: dask_worker.data.spilled_total.disk)
+    assert sum(spilled.values()) > 15e6
+    assert_equal(tgp.accumulate(kept, f, **QUIET), want)
+
+
+def test_any_number_of_workers_gives_the_same_bits(cluster, client):
+    """Two processes, one, threads here, and one thread: direct and spectral."""
+    x, f = rows(2), features(2)
+
+    def both():
+        options = {"noise_levels": [0.0, 0.4], "gram_phi": True}
+        return [tgp.accumulate(chunked(x), f, engine=e, **options) for e in ("direct", "spectral")]
+
+    found = {"two": both()}
+    cluster.scale(1)
+    client.sync(cluster._correct_state)
+    assert len(client.run(os.getpid)) == 1
+    found["one"] = both()
+    cluster.scale(2)
+    with dask.config.set(scheduler="threads", num_workers=4):
+        found["threads"] = both()
+    with dask.config.set(scheduler="synchronous"):
+        found["synchronous"] = both()
+    for other in ("one", "threads", "synchronous"):
+        for mine, theirs in zip(found["two"], found[other], strict=True):
+            assert_equal(mine, theirs)
+    client.wait_for_workers(2, timeout=60)
+
+
+def count_threads(blocks, threads):
+    """[threads of Numba, most threads of any BLAS, 1] of a task."""
+    import numba
+
+    from tgpfast.kernels import _BLAS
+
+    most = max(get() for _, get in _BLAS.controls())
+    return np.array([[numba.get_num_threads(), most, 1]])
+
+
+class Stacked(np.ndarray):
+    """Adds by stacking, so that every task is seen."""
+
+    def __add__(self, other):
+        return np.concatenate([self, other]).view(Stacked)
+
+
+def stacked_threads(blocks, threads):
+    return count_threads(blocks, threads).view(Stacked)
+
+
+@pytest.mark.parametrize("where", ["cluster", "here"])
+def test_tasks_are_held_to_their_threads(request, where):
+    """One by default: a worker, or the pool here, runs as many tasks as it has threads."""
+    if where == "cluster":
+        request.getfixturevalue("client")
+    found = as_blocks(chunked(rows())).reduce(stacked_threads, backend="numba")
+    assert np.array_equal(found, np.ones((PARTITIONS, 3)))
+
+
+def test_without_the_hold_tasks_would_take_all_threads(monkeypatch):
+    import numba
+
+    monkeypatch.setattr(tgp_dask, "_held", lambda threads: contextlib.nullcontext())
+    with dask.config.set(scheduler="synchronous"):
+        found = as_blocks(chunked(rows())).reduce(stacked_threads, backend="numba")
+    assert (found[:, 0] == numba.config.NUMBA_NUM_THREADS).all()
+
+
+def test_one_task_at_a_time_where_numba_demands_it(monkeypatch):
+    """Its "workqueue" layer ends the process when two threads enter it."""
+    import numba
+
+    threads = tgp_dask.Threads("numba", 1)
+    for layer, locked in (("workqueue", True), ("omp", False)):
+        monkeypatch.setattr(numba, "threading_layer", lambda layer=layer: layer)
+        with tgp_dask._held(threads):
+            assert tgp_dask._one_at_a_time.locked() == locked
+        assert not tgp_dask._one_at_a_time.locked()
+
+
+def test_n_threads_is_judged_and_passed_on():
+    x, f = rows(), features()
+    found = tgp.accumulate(chunked(x), f, n_threads=2, **QUIET)
+    assert found.provenance["threads"] == 2
+    assert_equal(
+        tgp.accumulate(chunked(x), f, noise_levels=[0.0], gram_phi=True, n_threads=2, **QUIET),
+        tgp.accumulate(chunked(x), f, noise_levels=[0.0], gram_phi=True, **QUIET),
+    )
+    with pytest.raises(ValueError, match="n_threads=0"):
+        tgp.accumulate(chunked(x), f, n_threads=0, **QUIET)
+
+
+# -- what travels ---------------------------------------------------------------------------------
+
+
+def test_half_a_matrix_travels():
+    """A task returns triangles, and a worker is told their size."""
+    x, S = rows(), 60
+    job = tgp_dask._Job(
+        _accumulated, tgp_dask.Threads("numpy", 1), None, 1.0, Blocks(x).table, "X", 4
+    )
+    small, large = (tgp_dask._run(job, x[:n], None, 0, 0) for n in (100, ROWS))
+    assert small.value.gram.shape == (S * (S + 1) // 2,)
+    sizes = [len(pickle.dumps(result)) for result in (small, large)]
+    assert sizes[1] - sizes[0] < 8  # a larger number of rows
+    arrays = 8 * (2 * S * (S + 1) // 2 + S * (2 * 4 + 4 + 2 + 4))
+    assert sizes[0] < arrays + 4_000 < 2 * 8 * S * S
+    assert sys.getsizeof(small) > 2 * small.value.gram.nbytes
+    whole = _accumulated(Blocks(x), None)
+    assert np.array_equal(large.value.gram, packed(whole.gram))
+    assert_equal(tgp_dask._unpacked(tgp_dask._merge([small, large]).value),
+                 tgp_dask._unpacked(small.value) + whole)  # fmt: skip
+
+
+def _accumulated(blocks, threads):
+    return tgp.accumulate(
+        blocks, features(4, 60), gram_phi=True, backend="numpy", engine="direct",
+        precision="float64",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["direct", "spectral"])
+def test_what_the_client_gets_does_not_grow_with_the_rows(monkeypatch, engine):
+    """Sums, and samples of rows no larger than those of the whole: the data stay where they are."""
+    received = []
+    compute = tgp_dask._compute
+
+    def weigh(task, progress):
+        result = compute(task, progress)
+        received.append(len(pickle.dumps(result)))
+        return result
+
+    monkeypatch.setattr(tgp_dask, "_compute", weigh)
+    monkeypatch.setattr(tgp_dask, "SAMPLE_ROWS", 500)
+    import tgpfast.accumulate
+    import tgpfast.spectrum
+
+    accumulate_module = sys.modules["tgpfast.accumulate"]
+    monkeypatch.setattr(accumulate_module, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(tgpfast.spectrum, "SAMPLE_ROWS", 500)
+    for name in ("SELECTION_ROWS", "ENGINE_ROWS", "EM_ROWS", "HELD_OUT_ROWS", "PRECISION_ROWS"):
+        monkeypatch.setattr(tgp_dask, name, 500)
+    totals = []
+    for n in (2_000, 20_000):
+        received.clear()
+        x = np.random.default_rng(0).uniform(-1.0, 1.0, size=(n, 2))
+        tgp.accumulate(chunked(x, n // 10), features(2), engine=engine, precision="float64")
+        totals.append(sum(received))
+    assert totals[1] < 1.5 * totals[0]
+    assert totals[1] < 20_000 * 2 * 8 / 2
+
+
+# -- the rest -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["cluster", "here"])
+def test_progress_is_dasks_own_bar(request, capsys, where):
+    if where == "cluster":
+        request.getfixturevalue("client")
+    tgp.accumulate(chunked(rows()), features(), progress=False, **QUIET)
+    assert capsys.readouterr().out == ""
+    tgp.accumulate(chunked(rows()), features(), progress=True, **QUIET)
+    assert "Completed" in capsys.readouterr().out
+
+
+def test_public_functions_are_the_same(client):
+    x, f = rows(), features()
+    options = {"noise_levels": [0.0], "gram_phi": True, **QUIET}
+    assert_equal(
+        tgp_dask.accumulate(chunked(x), f, **options), tgp.accumulate(chunked(x), f, **options)
+    )
+    a = tgp_dask.fit(chunked(x), method="fd", lam=10.0, gamma=1.0, base="empirical",
+                     frequency_covariance="data", n_features=10)  # fmt: skip
+    assert a.settings["n_rows"] == ROWS
+
+
+def test_partitions_can_be_read_one_by_one():
+    """For what has no pass of its own."""
+    x = rows()
+    blocks = as_blocks(chunked(x), sample_weight=np.arange(1.0, ROWS + 1))
+    assert np.array_equal(np.concatenate([part for part, _ in blocks]), x)
+    assert np.array_equal(np.concatenate([w for _, w in blocks]), np.arange(1.0, ROWS + 1))
+
+
+def test_missing_dask_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask", None)
+    monkeypatch.delitem(sys.modules, "tgpfast.dask")
+    with pytest.raises(ImportError, match=r'pip install "tgpfast\[dask\]"'):
+        import tgpfast.dask  # noqa: F401
+
+
+def test_the_core_does_not_import_dask():
+    code = "import sys, tgpfast; sys.exit('dask' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,613 @@
+"""Dask arrays and data frames: each pass runs where the partitions are, and only sums travel.
+
+A pass is one task a partition and a tree that adds their results, FAN_IN at a time, in the order of
+the partitions. What a task computes depends on its partition and on what the client has decided
+(engine, precision, backend, threads, memory), and never on which worker runs it or when: results
+are the same bits for any number of workers, and when a worker dies and its tasks run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import kernels
+from .accumulate import PILOT_ROWS as PRECISION_ROWS
+from .accumulate import PILOT_SHARE
+from .accumulate import accumulate as _accumulate
+from .blocks import (
+    BLOCK_ROWS,
+    Blocks,
+    Table,
+    _as_rows,
+    _as_table,
+    _as_weights,
+    _check_finite,
+    _columns,
+    _in_order,
+    _is_frame,
+    _weight_rows,
+)
+from .density import Density
+from .features import Array, Features
+from .fit import HELD_OUT_ROWS
+from .fit import fit as _fit
+from .mixture_base import EM_ROWS
+from .selection import ROWS as SELECTION_ROWS
+from .spectral import BUDGET_VARIABLE, SAMPLE_ROWS
+from .spectral import PILOT_ROWS as ENGINE_ROWS
+from .statistics import Statistics, packed, unpacked
+from .threads import Threads
+
+try:
+    import dask
+    import dask.array
+    from dask.delayed import Delayed, delayed
+    from dask.highlevelgraph import HighLevelGraph
+except ImportError as error:
+    raise ImportError(
+        f'tgpfast.dask needs dask, which cannot be imported ({error}); install it with: '
+        'pip install "tgpfast[dask]"'
+    ) from error
+
+FAN_IN = 8  # results that one task of the tree adds; fixed, or the order of the sums would change
+PART_BUDGET = 2**30  # bytes for the grids of a task; fixed, so that no machine decides the result
+SYMMETRIC = ("gram", "gram_phi", "noise_gram")
+
+
+def fit(X: Any, **settings: Any) -> Density:
+    """`tgpfast.fit` of a dask array or data frame; ``tgpfast.fit`` takes them as well.
+
+    Reads the partitions twice on the workers, for moments (not if ``moments`` is given) and for
+    statistics, and a sample of rows (at most 50,000) for the automatic settings. ``n_threads`` is
+    that of one task, 1 by default: a worker runs as many tasks at a time as it has threads. The
+    equations are solved here.
+
+    Parameters
+    ----------
+    X : dask array (n, d), data frame or series; lengths of chunks may be unknown
+    settings : as for ``tgpfast.fit``; ``sample_weight`` is a dask array or series with the
+        partitions of X, or an array (n,)
+    """
+    return _fit(_collection(X), **settings)
+
+
+def accumulate(X: Any, features: Features, **options: Any) -> Statistics:
+    """`tgpfast.accumulate` of a dask array or data frame; ``tgpfast.accumulate`` takes them too.
+
+    The direct engine gives the tree of sums of ``accumulate`` of each partition, bit by bit. The
+    spectral one spreads all partitions on equal grids, adds these, and reads them off here.
+
+    Parameters
+    ----------
+    X, sample_weight, n_threads : as for ``fit``
+    features, options : as for ``tgpfast.accumulate``
+    """
+    return _accumulate(_collection(X), features, **options)
+
+
+def _collection(X: Any) -> Any:
+    if not dask.is_dask_collection(X):
+        raise TypeError(
+            f"X must be a dask array or data frame, got {type(X).__name__}; tgpfast.fit and "
+            "tgpfast.accumulate take other rows"
+        )
+    return X
+
+
+def partitions(X: Any, **options: Any) -> Blocks:
+    """What ``blocks.as_blocks`` returns for anything with a dask graph."""
+    if not dask.is_dask_collection(X):  # an array of xarray that holds no chunks
+        return Blocks(X, **options)
+    return Partitions(X, **options)
+
+
+class Partitions(Blocks):
+    """The partitions of a collection, as a pass sees them; options as for `Blocks`.
+
+    ``reduce`` runs a pass on the workers. Iterating brings one partition after the other here: for
+    what has no pass of its own.
+    """
+
+    in_parts = True
+    can_repeat = True
+    reads_ahead = False
+
+    def __init__(
+        self,
+        X: Any,
+        *,
+        sample_weight: Any = None,
+        dimension: int | None = None,
+        block_rows: int = BLOCK_ROWS,
+        columns: list[str] | None = None,
+        name: str = "X",
+    ) -> None:
+        X = _whole_rows(X, name)
+        X = _in_order(X, columns, name)
+        self.name, self.block_rows = name, block_rows
+        self.collection = X
+        names = [str(c) for c in X.columns] if _is_frame(X) else None
+        self.table = Table(names, "array" if names is None else "pandas")
+        self.dimension = _columns(X, name, dimension) if X.ndim == 2 else 1
+        if dimension not in (None, self.dimension):
+            raise ValueError(f"{name} has 1 column, expected {dimension}")
+        self.budget = os.environ.get(BUDGET_VARIABLE) or PART_BUDGET
+        self._map, self._factor = None, 1.0
+        # lengths and rows once seen, shared by what ``mapped`` returns
+        self._seen: dict[str, Any] = {"lengths": _known_lengths(X), "pilots": {}}
+        if self._seen["lengths"] is not None and not sum(self._seen["lengths"]):
+            raise ValueError(f"{name} has no rows; at least one is needed")
+        self._graph: dict[Any, Any] = {}
+        self._parts = self._keys_of(X)
+        self._weight_parts = self._weights_of(sample_weight)
+
+    def _keys_of(self, X: Any) -> list[Any]:
+        """Keys of the partitions of a collection, whose graph joins the others."""
+        keys, graph = _keyed(X)
+        self._graph.update(graph)
+        return keys
+
+    def _weights_of(self, weights: Any) -> list[Any]:
+        """Keys of the weights of each partition."""
+        if weights is None:
+            return [None] * len(self._parts)
+        if not dask.is_dask_collection(weights):
+            ends = np.cumsum(self.lengths)
+            array = _as_weights(weights, int(ends[-1]))
+            if not array.any():
+                raise ValueError("sample_weight must not be all zero")
+            name, parts = _name("weights"), np.split(array, ends[:-1])
+            self._graph.update({f"{name}-{i}": part for i, part in enumerate(parts)})
+            return [f"{name}-{i}" for i in range(len(parts))]
+        if getattr(weights, "ndim", 0) != 1:
+            raise ValueError("sample_weight must have one dimension: a dask array or series")
+        mine, theirs = self._seen["lengths"], _known_lengths(weights)
+        if mine is not None and theirs is not None and mine != theirs:
+            if sum(mine) != sum(theirs):
+                raise ValueError(
+                    f"sample_weight has {sum(theirs)} entries, but {self.name} has {sum(mine)} rows"
+                )
+            weights = weights.rechunk((tuple(mine),))
+        keys = self._keys_of(weights)
+        if len(keys) != len(self._parts):
+            raise ValueError(
+                f"sample_weight has {len(keys)} partitions, but {self.name} has "
+                f"{len(self._parts)}; give both the same"
+            )
+        return keys
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    @property
+    def lengths(self) -> list[int]:
+        """Rows of each partition; counted where chunks do not say."""
+        if self._seen["lengths"] is None:
+            X, name = self.collection, _name("length")
+            # one column is enough, and the only one that a file need give
+            keys, graph = _keyed(X[list(X.columns[:1])] if _is_frame(X) else X)
+            layer = {f"{name}-{i}": (_length, key) for i, key in enumerate(keys)}
+            self._learn(self._compute({**graph, **layer, name: (list, list(layer))}, name))
+        known: list[int] = self._seen["lengths"]
+        return known
+
+    def _learn(self, lengths: list[int]) -> None:
+        if not sum(lengths):
+            raise ValueError(f"{self.name} has no rows; at least one is needed")
+        self._seen["lengths"] = [int(n) for n in lengths]
+
+    @property
+    def n_rows(self) -> int:  # type: ignore[override]
+        """Of all partitions."""
+        return sum(self.lengths)
+
+    # -- passes ----------------------------------------------------------------------------------
+
+    def reduce(
+        self,
+        function: Callable[[Blocks, Threads], Any],
+        backend: str = "auto",
+        n_threads: int | None = None,
+        progress: bool = False,
+    ) -> Any:
+        """function(blocks, threads) of every partition that has rows, on the workers, and the sum
+        of what it returns by a tree of fixed shape."""
+        threads = Threads(kernels.load(backend).NAME, 1 if n_threads is None else n_threads)
+        threads.resolve()  # judges n_threads here
+        job = _Job(
+            function, threads, self._map, self._factor, self.table, self.name, self.dimension
+        )
+        known = self._seen["lengths"]
+        starts = [None] * len(self._parts) if known is None else np.cumsum([0, *known]).tolist()
+        name = _name("pass")
+        layer: dict[Any, Any] = {f"{name}-job": job}
+        level = [f"{name}-{i}" for i in range(len(self._parts))]
+        for i, key in enumerate(level):
+            run = functools.partial(_run, index=i, start=starts[i])
+            layer[key] = (run, f"{name}-job", self._parts[i], self._weight_parts[i])
+        depth = 0
+        while len(level) > 1:
+            depth += 1
+            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
+            level = [f"{name}-sum-{depth}-{i}" for i in range(len(groups))]
+            layer.update({key: (_merge, group) for key, group in zip(level, groups, strict=True)})
+        total = self._compute(layer, level[0], progress)
+        self._learn(total.lengths)
+        if getattr(total.value, "n", 1.0) == 0.0:
+            raise ValueError("sample_weight must not be all zero")
+        return _unpacked(total.value)
+
+    def pilot(self, n: int) -> tuple[Array, Array | None]:
+        """At most n rows spread evenly over all, as `Blocks.pilot` takes them, with weights."""
+        pilots = self._seen["pilots"]
+        if n not in pilots:
+            # the sizes that a fit comes to ask for, in one pass
+            rows = self.n_rows
+            usual = (SELECTION_ROWS, ENGINE_ROWS, EM_ROWS, HELD_OUT_ROWS, SAMPLE_ROWS)
+            sizes = {*usual, min(PRECISION_ROWS, rows // PILOT_SHARE)} - {0}
+            self._fetch([n] if n not in sizes else sorted(sizes - pilots.keys()))
+        x, w = pilots[n]
+        return self._mapped(x, w)
+
+    def _fetch(self, sizes: list[int]) -> None:
+        steps = {max(1, -(-self.n_rows // n)) for n in sizes}
+        name, at = _name("rows"), 0
+        layer: dict[Any, Any] = {}
+        for i, length in enumerate(self.lengths):
+            # step -> first row of the partition that is taken
+            wanted = {step: -at % step for step in steps if -at % step < length}
+            if wanted:
+                take = functools.partial(
+                    _rows_of, wanted=wanted, index=i, name=self.name, columns=self.table.columns
+                )
+                layer[f"{name}-{i}"] = (take, self._parts[i], self._weight_parts[i])
+            at += length
+        found = self._compute({**layer, name: (list, list(layer))}, name)
+        for n in sizes:
+            step = max(1, -(-self.n_rows // n))
+            parts = [part[step] for part in found if step in part]
+            x = np.concatenate([rows for rows, _ in parts])
+            x.flags.writeable = False
+            weighted = parts[0][1] is not None
+            w = np.concatenate([weights for _, weights in parts]) if weighted else None
+            self._seen["pilots"][n] = (x, w)
+
+    def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
+        for i, (part, weights) in enumerate(zip(self._parts, self._weight_parts, strict=True)):
+            name = _name("rows")
+            rows, own = self._compute({name: (list, [part, weights])}, name)
+            if len(rows):
+                local = _local(rows, own, i, self.table, self.name, self.dimension)
+                local.block_rows = self.block_rows
+                yield from local.mapped(self._map, self._factor) if self._map else local
+
+    def evaluated(self, model: Density, method: str, **options: Any) -> Any:
+        """model.method(rows) of every partition, lazily, with the partitions of the collection."""
+        own = copy.copy(model)
+        own.threads = Threads(model.threads.backend, model.threads.n_threads or 1)
+        asked = _Evaluation(own, method, options, self.name)
+        task, X = delayed(asked, name=_name("model"), traverse=False), self.collection
+        if _is_frame(X):
+            meta = _answer(asked, X._meta, None)
+            return X.map_partitions(_answer_frame, task, meta=meta)
+        rows = X if X.ndim == 2 else X[:, None]
+        if hasattr(rows, "divisions"):
+            rows = rows.to_dask_array()
+        single = method != "grad_log_density"
+        return rows.map_blocks(
+            _answer_array, task, dtype=np.float64, meta=np.empty((0,) if single else (0, 0)),
+            **({"drop_axis": 1} if single else {}),
+        )  # fmt: skip
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def _compute(self, layer: dict[Any, Any], key: Any, progress: bool = False) -> Any:
+        try:
+            return _compute(_delayed({**self._graph, **layer}, key), progress)
+        except Exception as error:
+            if hasattr(error, "partition") or _is_of_scheduler(error):
+                raise
+            guilty = self._guilty()
+            if guilty is None:
+                raise
+            raise RuntimeError(
+                f"partition {guilty} of {self.name} could not be computed: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _guilty(self) -> int | None:
+        """The first partition that cannot be computed, looked for after a pass has failed."""
+        for i, part in enumerate(self._parts):
+            name = _name("length")
+            try:
+                _compute(_delayed({**self._graph, name: (_length, part)}, name), False)
+            except Exception:
+                return i
+        return None
+
+
+# -- the client -----------------------------------------------------------------------------------
+
+
+def _whole_rows(X: Any, name: str) -> Any:
+    """X as a dask array cut along rows alone, or a dask data frame or series."""
+    if not isinstance(X, dask.array.Array) and isinstance(
+        getattr(X, "data", None), dask.array.Array
+    ):
+        X = X.data  # of xarray
+    if not isinstance(X, dask.array.Array):
+        if hasattr(type(X), "map_partitions") and hasattr(type(X), "divisions"):
+            return X
+        raise TypeError(
+            f"{name} is a {type(X).__name__} of dask; an array or a data frame is expected"
+        )
+    if X.ndim > 2 or X.ndim == 0:
+        raise ValueError(f"{name} must have two dimensions, (rows, columns), got {X.shape}")
+    _as_table(X._meta, name)  # judges the dtype
+    if X.ndim == 2 and X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    return X
+
+
+def _known_lengths(X: Any) -> list[int] | None:
+    if not hasattr(X, "chunks") or np.isnan(X.chunks[0]).any():
+        return None
+    return [int(n) for n in X.chunks[0]]
+
+
+def _keyed(X: Any) -> tuple[list[Any], dict[Any, Any]]:
+    """Keys of the partitions, and a graph that has them."""
+    parts = list(np.ravel(X.to_delayed()))
+    graph = dict(parts[0].__dask_graph__())  # one for all of them
+    keys = [part.key for part in parts]
+    missing = [key for key in keys if key not in graph]
+    if missing:  # kept by workers: what stands for them has been optimised away
+        whole = X.__dask_graph__()
+        graph.update({key: whole[key] for key in missing})
+    return keys, graph
+
+
+def _name(what: str) -> str:
+    return f"tgpfast-{what}-{uuid.uuid4().hex}"
+
+
+def _delayed(graph: dict[Any, Any], key: Any) -> Delayed:
+    return Delayed(key, HighLevelGraph.from_collections(key, graph, dependencies=()))
+
+
+def _client(task: Delayed) -> Any:
+    """The distributed client that dask would use, None where it would not."""
+    get = dask.base.get_scheduler(collections=[task])
+    client = getattr(get, "__self__", None)
+    return client if hasattr(client, "scheduler_info") else None
+
+
+def _compute(task: Delayed, progress: bool) -> Any:
+    client = _client(task) if progress else None
+    if client is None:
+        bar: Any = contextlib.nullcontext()
+        if progress:
+            from dask.diagnostics import ProgressBar
+
+            bar = ProgressBar()
+        with bar:
+            return dask.compute(task)[0]
+    from distributed import progress as show
+
+    future = client.compute(task)
+    try:
+        show(future, notebook=False)
+        return future.result()
+    finally:
+        future.release()  # what has not run when interrupted is dropped
+
+
+def _is_of_scheduler(error: BaseException) -> bool:
+    """A worker lost, a pass cancelled: no fault of a partition."""
+    return type(error).__module__.split(".")[0] in ("distributed", "concurrent", "asyncio")
+
+
+# -- the workers ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What the tasks of one pass share."""
+
+    function: Callable[[Blocks, Threads], Any]
+    threads: Threads
+    map: Callable[[Array], Array] | None
+    factor: float
+    table: Table
+    name: str
+    dimension: int | None
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """What travels: lengths of the partitions, and their sum, None of no rows."""
+
+    lengths: list[int]
+    value: Any
+
+    def __sizeof__(self) -> int:
+        """By which a worker judges what it holds; else arrays within would count as nothing."""
+        fields = getattr(self.value, "__dict__", {"": self.value}).values()
+        arrays = sum(v.nbytes for v in fields if isinstance(v, np.ndarray))
+        return object.__sizeof__(self) + arrays + 32 * len(self.lengths)
+
+
+def _length(part: Any) -> int:
+    return len(part)
+
+
+def _local(
+    part: Any, weights: Any, index: int, table: Table, name: str, dimension: int | None
+) -> Blocks:
+    label = f"partition {index} of {name}"
+    if weights is not None and len(weights) != len(part):
+        raise ValueError(f"{label} has {len(part)} rows, but sample_weight has {len(weights)}")
+    return Blocks(
+        part, sample_weight=weights, dimension=dimension, columns=table.columns, name=label,
+        is_part=True,
+    )  # fmt: skip
+
+
+def _run(job: _Job, part: Any, weights: Any, index: int, start: int | None) -> _Sum:
+    """The pass over one partition."""
+    if not len(part):
+        return _Sum([0], None)
+    try:
+        blocks = _local(part, weights, index, job.table, job.name, job.dimension)
+        if job.map is not None:
+            blocks = blocks.mapped(job.map, job.factor)
+        with _held(job.threads):
+            return _Sum([len(part)], _packed(job.function(blocks, job.threads)))
+    except Exception as error:
+        raise _labelled(error, part, index, start, job) from error
+
+
+def _merge(sums: list[_Sum]) -> _Sum:
+    """In the order given."""
+    lengths = [n for part in sums for n in part.lengths]
+    values = [part.value for part in sums if part.value is not None]
+    total = values[0] if values else None
+    for value in values[1:]:
+        try:
+            total = total + value
+        except Exception as error:
+            error.partition = None  # type: ignore[attr-defined]
+            raise
+    return _Sum(lengths, total)
+
+
+def _labelled(
+    error: Exception, part: Any, index: int, start: int | None, job: _Job
+) -> Exception:
+    """The error with the number of its partition in it, and the row among all where one is told."""
+    text, label = str(error), f"partition {index} of {job.name}"
+    if type(error) in (ValueError, TypeError):
+        if label not in text:
+            text = f"{label}: {text}"
+        if start and "at row" in text:
+            text += _among_all(part, start)
+        error = type(error)(text)
+    error.partition = index  # type: ignore[attr-defined]
+    return error
+
+
+def _among_all(part: Any, start: int) -> str:
+    with contextlib.suppress(Exception):
+        rows = np.asarray(part, dtype=np.float64).reshape(len(part), -1)
+        bad = np.argwhere(~np.isfinite(rows))
+        if len(bad):
+            row = int(bad[0, 0])
+            return f" (row {start + row} of all)"
+    return ""
+
+
+def _rows_of(
+    part: Any, weights: Any, wanted: dict[int, int], index: int, name: str,
+    columns: list[str] | None,
+) -> dict[int, tuple[Array, Array | None]]:  # fmt: skip
+    """step -> rows of a partition from ``first`` on, and their weights."""
+    found: dict[int, tuple[Array, Array | None]] = {}
+    for step, first in wanted.items():
+        if weights is not None and len(weights) != len(part):
+            _local(part, weights, index, Table(columns), name, None)  # says so
+        table = part if _is_frame(part) else _as_table(part, name)
+        picked = table.iloc[first::step] if hasattr(table, "iloc") else table[first::step]
+        x = np.array(_as_rows(picked, 0, len(picked)))
+        _check_finite(x, first, columns, f"partition {index} of {name}", step)
+        w = None
+        if weights is not None:
+            judged = _as_weights(np.asarray(weights), len(part))
+            w = _weight_rows(judged[first::step], 0, len(x))
+        found[step] = x, w
+    return found
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextlib.contextmanager
+def _held(threads: Threads) -> Iterator[None]:
+    """Numba and BLAS held to the threads of a task, for the whole of it."""
+    module, count = threads.resolve()
+    with contextlib.ExitStack() as stack:
+        if module.NAME == "numba" and _one_task_only():
+            stack.enter_context(_one_at_a_time)
+        stack.enter_context(kernels.threads(module, count))
+        yield
+
+
+def _one_task_only() -> bool:
+    """Numba's "workqueue" ends the process when two threads enter it; others may be entered."""
+    import numba
+
+    try:
+        return bool(numba.threading_layer() == "workqueue")
+    except ValueError:  # none is chosen before the first parallel loop
+        return True
+
+
+def _packed(value: Any) -> Any:
+    """Statistics with triangles in place of symmetric matrices; these add as the others do."""
+    if not isinstance(value, Statistics):
+        return value
+    matrices = {name: getattr(value, name) for name in SYMMETRIC}
+    halves: dict[str, Any] = {k: packed(m) for k, m in matrices.items() if m is not None}
+    return replace(value, **halves)
+
+
+def _unpacked(value: Any) -> Any:
+    if not isinstance(value, Statistics):
+        return value
+    S, triangles = value.features.n_features, {name: getattr(value, name) for name in SYMMETRIC}
+    whole: dict[str, Any] = {k: unpacked(t, S) for k, t in triangles.items() if t is not None}
+    return replace(value, **whole)
+
+
+# -- evaluation -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """A model and what is asked of it: once in a graph."""
+
+    model: Density
+    method: str
+    options: dict[str, Any]
+    name: str
+
+
+def _answer(task: _Evaluation, part: Any, index: int | None) -> Any:
+    if not len(part):
+        zeros = np.zeros((1, part.shape[1]))
+        if _is_frame(part):
+            rows = type(part)(zeros, columns=part.columns)
+            return getattr(task.model, task.method)(rows, **task.options)[:0].set_axis(part.index)
+        return getattr(task.model, task.method)(zeros, **task.options)[:0]
+    try:
+        with _held(task.model.threads):
+            return getattr(task.model, task.method)(part, **task.options)
+    except (TypeError, ValueError) as error:
+        where = "" if index is None else f"partition {index} of {task.name}: "
+        raise type(error)(f"{where}{error}") from error
+
+
+def _answer_frame(part: Any, task: _Evaluation, partition_info: Any = None) -> Any:
+    return _answer(task, part, partition_info["number"] if partition_info else None)
+
+
+def _answer_array(part: Array, task: _Evaluation, block_info: Any = None) -> Any:
+    return _answer(task, part, block_info[0]["chunk-location"][0] if block_info else None)

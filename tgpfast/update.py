@@ -1,0 +1,73 @@
+"""`Density.update`: new rows -> the same model learned from them too. One pass, and one solve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .accumulate import accumulate
+from .base import Base, GaussianBase
+from .blocks import as_blocks
+from .density import Density
+from .features import Array
+from .solve import solve
+from .statistics import Statistics, check_decay
+from .tilt import PointTilt
+
+
+def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: bool) -> Density:
+    """See `Density.update`."""
+    stats = _statistics_of(model)
+    decay = check_decay(decay)
+    scaling = model._scaling
+    blocks = as_blocks(
+        X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
+    )
+    base = None if stats.score_base is None else model.base
+    part = accumulate(
+        blocks if scaling.is_identity else blocks.mapped(scaling.apply), model.features,
+        noise_levels=stats.noise_levels, origin=stats.origin, gram_phi=stats.gram_phi is not None,
+        base=base, backend=model.threads.backend, n_threads=model.threads.n_threads,
+        progress=progress, **stats._accuracy(),
+    )  # fmt: skip
+    if model.settings.get("weights") in ("none", "Kish"):  # as ``fit`` rescales weights
+        part = part._times(part.n / part.sum_w2)
+    total = stats.decay(decay) + part
+    settings = model.settings
+    solver = model.diagnostics.get("solver", "auto")
+    new = solve(
+        total, _base_of(model, total), model.method, settings["lam"], settings.get("eta"), solver,
+        start=model.theta if isinstance(model.tilt, PointTilt) else None,
+        seed=settings.get("seed") or 0, backend=model.threads.backend,
+        n_threads=model.threads.n_threads, progress=progress,
+    )  # fmt: skip
+    new.scaling, new.table, new.selection = scaling, model.table, model.selection
+    counts: dict[str, Any] = {"updates": settings.get("updates", 0) + 1, "decay": decay}
+    if "n_rows" in settings:
+        counts["n_rows"] = total.n_rows
+    new.settings = {**settings, **new.settings, **counts}
+    return new
+
+
+def _statistics_of(model: Density) -> Statistics:
+    if isinstance(model.statistics, Statistics):
+        return model.statistics
+    if model.statistics is not None:  # sums of features, all that MAP needs
+        raise ValueError(
+            "this MAP model was learned from sums of features alone, which do not hold the moments "
+            'that an update needs; fit it with engine="direct" or "spectral", which keep all'
+        )
+    raise ValueError(
+        "this model does not hold the statistics it was learned from, to which new rows are added; "
+        "save models that are to be updated with save(path, statistics=True)"
+    )
+
+
+def _base_of(model: Density, stats: Statistics) -> Base:
+    """From the moments of all rows where it was so before; else as it is."""
+    if model.settings.get("base") != "empirical":
+        return model.base
+    shift: Array = stats.sum_x / stats.n
+    covariance = stats.sum_xx / stats.n - np.outer(shift, shift)
+    return GaussianBase(stats.origin + shift, 0.5 * (covariance + covariance.T))
