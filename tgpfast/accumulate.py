@@ -126,7 +126,9 @@ def accumulate(
             tolerance=tolerance, engine=engine, precision=precision, budget=budget,
             progress=progress, **options,
         )  # fmt: skip
-        scores = sum_scores(blocks, features, base, progress=progress, **options)
+        scores = sum_scores(
+            blocks, features, base, tolerance=tolerance, progress=progress, **options
+        )
         return replace(stats, sum_dphi_score=scores, score_base=base.fingerprint)
     if engine == "spectral":
         _check_spectral(features, precision, tolerance)

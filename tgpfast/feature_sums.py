@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .blocks import Blocks
 from .costs import Costs, load_costs
@@ -18,6 +19,7 @@ from .spectral import (
     DIMENSIONS,
     LEAST_EPS,
     SAFETY,
+    Plan,
     chunks_of,
     memory_budget,
     plan_chunk,
@@ -46,6 +48,18 @@ class FeatureSums:
             sum_w2=self.sum_w2 + other.sum_w2, sum_phi=self.sum_phi + other.sum_phi,
             provenance=_merged(self.provenance, other.provenance),
         )  # fmt: skip
+
+    def __sub__(self, part: FeatureSums) -> FeatureSums:
+        """The sums over the rows left over."""
+        return replace(
+            self, n=self.n - part.n, n_rows=self.n_rows - part.n_rows,
+            sum_w2=self.sum_w2 - part.sum_w2, sum_phi=self.sum_phi - part.sum_phi,
+        )  # fmt: skip
+
+    def _first(self, n: int) -> FeatureSums:
+        """As `Statistics._first`."""
+        by = float(np.sqrt(self.features.n_features / n))
+        return replace(self, features=self.features._first(n), sum_phi=by * self.sum_phi[:n])
 
 
 def sum_features(
@@ -81,10 +95,8 @@ def _sum_part(
     with Progress(progress, "rows", blocks.n_rows) as bar:
         for x, w in chunks_of(blocks):
             y = x - centre
-            plan = _plan(y, frequencies, eps, budget, costs)
-            inside = np.zeros(len(y), bool)
+            plan, inside = plan_sums(y, frequencies, eps, budget, costs)
             if plan is not None:
-                inside = np.ones(len(y), bool) if plan.whole else plan.inside(y)
                 weights = np.ones(len(y)) if w is None else w
                 columns = [y[inside, k] - m for k, m in enumerate(plan.middle)]
                 axes = [np.ascontiguousarray(frequencies[:, k]) for k in range(y.shape[1])]
@@ -116,8 +128,18 @@ def _sum_part(
     return FeatureSums(features, n, n_rows, sum_w2, sum_phi, provenance)
 
 
-def _plan(y: Array, frequencies: Array, eps: float, budget: int, costs: Costs) -> Any:
-    """How to transform these points, or None where term by term is cheaper."""
+def plan_sums(
+    y: Array, frequencies: Array, eps: float, budget: int, costs: Costs
+) -> tuple[Plan | None, NDArray[np.bool_]]:
+    """(how to transform these points, which of them): None and none where term by term is
+    cheaper."""
+    plan = _plan(y, frequencies, eps, budget, costs)
+    if plan is None:
+        return None, np.zeros(len(y), bool)
+    return plan, np.ones(len(y), bool) if plan.whole else plan.inside(y)
+
+
+def _plan(y: Array, frequencies: Array, eps: float, budget: int, costs: Costs) -> Plan | None:
     if y.shape[1] > DIMENSIONS or importlib.util.find_spec("finufft") is None:
         return None
     row_cost = costs.feature * len(frequencies)

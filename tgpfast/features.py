@@ -114,6 +114,13 @@ class Features:
         c = rng.uniform(0.0, 2.0 * np.pi, int(n_features))
         return cls(z, c, bandwidth, covariance=v, seed=seed)
 
+    def _first(self, n: int) -> Features:
+        """The first n of them: what was drawn is in no order, so that they serve as fewer draws."""
+        return Features(
+            self.frequencies[:n], self.phases[:n], self.bandwidth, covariance=self.covariance,
+            seed=self.seed,
+        )  # fmt: skip
+
     @property
     def n_features(self) -> int:
         """S."""

@@ -13,28 +13,31 @@ from .accumulate import ENGINES, PRECISIONS, accumulate
 from .base import Base, GaussianBase
 from .blocks import Blocks, as_blocks
 from .density import Density
-from .feature_sums import sum_features
+from .feature_sums import FeatureSums
 from .features import Array, Features, as_floats, positive
 from .learn_base import learn_base
-from .mixture_base import EM_ROWS, MixtureBase
+from .mixture_base import MixtureBase
 from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
-from .selection import BASE_ALONE, LAMS, Question, Selection, held_out, lam_again, scott, select
+from .second_look import NARROWER, SIZES, SecondLook
+from .selection import BASE_ALONE, FEW_ROWS, LAMS, Question, Selection, distinct, scott, select
 from .selection import ROWS as PILOT_ROWS
 from .solve import METHODS, solve
 from .spectral import DIMENSIONS
 from .spectrum import Spectrum
-from .student_base import StudentBase
+from .sums import MANY_ROWS, Sums
 from .threads import Threads
 
 SCALES = ("standardize", "center", "none")
 FREQUENCIES = ("auto", "data", "identity", "precision")
 BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
+BY_EM = ("mixture", "student")
 NEED_GRAM = ("scaled", "learned")  # bases that are chosen from the statistics
 SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
 METHODS_OF = {  # solver asked for -> methods that have it
     "cg": ("fd",), "cholesky": ("fd", "fvpd"), "newton": ("map",), "gradient": ("map",),
 }  # fmt: skip
 LIKE = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
+MAP_DRAWS = 2**15  # behind MAP's expectations when settings are chosen from the data
 LEAST_ROWS = 40  # with fewer rows settings are not chosen from the data
 # what "auto" stands for where the data cannot be looked at beforehand
 AUTO: dict[str, Any] = {
@@ -76,6 +79,7 @@ def fit(
     backend: str = "auto",
     n_threads: int | None = None,
     solver: str = "auto",
+    one_standard_error: bool = False,
     seed: int = 0,
     progress: bool = False,
 ) -> Density:
@@ -114,6 +118,8 @@ def fit(
         iterators that can be read only once
     engine, precision, backend, n_threads : see ``accumulate``
     solver : see ``solve``
+    one_standard_error : of the settings that come within one standard error of the best, take the
+        smoothest rather than the best
     seed : of the features (and of the draws of MAP)
     progress : show a bar on standard error
 
@@ -150,11 +156,12 @@ def fit(
 
     rows = blocks.mapped(scaling.apply, weight)
     threads = Threads(backend, n_threads)
-    found = _select(is_open, chosen, rows, covariance, scaling, solver, seed, threads, progress)
+    found = _select(
+        is_open, chosen, rows, covariance, scaling, solver, seed, threads, progress,
+        one_standard_error,
+    )  # fmt: skip
     rule = scott(n, d, spread)
     width = rule if chosen["gamma"] == "scott" else chosen["gamma"]
-    by_rule = chosen["eta"] == "1/gamma2"
-    tempering = chosen.pop("eta_multiple", 1.0) / width**2 if by_rule else chosen["eta"]
     of_features = _frequency_covariance(chosen["frequency_covariance"], covariance)
     features = Features.draw(chosen["n_features"], width, of_features, seed)
     levels: Any = ()
@@ -162,26 +169,51 @@ def fit(
         top = np.sqrt(d * spread) / d if sigma_max == "paper" else sigma_max
         levels = _noise_levels(top, n_noise_levels)
 
-    start, how = _base_for(chosen["base"], rows, scaling, centre, covariance, seed)
+    look = SecondLook.at(rows) if found is not None or chosen["base"] in BY_EM else None
+    start, how = _base_for(chosen, look, scaling, centre, covariance, seed)
     _check_method(chosen["method"], start, spectrum is not None)
     run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
-    again = found is not None and chosen["method"] == "fd" and "lam" in is_open
-    least = min(chosen["lam"], LAMS[0]) if again else chosen["lam"]  # that may come to be used
+    looks_again = found is not None and look is not None and look.holds_out
+    looks_again = looks_again and chosen["lam"] != BASE_ALONE
+    lams = (chosen["lam"],)  # that may come to be used
+    if looks_again and "lam" in is_open and chosen["method"] == "fd":
+        lams = LAMS
+    sums = Sums(
+        rows, start, chosen["method"], centre, levels, by_features=_by_features(chosen, engine),
+        engine=engine, precision=precision, tolerance=_tolerance(n, features, min(lams)),
+        progress=progress, run=run,
+    )  # fmt: skip
+    if look is not None and found is not None and looks_again and "gamma" in is_open:
+        sums = sums.for_bandwidths(features, NARROWER[-1])
+        if sums.are_cheap:
+            features, compared = look.narrower(
+                sums, features, start, chosen["method"], lams=lams,
+                temper=chosen.get("eta_multiple", 1.0), seed=seed, threads=threads,
+            )  # fmt: skip
+            found.final.extend(compared)
+            width = features.bandwidth
+    by_rule = chosen["eta"] == "1/gamma2"
+    tempering = chosen.get("eta_multiple", 1.0) / width**2 if by_rule else chosen["eta"]
     if spectrum is not None:
         stats: Any = spectrum._scaled_statistics(
             features, levels, scaling, origin=centre, weight=weight, **run
         )
-    elif chosen["method"] == "map" and how["base"] not in NEED_GRAM and engine == "auto":
-        # all that MAP needs of the data is the sum of their features
-        stats = sum_features(rows, features, centre, tolerance=TOLERANCE, progress=progress, **run)
     else:
-        stats = accumulate(
-            rows, features, noise_levels=levels, origin=centre, engine=engine, precision=precision,
-            base=start, tolerance=_tolerance(n, features, least), progress=progress, **run,
+        stats = sums(features)
+    sizes = SIZES if "n_features" in is_open and chosen["lam"] != BASE_ALONE else ()
+    if look is not None and found is not None and looks_again and (sizes or len(lams) > 1):
+        settled = look.settle(
+            stats, start, chosen["method"], lams=lams, eta=tempering, sizes=sizes, seed=seed,
+            threads=threads,
         )  # fmt: skip
-    if again and found is not None:
-        chosen["lam"] = _lam_again(found, stats, start, rows, features, centre, seed, threads)
+        stats, chosen["lam"] = stats._first(settled.n_features), settled.lam
+        found.final.extend(settled.tried)
+        features = stats.features
+    if look is not None and how["base"] in BY_EM and isinstance(stats, FeatureSums):
+        start = look.learned_on(start)  # of which those sums know nothing
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
+    if found is not None:
+        options["n_draws"] = MAP_DRAWS if stats.n_rows < MANY_ROWS else MAP_DRAWS // 2
     if how["base"] == "learned" and isinstance(start, GaussianBase):
         start = learned = learn_base(stats, start, chosen["lam"])
         how["base_report"] = learned.report
@@ -214,9 +246,14 @@ def fit(
     return model
 
 
+def _by_features(chosen: dict[str, Any], engine: str) -> bool:
+    """Whether the sum of the features is all that is needed of the data: MAP's case."""
+    return chosen["method"] == "map" and chosen["base"] not in NEED_GRAM and engine == "auto"
+
+
 def _select(
     is_open: set[str], chosen: dict[str, Any], rows: Blocks, covariance: Array, scaling: Scaling,
-    solver: str, seed: int, threads: Threads, progress: bool,
+    solver: str, seed: int, threads: Threads, progress: bool, one_standard_error: bool,
 ) -> Selection | None:  # fmt: skip
     """Fill what is open in ``chosen`` from the data; None where nothing is, or where the rows can
     be read only once, or are too few to hold any out: then AUTO stands."""
@@ -224,7 +261,7 @@ def _select(
     if chosen["method"] != "fvpd" and "method" not in is_open:
         matters -= {"eta"}
     pilot = rows.pilot(PILOT_ROWS) or rows.head(PILOT_ROWS) if matters else None
-    x, w = _weighted(pilot)
+    x, w = distinct(pilot)
     if len(x) < LEAST_ROWS:
         return None
     base, method, lam = chosen["base"], chosen["method"], chosen["lam"]
@@ -241,7 +278,7 @@ def _select(
         methods=METHODS_OF.get(solver, Question.methods)
         if "method" in is_open
         else (LIKE.get(method, method),),
-        shapes=Question.shapes if "frequency_covariance" in is_open else (shape,),
+        shapes=_shapes(covariance) if "frequency_covariance" in is_open else (shape,),
         gammas=None if "gamma" in is_open else (_width(chosen["gamma"], x, w),),
         lams=None if "lam" in is_open else (lam,),
         etas=None if chosen["eta"] == "1/gamma2" else (chosen["eta"],),
@@ -250,7 +287,7 @@ def _select(
     found = select(
         x, w, question,
         lambda kind: _frequency_covariance(kind, covariance), n_features=chosen["n_features"],
-        seed=seed, threads=threads, progress=progress,
+        seed=seed, threads=threads, one_standard_error=one_standard_error, progress=progress,
     )  # fmt: skip
     if found is None:
         return None
@@ -262,9 +299,31 @@ def _select(
         "gamma": "scott" if alone else best.gamma_multiple * found.scott,
     }  # fmt: skip
     chosen.update({k: v for k, v in answers.items() if k in is_open})
+    if "n_features" in is_open:  # the most; how many are kept is settled with all rows
+        chosen["n_features"] = SIZES[0] if chosen["lam"] == BASE_ALONE else _most_features(rows)
+    chosen["n_components"] = found.n_components
     if best.method == "fvpd" and "eta" in is_open:
         chosen["eta_multiple"] = best.eta_multiple  # of the rule, for the width that is taken
     return found
+
+
+def _shapes(covariance: Array) -> tuple[str, ...]:
+    """The shapes of the frequencies that differ: one column, or columns alike, have but one."""
+    kept: dict[str, Array] = {}
+    for name in Question.shapes:
+        matrix = _frequency_covariance(name, covariance)
+        if not any(np.allclose(matrix, other) for other in kept.values()):
+            kept[name] = matrix
+    return tuple(kept)
+
+
+def _most_features(rows: Blocks) -> int:
+    """Few rows, of which none can be spared to compare sizes, take what makes the draw of the
+    features matter little; many rows, what is affordable."""
+    n = rows.n_rows or MANY_ROWS
+    if n <= FEW_ROWS:
+        return 500 if n <= 500 else 1000
+    return SIZES[-1] if n < MANY_ROWS else SIZES[-2]
 
 
 def _trusted(model: Density, stats: Any, base: Base, options: dict[str, Any]) -> Density:
@@ -280,22 +339,6 @@ def _trusted(model: Density, stats: Any, base: Base, options: dict[str, Any]) ->
     return model
 
 
-def _weighted(pilot: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
-    """Distinct rows of a pilot, in order, and their weights; those of weight 0 are left out.
-
-    A row that stands in both parts of a split would reward a density for spikes at its rows.
-    """
-    if pilot is None:
-        return np.zeros((0, 1)), np.zeros(0)
-    x, w = pilot
-    x, w = (x, np.ones(len(x))) if w is None else (x[w > 0], w[w > 0])
-    _, first, which = np.unique(x, axis=0, return_index=True, return_inverse=True)
-    if len(first) == len(x):
-        return x, w
-    order = np.argsort(first)
-    return x[first[order]], np.asarray(np.bincount(which.ravel(), w)[order], np.float64)
-
-
 def _width(gamma: Any, x: Array, w: Array) -> float:
     """Scott's rule for the rows of a pilot, or the bandwidth that was given."""
     if gamma != "scott":
@@ -303,27 +346,6 @@ def _width(gamma: Any, x: Array, w: Array) -> float:
     about = x - w @ x / w.sum()
     spread = float((w @ np.square(about)).mean() / w.sum())
     return scott(float(w.sum() ** 2 / (w @ w)), x.shape[1], spread)
-
-
-def _lam_again(
-    found: Selection, stats: Any, base: Base, rows: Blocks, features: Features, centre: Array,
-    seed: int, threads: Threads,
-) -> float:  # fmt: skip
-    """FD's lambda anew, now that all rows and features are there: total minus fold."""
-    pilot = rows.pilot(PILOT_ROWS)
-    if np.isinf(found.best.lam) or pilot is None:
-        return BASE_ALONE if np.isinf(found.best.lam) else found.best.lam
-    x, weights = _weighted(pilot)
-    held = held_out(len(x))[0]
-    part = accumulate(
-        x[held], features, sample_weight=weights[held], origin=centre, base=base,
-        engine="direct", backend=threads.backend, n_threads=threads.n_threads,
-    )  # fmt: skip
-    lam, tried = lam_again(
-        stats, base, x[held], weights[held], part, seed=seed, threads=threads
-    )
-    found.final.extend(tried)
-    return lam
 
 
 def _tolerance(n: float, features: Features, lam: float) -> float:
@@ -393,32 +415,27 @@ def _spectrum(blocks: Blocks) -> Spectrum:
 
 
 def _base_for(
-    asked: Any, rows: Blocks, scaling: Scaling, centre: Array, covariance: Array, seed: int
-) -> tuple[Base, dict[str, Any]]:
+    chosen: dict[str, Any], look: SecondLook | None, scaling: Scaling, centre: Array,
+    covariance: Array, seed: int,
+) -> tuple[Base, dict[str, Any]]:  # fmt: skip
     """The base in the model's coordinates, before the statistics change it, and what to record."""
+    asked = chosen["base"]
     if isinstance(asked, Base):
         base, how = asked.rescaled(scaling), {"base": "given"}
-    elif asked in ("mixture", "student"):
-        base, how = _fitted_base(asked, rows, seed), {"base": asked}
+    elif asked in BY_EM:
+        if look is None:
+            raise ValueError(
+                f'X can be read only once, and base="{asked}" is fitted before; pass a list of '
+                "blocks, a callable, or a base"
+            )
+        alone = chosen["lam"] == BASE_ALONE  # then nothing remains to be judged
+        least, how = chosen.get("n_components", 1), {"base": asked}
+        base = look.learned(asked, least=least, seed=seed, whole=alone)
     else:
         base, how = GaussianBase(centre, covariance), {"base": asked}
     if not isinstance(base, GaussianBase):
         how["base_facts"] = repr(base)
     return base, how
-
-
-def _fitted_base(kind: str, rows: Blocks, seed: int) -> Base:
-    """By EM on rows of the model's coordinates."""
-    pilot = rows.pilot(EM_ROWS) or rows.head(EM_ROWS)
-    if pilot is None:
-        raise ValueError(
-            f'X can be read only once, and base="{kind}" is fitted before; pass a list of blocks, '
-            "a callable, or a base"
-        )
-    x, weights = _weighted(pilot)
-    if kind == "student":
-        return StudentBase._by_em(x, weights)
-    return MixtureBase._by_em(x, weights, None, seed)
 
 
 def _check_method(method: str, base: Base, from_spectrum: bool) -> None:

@@ -30,6 +30,7 @@ TOLERANCE = 1e-6  # of the gradient, relative to that of sum phi
 NEWTON_STEPS, GRADIENT_STEPS = 100, 10_000
 NEGLIGIBLE = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
 QUADRATURE_DIMENSIONS = 3
+ROUGH = 3e5  # times lambda: up to so many rows float32 products do for the curvature
 NOTHING_LEFT = 1e15  # times n: a lambda that leaves theta below rounding
 GAP, MOST_GAP = 1e-6, 0.1  # of log E between two sets of nodes: to refine a grid, to warn
 
@@ -135,17 +136,20 @@ class Objective(Posterior):
         """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
         keep = log_weights > log_weights.max() + np.log(NEGLIGIBLE)
         weights = np.exp(log_weights[keep])
-        module, count = self.threads.resolve()
-        if second:
-            sums = accumulate_direct(
-                Blocks(self.nodes[keep], sample_weight=weights), self._turned, np.zeros(0),
-                self.origin, gram_phi=False, precision="float64", backend=module, n_threads=count,
-            )  # fmt: skip
-            return sums.sum_dphi / sums.n, sums.gram / sums.n
         mean = weighted_features(
             self.features, self.nodes[keep], weights / weights.sum(), self.origin, self.threads
         )
-        return mean, np.zeros((0, 0))
+        if not second:
+            return mean, np.zeros((0, 0))
+        module, count = self.threads.resolve()
+        # the curvature only steers the steps: it may be rounded where its condition allows
+        rough = self.n < ROUGH * self.lam
+        sums = accumulate_direct(
+            Blocks(self.nodes[keep], sample_weight=weights), self._turned, np.zeros(0),
+            self.origin, gram_phi=False, precision="mixed" if rough else "float64",
+            backend=module, n_threads=count,
+        )  # fmt: skip
+        return mean, sums.gram / sums.n
 
     def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
         """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +20,12 @@ from .scaling import Scaling, check_full_rank, moments_of
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20)  # numbers of components that are tried
 EM_ROWS = 20_000  # rows that a mixture is fitted to, spread over the data
 EM_STEPS, EM_TOLERANCE = 300, 3e-5  # steps at most; gain of the mean log-likelihood that ends them
+STARTS, AT_A_TIME = 3, 2  # times that EM begins for the number of components that is taken
+CLUSTER_STEPS = 30  # of Lloyd's, before EM begins
+PIECE = 4_096  # rows whose densities are evaluated at a time
 RIDGE = 1e-6  # of the data's variances, added to every component's
+
+State = tuple[Array, Array, Array]  # weights (K,), means (K, d), covariances (K, d, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +100,9 @@ class MixtureBase(Base):
 
     @classmethod
     def _by_em(
-        cls, x: Array, w: Array, n_components: int | None, seed: int
+        cls, x: Array, w: Array, n_components: int | None, seed: int, *, least: int = 1
     ) -> MixtureBase:
+        """least : from where numbers of components are tried, where none is given."""
         if n_components is not None and (
             isinstance(n_components, bool)
             or not hasattr(n_components, "__index__")
@@ -105,19 +113,25 @@ class MixtureBase(Base):
         if n_components is not None:
             return expectation_maximisation(x, w, int(n_components), seed)[0]
         n = w.sum() ** 2 / (w @ w)
-        best, least, worse = None, np.inf, 0
-        for k in LADDER:
+        best, lowest, worse = None, np.inf, 0
+        for k in (k for k in LADDER if k >= least):
             parameters = k * (1 + x.shape[1] * (x.shape[1] + 3) / 2) - 1
-            if parameters > 0.5 * n:
+            if parameters > n:
                 break
             mixture, mean = expectation_maximisation(x, w, k, seed)
             bic = parameters * np.log(n) - 2.0 * n * mean
-            worse = worse + 1 if bic >= least else 0
-            if bic < least:
-                best, least = mixture, bic
+            worse = worse + 1 if bic >= lowest else 0
+            if bic < lowest:
+                best, lowest = mixture, bic
             if worse == 2:
                 break
-        return best if best is not None else expectation_maximisation(x, w, 1, seed)[0]
+        if best is None or best.n_components == 1:
+            return best if best is not None else expectation_maximisation(x, w, 1, seed)[0]
+        # EM finds what lies near its start: the highest of several
+        K, seeds = best.n_components, [seed + r for r in range(1, STARTS)]
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            found = list(pool.map(lambda r: expectation_maximisation(x, w, K, r), seeds))
+        return max([(best, float(w @ best._log_density(x) / w.sum())), *found], key=_height)[0]
 
     @classmethod
     def from_sklearn(cls, mixture: Any) -> MixtureBase:
@@ -154,32 +168,51 @@ class MixtureBase(Base):
         within = np.einsum("k,kij->ij", self.weights, self.covariances)
         return np.asarray(within + (about.T * self.weights) @ about)
 
-    def _log_parts(self, x: Array) -> Array:
-        """log weight_j N_j(x), (K, n)."""
-        values = [p._log_density(x) for p in self._parts]
-        return np.stack(values) + np.log(self.weights)[:, None]
+    @functools.cached_property
+    def _whitener(self) -> tuple[Array, Array, Array]:
+        """Inverse Cholesky factors (K d, d), what they make of the means, (K d,), from the
+        mixture's own mean, and log weight_j / sqrt(det 2 pi covariance_j), (K,)."""
+        K, d = self.means.shape
+        cholesky = np.stack([p._cholesky for p in self._parts])
+        inverse = np.linalg.inv(cholesky)
+        shift = np.einsum("kij,kj->ki", inverse, self.means - self.mean)
+        constant = np.log(self.weights) - 0.5 * d * np.log(2.0 * np.pi)
+        constant -= np.log(np.einsum("kii->ki", cholesky)).sum(axis=1)
+        return np.asarray(inverse.reshape(K * d, d)), shift.ravel(), constant
+
+    def _whitened(self, x: Array) -> tuple[Array, Array]:
+        """Rows as every component sees them, (K, d, n), and log weight_j N_j(x), (K, n)."""
+        inverse, shift, constant = self._whitener
+        white = inverse @ (x - self.mean).T - shift[:, None]
+        white = white.reshape(self.n_components, self.dimension, len(x))
+        return white, constant[:, None] - 0.5 * np.square(white).sum(axis=1)
 
     def _log_density(self, x: Array) -> Array:
-        return np.asarray(logsumexp(self._log_parts(x), axis=0))
+        values = np.empty(len(x))
+        for rows in _pieces(len(x)):
+            values[rows] = logsumexp(self._whitened(x[rows])[1], axis=0)
+        return values
 
-    def _shares(self, x: Array) -> Array:
-        terms = self._log_parts(x)
+    def _shares(self, terms: Array) -> Array:
         total = logsumexp(terms, axis=0)
         far = np.isneginf(total)  # so far that even logarithms overflow
         shares = np.exp(terms - np.where(far, 0.0, total))
         shares[:, far] = self.weights[:, None]
-        return shares
+        return np.asarray(shares)
 
     def _score(self, x: Array) -> Array:
-        total = np.zeros_like(x)
-        for share, part in zip(self._shares(x), self._parts, strict=True):
-            total += share[:, None] * part._score(x)
-        return total
+        inverse, score = self._whitener[0], np.empty_like(x)
+        for rows in _pieces(len(x)):
+            white, terms = self._whitened(x[rows])
+            white *= self._shares(terms)[:, None, :]
+            score[rows] = -(inverse.T @ white.reshape(len(inverse), -1)).T
+        return score
 
     def _laplacian(self, x: Array, stretch: Array) -> Array:
         """With p = sum r_j grad_j: sum_j r_j (lap_j + |grad_j|^2) - |p|^2, stretched."""
         total, mean = np.zeros(len(x)), np.zeros_like(x)
-        for share, part in zip(self._shares(x), self._parts, strict=True):
+        shares = self._shares(self._whitened(x)[1])
+        for share, part in zip(shares, self._parts, strict=True):
             slope = part._score(x) * stretch
             total += share * (part._laplacian(x, stretch) + np.square(slope).sum(axis=1))
             mean += share[:, None] * slope
@@ -231,14 +264,25 @@ class MixtureBase(Base):
         return f"MixtureBase({self.n_components} components, d={self.dimension})"
 
 
-def expectation_maximisation(
-    x: Array, w: Array, k: int, seed: int
-) -> tuple[MixtureBase, float]:
-    """(mixture of k components, its mean log-likelihood) from rows with weights.
+def _height(found: tuple[MixtureBase, float]) -> float:
+    return found[1]
 
-    Means begin at rows far apart; components that lose their rows are dropped, and every covariance
-    has a ridge of RIDGE times the data's variances, so that none collapses. All in coordinates of
-    mean 0 and variance 1, so that products may be summed before means are taken off.
+
+def _pieces(n: int) -> Iterator[slice]:
+    """Slices that cover n rows, each short enough that its products stay in cache."""
+    return (slice(start, start + PIECE) for start in range(0, n, PIECE))
+
+
+def expectation_maximisation(
+    x: Array, w: Array, k: int, seed: int, start: MixtureBase | None = None
+) -> tuple[MixtureBase, float]:
+    """(mixture of k components, its mean log-likelihood) from rows with weights; it goes on from
+    ``start`` where that is given.
+
+    Begins at rows far apart: with the clusters about them for an even seed, and with components as
+    wide as the data for an odd one. Components that lose their rows are dropped, and every
+    covariance has a ridge of RIDGE times the data's variances, so that none collapses. All in
+    coordinates of mean 0 and variance 1, so that products may be summed before means are taken off.
     """
     rng = np.random.default_rng(seed)
     share = w / w.sum()
@@ -247,21 +291,15 @@ def expectation_maximisation(
     y = (x - centre) / spread
     d = y.shape[1]
     upper = np.triu_indices(d)
-    products = y[:, upper[0]] * y[:, upper[1]]
-    means = _far_apart(y, share, k, rng)
-    start = (y.T * share) @ y * len(means) ** (-2.0 / d) + RIDGE * np.eye(d)
-    state = np.full(len(means), 1.0 / len(means)), means, np.repeat(start[None], len(means), axis=0)
-    last, converged = -np.inf, False
-    for _ in range(EM_STEPS):
-        terms = _log_terms(y, *state)
-        total = logsumexp(terms, axis=1)
-        mean = float(share @ total)
-        converged = mean - last < EM_TOLERANCE
-        if converged:
-            break
-        state = _maximised(y, products, np.exp(terms - total[:, None]) * share[:, None], upper)
-        # a component that is dropped takes likelihood with it: the others go on from there
-        last = mean if len(state[0]) == terms.shape[1] else -np.inf
+    # 1, the coordinates and their products: (P, n)
+    design = np.concatenate([np.ones((1, len(y))), y.T, y.T[upper[0]] * y.T[upper[1]]])
+    if start is not None:
+        by = np.outer(spread, spread)
+        state = start.weights, (start.means - centre) / spread, start.covariances / by
+    else:
+        means = _far_apart(y, share, k, rng)
+        state = _wide(design, share, means) if seed % 2 else _clustered(design, share, means, upper)
+    state, mean, converged = _climb(design, share, state, upper)
     if not converged:
         tell(f"EM with {k} components stopped after {EM_STEPS} steps, before it had converged")
     weights, means, covariances = state
@@ -269,32 +307,80 @@ def expectation_maximisation(
     return mixture, mean - float(np.log(spread).sum())
 
 
-def _log_terms(y: Array, weights: Array, means: Array, covariances: Array) -> Array:
-    """log weight_j N_j(y), (n, K): all components whitened by one product."""
+def _climb(
+    design: Array, share: Array, state: State, upper: tuple[Any, Any]
+) -> tuple[State, float, bool]:
+    """(state after EM, mean log-likelihood before its last step, whether that had converged)."""
+    last, mean, n = -np.inf, -np.inf, design.shape[1]
+    for _ in range(EM_STEPS):
+        terms = _coefficients(*state, upper) @ design  # log weight_j N_j, (K, n)
+        total = logsumexp(terms, axis=0)
+        mean = float(share @ total)
+        if mean - last < EM_TOLERANCE:
+            return state, mean, True
+        terms -= total
+        np.exp(terms, out=terms)
+        terms *= share
+        state = _maximised(terms @ design.T, n, upper)
+        # a component that is dropped takes likelihood with it: the others go on from there
+        last = mean if len(state[0]) == len(terms) else -np.inf
+    return state, mean, False
+
+
+def _wide(design: Array, share: Array, means: Array) -> State:
+    """Components of equal weight about the means, as wide as the data allow for so many."""
     K, d = means.shape
+    y = design[1 : d + 1]
+    covariance = (y * share) @ y.T * K ** (-2.0 / d) + RIDGE * np.eye(d)
+    return np.full(K, 1.0 / K), means, np.repeat(covariance[None], K, axis=0)
+
+
+def _clustered(design: Array, share: Array, means: Array, upper: tuple[Any, Any]) -> State:
+    """The clusters to which Lloyd's steps lead from some means."""
+    d, everyone = means.shape[1], np.arange(len(share))
+    y, nearest = design[1 : d + 1], np.full(len(share), -1)
+    for _ in range(CLUSTER_STEPS):
+        distance = 0.5 * np.square(means).sum(axis=1)[:, None] - means @ y
+        last, nearest = nearest, distance.argmin(axis=0)
+        mine = np.zeros(distance.shape)
+        mine[nearest, everyone] = share
+        sums = mine @ design.T
+        has_rows = sums[:, 0] > 0.0
+        means[has_rows] = sums[has_rows, 1 : d + 1] / sums[has_rows, :1]
+        if (last == nearest).all():
+            break
+    return _maximised(sums, len(share), upper)
+
+
+def _coefficients(
+    weights: Array, means: Array, covariances: Array, upper: tuple[Any, Any]
+) -> Array:
+    """(K, P): log weight_j N_j(y) is linear in 1, y and the products of its coordinates."""
+    d = means.shape[1]
     cholesky = np.linalg.cholesky(covariances)
-    inverse = np.linalg.inv(cholesky)  # (K, d, d), lower triangular
-    white = y @ inverse.reshape(K * d, d).T - np.einsum("kij,kj->ki", inverse, means).ravel()
-    square = np.square(white).reshape(len(y), K, d).sum(axis=2)
+    inverse = np.linalg.inv(cholesky)
+    precision = np.einsum("kij,kil->kjl", inverse, inverse)
+    linear = np.einsum("kij,kj->ki", precision, means)
     constant = np.log(weights) - 0.5 * d * np.log(2.0 * np.pi)
     constant -= np.log(np.einsum("kii->ki", cholesky)).sum(axis=1)
-    return np.asarray(constant - 0.5 * square)
+    constant -= 0.5 * np.einsum("ki,ki->k", linear, means)
+    twice = np.where(upper[0] == upper[1], 0.5, 1.0)  # an off-diagonal product stands for two
+    quadratic = -twice * precision[:, upper[0], upper[1]]
+    return np.concatenate([constant[:, None], linear, quadratic], axis=1)
 
 
-def _maximised(
-    y: Array, products: Array, shares: Array, upper: tuple[Any, Any]
-) -> tuple[Array, Array, Array]:
-    """(weights, means, covariances) for given shares of the rows, (n, K), which sum to 1 in all."""
-    n, d = y.shape
-    weights = shares.sum(axis=0)
-    alive = weights * n > d + 1.0
+def _maximised(sums: Array, n: int, upper: tuple[Any, Any]) -> State:
+    """(weights, means, covariances) from sums of the design over every component's share of the
+    rows, (K, P); the shares sum to 1 in all."""
+    d = int(upper[0].max()) + 1
+    alive = sums[:, 0] * n > d + 1.0
     if not alive.any():
-        alive = weights == weights.max()
-    shares, weights = shares[:, alive], weights[alive]
-    means = (shares.T @ y) / weights[:, None]
+        alive = sums[:, 0] == sums[:, 0].max()
+    weights = sums[alive, 0]
+    moments = sums[alive] / weights[:, None]
+    means = moments[:, 1 : d + 1]
     covariances = np.empty((len(weights), d, d))
-    covariances[:, upper[0], upper[1]] = (shares.T @ products) / weights[:, None]
-    covariances[:, upper[1], upper[0]] = covariances[:, upper[0], upper[1]]
+    covariances[:, upper[0], upper[1]] = covariances[:, upper[1], upper[0]] = moments[:, d + 1 :]
     covariances -= means[:, :, None] * means[:, None, :]
     covariances[:, range(d), range(d)] += RIDGE
     return weights / weights.sum(), means, covariances

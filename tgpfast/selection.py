@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,6 @@ from .features import Array, Features
 from .mixture_base import MixtureBase
 from .normals import logsumexp
 from .progress import Progress
-from .solve import fd_system
-from .statistics import Statistics
 from .student_base import StudentBase
 from .threads import Threads
 
@@ -34,16 +32,16 @@ ROWS = 6_000  # of the pilot
 FEW_ROWS, FOLDS = 3_000, 4  # up to so many rows are cut into folds; above, one part is held out
 SCREEN_FEATURES = 192  # at most, while candidates are compared
 LOG2_DRAWS = 12  # draws behind a normaliser, and as many nodes of MAP
-LOG2_FINAL = 14  # draws when lambda is chosen again for all rows and features
 LEAST_SHARE = 0.005  # of the draws that must count, or a score is not believed
 FAR, MOST_FAR = 3.0, 0.02  # bandwidths that are far, and the share of mass allowed there
 MULTIPLES = (0.35, 0.7, 1.4, 2.8, 5.6)  # of Scott's bandwidth, tried first; then those between
 LAMS = tuple((10.0 ** np.arange(-1.0, 4.1, 0.5)).tolist())
 BASE_ALONE = 1e30  # a lambda that leaves nothing of the tilt
-MAP_LAMS = (100.0, 10.0, 1.0)
+MAP_LAMS = (100.0, 10.0, 1.0, 0.1)
 MAP_STEPS, MAP_GAIN = 15, 1e-4  # Newton steps at most; gain of the mean objective that ends them
 TEMPERS = (0.3, 1.0, 3.0)  # times 1 / gamma^2
-BETTER = 0.005  # log-likelihood by which a richer candidate must beat a simpler one
+BETTER = 0.002  # log-likelihood by which a tilt must beat the bases,
+ERRORS = 2.0  # and times the standard error of what it gains: many candidates are tried
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,8 @@ class Trial:
     far_share : of the density farther than three bandwidths from every row learned from, beyond
         what the base itself has there
     gain_error : standard error of what the tilt gains over its base, row by row
+    fisher : held-out Fisher score of FD, a row, less that of its base: the cheap screen
+    parts : the scores of the rows held out, one `Scored` a fold; not in the table
     """
 
     base: str
@@ -69,6 +69,15 @@ class Trial:
     effective_share: float
     far_share: float = 0.0
     gain_error: float = 0.0
+    fisher: float = np.nan
+    parts: tuple[Scored, ...] = field(default=(), repr=False, compare=False)
+
+    def error_of_gain(self, other: Trial) -> float:
+        """Standard error of the difference of the two scores, row by row; 0 where unknown."""
+        pairs = list(zip(self.parts, other.parts, strict=False))
+        if not pairs:
+            return 0.0
+        return standard_error([a.values - b.values for a, b in pairs], list(self.parts))
 
 
 @dataclass(frozen=True)
@@ -89,17 +98,23 @@ class Selection:
     """The best trial, and all of them, best first.
 
     scott : the bandwidth that multiples are of
-    final : scores of lambda with all rows and features, where it was chosen again
+    n_components : of the pilot's mixture, or 1
+    final : scores of numbers of features and lambdas with all rows
     """
 
     best: Trial
     trials: list[Trial]
     scott: float
+    n_components: int = 1
     final: list[dict[str, float]] = field(default_factory=list)
 
     def table(self) -> list[dict[str, Any]]:
         """One dictionary a trial, best first; "chosen" is true of one."""
-        return [{**asdict(trial), "chosen": trial is self.best} for trial in self.trials]
+        names = [f.name for f in fields(Trial) if f.name != "parts"]
+        return [
+            {**{name: getattr(trial, name) for name in names}, "chosen": trial is self.best}
+            for trial in self.trials
+        ]
 
 
 def scott(n: float, d: int, spread: float) -> float:
@@ -116,6 +131,7 @@ def select(
     n_features: int,
     seed: int,
     threads: Threads,
+    one_standard_error: bool = False,
     progress: bool = False,
 ) -> Selection | None:
     """Compare candidates on rows x with weights w > 0, in the model's coordinates.
@@ -135,8 +151,12 @@ def select(
     if not trials:
         return None
     ordered = sorted(trials, key=lambda t: -t.score)
-    best = _choice(trials, lam_is_open=question.lams is None)
-    return Selection(best, ordered, screen._scott())
+    best = _choice(
+        trials, lam_is_open=question.lams is None, one_standard_error=one_standard_error
+    )
+    mixtures = [fold.base for fold in screen.bases.get("mixture", [])]
+    least = min((m.n_components for m in mixtures if isinstance(m, MixtureBase)), default=1)
+    return Selection(best, ordered, screen._scott(), least)
 
 
 def held_out(n: int) -> list[Any]:
@@ -145,16 +165,30 @@ def held_out(n: int) -> list[Any]:
     return [index == k for k in range(FOLDS if n <= FEW_ROWS else 1)]
 
 
-def _choice(trials: Sequence[Trial], *, lam_is_open: bool = True) -> Trial:
-    """The highest score; a bare base where nothing beats it by BETTER and by the error of the
-    gain, or, if lambda is given and may not be infinite, where nothing else is believed."""
+def _choice(
+    trials: Sequence[Trial], *, lam_is_open: bool = True, one_standard_error: bool = False
+) -> Trial:
+    """The highest score, if it beats every bare base by BETTER and by ERRORS of the gain; the
+    best of those otherwise, or, if lambda is given and may not be infinite, where nothing else is
+    believed.
+
+    one_standard_error : of all that come within one standard error of the best, row by row, the
+        simplest: a bare base, else the largest lambda, else the largest bandwidth
+    """
     bare = max((t for t in trials if np.isinf(t.lam)), key=lambda t: t.score)
     tilted = [t for t in trials if np.isfinite(t.lam) and np.isfinite(t.score)]
     if lam_is_open:
         alone = {t.base: t.score for t in trials if np.isinf(t.lam)}
-        tilted = [t for t in tilted if t.score > alone[t.base] + max(BETTER, t.gain_error)]
+        tilted = [
+            t for t in tilted
+            if t.score > alone[t.base] + max(BETTER, ERRORS * t.gain_error)
+            and t.score > bare.score + max(BETTER, ERRORS * t.error_of_gain(bare))
+        ]  # fmt: skip
     best = max(tilted, key=lambda t: t.score, default=bare)
-    return best if best.score > bare.score + BETTER or not lam_is_open else bare
+    if not one_standard_error or best is bare:
+        return best
+    near = [t for t in tilted if t.score >= best.score - t.error_of_gain(best)]
+    return max(near, key=lambda t: (t.lam, t.gamma_multiple))
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,17 +208,37 @@ class Scored:
 
     @property
     def mean(self) -> float:
-        """Held-out log-likelihood a row."""
-        return float(self.weights @ self.values)
+        """Held-out log-likelihood a row; -inf where it is not believed."""
+        return float(self.weights @ self.values) if self.is_believed else -np.inf
+
+    def over(self, values: Array) -> Scored:
+        """The gain over other log densities."""
+        return replace(self, values=self.values - values)
 
 
-def _error(values: list[Array], parts: list[Scored]) -> float:
+def standard_error(values: list[Array], parts: list[Scored]) -> float:
     """Standard error of the mean over folds of weighted means of the values."""
     variance = sum(
         float(np.square(p.weights) @ np.square(v - p.weights @ v))
         for v, p in zip(values, parts, strict=True)
     )
     return float(np.sqrt(variance)) / len(parts)
+
+
+def distinct(pilot: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
+    """Distinct rows of a pilot, in order, and their weights; those of weight 0 are left out.
+
+    A row that stands in both parts of a split would reward a density for spikes at its rows.
+    """
+    if pilot is None:
+        return np.zeros((0, 1)), np.zeros(0)
+    x, w = pilot
+    x, w = (x, np.ones(len(x))) if w is None else (x[w > 0], w[w > 0])
+    _, first, which = np.unique(x, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(x):
+        return x, w
+    order = np.argsort(first)
+    return x[first[order]], np.asarray(np.bincount(which.ravel(), w)[order], np.float64)
 
 
 def distances_to(rows: Array, points: Array) -> Array:
@@ -195,7 +249,7 @@ def distances_to(rows: Array, points: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Fold:
+class Fold:
     """A base learned from the rows that are kept, and its draws."""
 
     base: Base
@@ -219,7 +273,7 @@ class _Screen:
         self.seed, self.threads = seed, threads
         about = x - w @ x / w.sum()
         self.spread = float((w @ np.square(about)).sum() / w.sum() / x.shape[1])
-        self.bases: dict[str, list[_Fold]] = {}
+        self.bases: dict[str, list[Fold]] = {}
 
     def run(self) -> Iterator[Trial]:
         """Bases alone; then FD, coarse and fine, on the best two of them; then what is dearer."""
@@ -270,7 +324,7 @@ class _Screen:
 
     # -- one fold --------------------------------------------------------------------------------
 
-    def _fold(self, kind: Any, held: Any) -> _Fold:
+    def _fold(self, kind: Any, held: Any) -> Fold:
         x, w = self.x[~held], self.w[~held]
         base: Base
         if isinstance(kind, Base):
@@ -284,7 +338,7 @@ class _Screen:
         shares = self.w[held] / self.w[held].sum()
         draws = base._sobol(LOG2_DRAWS, self.seed + 1)
         nearest = distances_to(x, draws)
-        return _Fold(
+        return Fold(
             base, x, self.x[held], w, shares, draws,
             base._sobol(LOG2_DRAWS, self.seed + 2), base._log_density(self.x[held]), nearest,
         )  # fmt: skip
@@ -304,18 +358,19 @@ class _Screen:
         if all(p.is_believed for p in parts):
             score = float(np.mean([p.mean for p in parts]))
             alone = [fold.held_base for fold in self.bases[base]]
-            error = _error([p.values for p in parts], parts)
-            gain_error = _error([p.values - b for p, b in zip(parts, alone, strict=True)], parts)
+            error = standard_error([p.values for p in parts], parts)
+            gains = [p.values - b for p, b in zip(parts, alone, strict=True)]
+            gain_error = standard_error(gains, parts)
         return Trial(
             base, method, shape if isinstance(shape, str) else "given", gamma / self._scott(), lam,
-            eta * gamma**2, score, error, share, far, gain_error,
+            eta * gamma**2, score, error, share, far, gain_error, parts=tuple(parts),
         )  # fmt: skip
 
     # -- candidates ------------------------------------------------------------------------------
 
-    def _blocks(self, name: str, shape: Any, gamma: float) -> list[_Block]:
+    def _blocks(self, name: str, shape: Any, gamma: float) -> list[Block]:
         features = Features.draw(self.n_features, gamma, self.shape_of(shape), self.seed)
-        return [_Block(features, fold, self.threads) for fold in self.bases[name]]
+        return [Block(features, fold, self.threads) for fold in self.bases[name]]
 
     def _lams(self, usual: tuple[float, ...]) -> tuple[float, ...]:
         return usual if self.question.lams is None else self.question.lams
@@ -324,11 +379,17 @@ class _Screen:
         """FD for every lambda: the features are evaluated once a fold."""
         if "fd" not in self.question.methods:
             return
-        lams = self._lams(LAMS)
-        blocks = self._blocks(name, shape, gamma)
-        parts = [block.of_points(block.fd(lams)) for block in blocks]
-        for k, lam in enumerate(lams):
-            yield self._trial(name, "fd", shape, gamma, lam, np.nan, [p[k] for p in parts])
+        blocks, lams = self._blocks(name, shape, gamma), np.array(self._lams(LAMS))
+        thetas = [block.fd(lams.tolist()) for block in blocks]
+        fisher = np.mean([b.fisher(t) for b, t in zip(blocks, thetas, strict=True)], axis=0)
+        # not below that of the base, it has nothing to offer; below, it may still be an artefact
+        is_open = self.question.lams is None
+        keep = [k for k in range(len(lams)) if fisher[k] < 0.0 or not is_open]
+        parts = [b.of_points(t[:, keep]) for b, t in zip(blocks, thetas, strict=True)]
+        for place, k in enumerate(keep):
+            scored = [p[place] for p in parts]
+            trial = self._trial(name, "fd", shape, gamma, float(lams[k]), np.nan, scored)
+            yield replace(trial, fisher=float(fisher[k]))
 
     def _dear(self, name: str, shape: Any, gamma: float, *, fvpd: bool) -> Iterator[Trial]:
         """FVPD and MAP."""
@@ -349,26 +410,46 @@ class _Screen:
                 )
 
 
-class _Block:
+class Block:
     """Features at the rows and draws of a fold: feature-major, (S, n) each."""
 
     def __init__(
-        self, features: Features, fold: _Fold, threads: Threads, sums: Any = None
+        self, features: Features, fold: Fold, threads: Threads, sums: Any = None
     ) -> None:
         self.features, self.fold, self.threads = features, fold, threads
-        self.held = self._phi(fold.held)[0]
+        self.held, self._held_slopes = self._phi(fold.held)
         self.draws = self._phi(fold.draws)[0]
         if sums is not None:
             self.n, self.sum_phi, self.system, self.b = sums
             return
         phi, dphi = self._phi(fold.kept)
-        w = fold.kept_weights
-        z, gamma = features.frequencies, features.bandwidth
-        self.n, self.sum_phi = float(w.sum()), phi @ w
-        pull = dphi @ (fold.base._score(fold.kept) * w[:, None])
+        self.n = float(fold.kept_weights.sum())
+        self.sum_phi, self.system, self.b = self._fisher_system(
+            phi, dphi, fold.kept, fold.kept_weights
+        )
+
+    def _fisher_system(
+        self, phi: Array, dphi: Array, x: Array, w: Array
+    ) -> tuple[Array, Array, Array]:
+        """(sum phi, A, b) of some rows: their Fisher score is theta A theta / 2 - b theta, over
+        gamma^2, and that of the base."""
+        z, gamma = self.features.frequencies, self.features.bandwidth
+        sum_phi = phi @ w
+        pull = dphi @ (self.fold.base._score(x) * w[:, None])
         psi = -np.einsum("sk,sk->s", z, pull)
-        self.b = gamma * psi + np.einsum("sk,sk->s", z, z) * self.sum_phi
-        self.system = (z @ z.T) * ((dphi * w) @ dphi.T)
+        b = gamma * psi + np.einsum("sk,sk->s", z, z) * sum_phi
+        return sum_phi, (z @ z.T) * ((dphi * w) @ dphi.T), b
+
+    def fisher(self, thetas: Array) -> Array:
+        """Held-out Fisher score of every theta (S, L), a row, less that of the base; inf where
+        theta is not known."""
+        fold = self.fold
+        _, system, b = self._fisher_system(
+            self.held, self._held_slopes, fold.held, fold.held_weights
+        )
+        scores = 0.5 * np.einsum("sl,sl->l", thetas, system @ thetas) - b @ thetas
+        scores = scores / self.features.bandwidth**2
+        return np.asarray(np.where(np.isfinite(scores), scores, np.inf))
 
     def _phi(self, x: Array) -> tuple[Array, Array]:
         f = self.features
@@ -404,7 +485,7 @@ class _Block:
     def posterior(self, lams: Sequence[float]) -> Array:
         """MAP for falling lambdas, each from the one before, (S, L); Newton on the fold's nodes.
         nan from where rounding leaves the matrix indefinite."""
-        nodes, theta = self._phi(self.fold.nodes)[0], np.zeros(len(self.b))
+        nodes, theta = self._phi(self.fold.nodes)[0], np.zeros(len(self.sum_phi))
         found, mean_phi = np.full((len(theta), len(lams)), np.nan), self.sum_phi / self.n
         for k, lam in enumerate(lams):
             prior = lam / self.n
@@ -482,34 +563,3 @@ class _Block:
         values = self.fold.held_base + at_held - (total - np.log(len(at_draws)))
         effective = 1.0 / float(shares @ shares) / len(at_draws)
         return Scored(values, effective, float(shares @ is_far) - float(is_far.mean()), weights)
-
-
-def lam_again(
-    stats: Statistics,
-    base: Base,
-    held: Array,
-    held_weights: Array,
-    held_stats: Statistics,
-    *,
-    seed: int,
-    threads: Threads,
-) -> tuple[float, list[dict[str, float]]]:
-    """FD's lambda for all rows and features: (lambda, what was tried).
-
-    Every row but those held out is learned from: total minus fold.
-    """
-    rest, draws = stats - held_stats, base._sobol(LOG2_FINAL, seed + 1)
-    fold = _Fold(
-        base, held[:0], held, held_weights[:0], held_weights / held_weights.sum(), draws,
-        held[:0], base._log_density(held), distances_to(held, draws),
-    )  # fmt: skip
-    block = _Block(stats.features, fold, threads, (rest.n, rest.sum_phi, *fd_system(rest, base)))
-    tried = []
-    for lam, scored in zip(LAMS, block.of_points(block.fd(LAMS)), strict=True):
-        score = scored.mean if scored.is_believed else -np.inf
-        tried.append(
-            {"lam": lam, "score": score, "effective_share": scored.share, "far_share": scored.far}
-        )
-    bare = float(fold.held_weights @ fold.held_base)
-    best = max(tried, key=lambda t: t["score"])
-    return (best["lam"] if best["score"] > bare else BASE_ALONE), tried

@@ -130,6 +130,20 @@ class Statistics:
             sums[name] = None if mine is None else operate(mine, theirs)
         return replace(self, provenance=_merged(self.provenance, other.provenance), **sums)
 
+    def _first(self, n: int) -> Statistics:
+        """The statistics of the first n features, which sqrt(2 / S) makes larger."""
+        by = float(np.sqrt(self.features.n_features / n))
+        parts: dict[str, Any] = {}
+        for name in ("sum_phi", "sum_dphi", "sum_dphi_x", "sum_dphi_score"):
+            value = getattr(self, name)
+            parts[name] = None if value is None else by * value[:n]
+        for name in ("gram", "gram_phi", "noise_gram"):
+            value = getattr(self, name)
+            parts[name] = None if value is None else by**2 * value[:n, :n]
+        for name in ("noise_sum_phi", "noise_sum_dphi", "noise_sum_dphi_x"):
+            parts[name] = by * getattr(self, name)[:, :n]
+        return replace(self, features=self.features._first(n), **parts)
+
     def __iadd__(self, other: Any) -> Statistics:  # type: ignore[misc]  # takes more than ``+``
         """Statistics, or rows as for ``accumulate``; a pair is (rows, weights)."""
         if isinstance(other, Statistics):

@@ -1,0 +1,213 @@
+"""The second look at settings, with all rows: bandwidth, number of features, and lambda of FD.
+
+The pilot has chosen base, method, a bandwidth and the shape of the frequencies. Every row but few
+is now learned from, total minus fold. Bandwidths are read off a `Spectrum`, or take sums of
+features alone; the statistics of fewer features are a corner of those of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import kernels
+from .accumulate import accumulate
+from .base import Base, GaussianBase
+from .blocks import Blocks
+from .feature_sums import FeatureSums, sum_features
+from .features import Array, Features
+from .mixture_base import EM_ROWS, MixtureBase, expectation_maximisation
+from .selection import (
+    BASE_ALONE,
+    FEW_ROWS,
+    Block,
+    Fold,
+    Scored,
+    distances_to,
+    distinct,
+    standard_error,
+)
+from .solve import fd_system
+from .statistics import Statistics
+from .student_base import StudentBase
+from .threads import Threads
+
+SIZES = (250, 500, 1000, 2000)  # numbers of features, tried upwards
+WORTH_DOUBLING = 0.004  # gain in log-likelihood for which twice as many are taken
+SIZE = 500  # at which bandwidths are compared, and the most that MAP tries before it is solved
+NARROWER = (1.0, 2.0**-0.5, 0.5, 2.0**-1.5)  # times the pilot's bandwidth
+WORTH_NARROWING = 0.002
+HELD = 10  # one row in so many is held out
+LOG2_DRAWS = 14  # behind the normalisers of FD, whose many lambdas share their features
+TOLERANCE = 1e-9  # of sums by transforms
+METHODS = ("fd", "fvpd", "map")
+
+Sums = Statistics | FeatureSums
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """Number of features and lambda after the second look, and what was tried."""
+
+    n_features: int
+    lam: float
+    tried: list[dict[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class SecondLook:
+    """Rows spread over the data, more than the pilot's: x, their weights, and which of them are
+    held out, from the learning of bases as well; none where rows are few."""
+
+    x: Array
+    weights: Array
+    held: Any
+
+    @classmethod
+    def at(cls, rows: Blocks) -> SecondLook | None:
+        """None where the rows can be read only once."""
+        pilot = rows.pilot(EM_ROWS) or rows.head(EM_ROWS)
+        if pilot is None:
+            return None
+        x, weights = distinct(pilot)
+        return cls(x, weights, (np.arange(len(x)) % HELD == 0) & (len(x) > FEW_ROWS))
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether there are rows that bases have not seen."""
+        return bool(self.held.any())
+
+    def learned(self, kind: str, *, least: int = 1, seed: int = 0, whole: bool = False) -> Base:
+        """A base of the kind, by EM. least : components; whole : from the rows held out too."""
+        kept = ~self.held | whole
+        if kind == "student":
+            return StudentBase._by_em(self.x[kept], self.weights[kept])
+        return MixtureBase._by_em(self.x[kept], self.weights[kept], None, seed, least=least)
+
+    def learned_on(self, base: Base) -> Base:
+        """The base, learned also from the rows that were held out."""
+        if not self.holds_out or isinstance(base, GaussianBase):
+            return base
+        if isinstance(base, MixtureBase):
+            return expectation_maximisation(self.x, self.weights, base.n_components, 0, base)[0]
+        return self.learned(base.kind, whole=True)
+
+    def narrower(
+        self, sums: Callable[[Features], Sums], features: Features, base: Base, method: str, *,
+        lams: Sequence[float], temper: float, seed: int, threads: Threads,
+    ) -> tuple[Features, list[dict[str, float]]]:  # fmt: skip
+        """The features with the bandwidth that suits all rows: more rows than the pilot's allow a
+        smaller one. Tried downwards, with the first of the features, while it gains.
+
+        sums : features -> what the method needs of all rows
+        temper : eta times gamma^2
+        """
+        x, weights = self.x[self.held], self.weights[self.held]
+        fold = _fold(base, x, weights, method, seed)
+        best, score, tried = features, -np.inf, []
+        for factor in NARROWER:
+            width = factor * features.bandwidth
+            few = replace(features._first(SIZE), bandwidth=width)
+            total = sums(few)
+            rest = total - _sums_like(total, x, weights, base, threads)  # type: ignore[operator]
+            with kernels.threads(*threads.resolve()):
+                found = _scored(rest, base, method, fold, lams, temper / width**2, threads)
+            rows = [_row(few, lam, s) for lam, s in zip(lams, found, strict=True)]
+            tried.extend(rows)
+            top = max(row["score"] for row in rows)
+            if not top > score + WORTH_NARROWING:
+                break
+            best, score = replace(features, bandwidth=width), top
+        return best, tried
+
+    def settle(
+        self, stats: Sums, base: Base, method: str, *, lams: Sequence[float], eta: float,
+        sizes: Sequence[int], seed: int, threads: Threads,
+    ) -> Settled:  # fmt: skip
+        """Sizes are tried upwards, each with every lambda, until one gains less than
+        WORTH_DOUBLING; see `_doubled` for MAP.
+
+        The base alone wins where it is better by more than the error of that: the pilot has found
+        it worse. There must be rows held out, or it could not be judged.
+        """
+        most = stats.features.n_features
+        if method not in METHODS:
+            return Settled(most, lams[0], [])
+        x, weights = self.x[self.held], self.weights[self.held]
+        rest = stats - _sums_like(stats, x, weights, base, threads)  # type: ignore[operator]
+        fold = _fold(base, x, weights, method, seed)
+        sizes = [s for s in sizes if s < most] + [most]
+        tried: list[dict[str, float]] = []
+        best, gain, over = {"n_features": sizes[0], "lam": lams[0], "score": -np.inf}, 0.0, None
+        small = [s for s in sizes if method != "map" or s <= SIZE] or sizes[:1]
+        with kernels.threads(*threads.resolve()):
+            for size in small:
+                found = _scored(rest._first(size), base, method, fold, lams, eta, threads)
+                few = stats.features._first(size)
+                rows = [_row(few, lam, s) for lam, s in zip(lams, found, strict=True)]
+                tried.extend(rows)
+                top = max(range(len(rows)), key=lambda k: rows[k]["score"])
+                gain = rows[top]["score"] - best["score"]
+                if size == small[0] or gain > 0.0:
+                    best, over = rows[top], found[top].over(fold.held_base)
+                if size > small[0] and not gain >= WORTH_DOUBLING:
+                    break
+        if over is None or not over.mean > -standard_error([over.values], [over]):
+            return Settled(sizes[0], BASE_ALONE, tried)
+        chosen = int(best["n_features"])
+        if method == "map" and chosen == small[-1]:
+            chosen = _doubled(chosen, gain, sizes)
+        return Settled(chosen, best["lam"], tried)
+
+
+def _doubled(size: int, gain: float, sizes: Sequence[int]) -> int:
+    """MAP's number of features: its steps are dear, so that beyond SIZE the last gain decides.
+    Where that was worth doubling it is doubled again, and where it was worth much, twice."""
+    if gain < WORTH_DOUBLING:
+        return size
+    most = size * (4 if gain >= 4.0 * WORTH_DOUBLING else 2)
+    return max(s for s in sizes if s <= max(most, sizes[0]))
+
+
+def _sums_like(stats: Sums, x: Array, weights: Array, base: Base, threads: Threads) -> Sums:
+    """The same sums over some rows."""
+    run: dict[str, Any] = {"backend": threads.backend, "n_threads": threads.n_threads}
+    if isinstance(stats, FeatureSums):
+        rows = Blocks(x, sample_weight=weights)
+        return sum_features(rows, stats.features, base.mean, tolerance=TOLERANCE, **run)
+    return accumulate(
+        x, stats.features, sample_weight=weights, origin=stats.origin, base=base,
+        noise_levels=stats.noise_levels, gram_phi=stats.gram_phi is not None, engine="direct",
+        **run,
+    )  # fmt: skip
+
+
+def _fold(base: Base, x: Array, weights: Array, method: str, seed: int) -> Fold:
+    draws = base._sobol(LOG2_DRAWS if method == "fd" else LOG2_DRAWS - 1, seed + 1)
+    nodes = base._sobol(LOG2_DRAWS - 1, seed + 2) if method == "map" else x[:0]
+    return Fold(
+        base, x[:0], x, weights[:0], weights / weights.sum(), draws, nodes, base._log_density(x),
+        distances_to(x, draws),
+    )  # fmt: skip
+
+
+def _scored(
+    rest: Any, base: Base, method: str, fold: Fold, lams: Sequence[float], eta: float,
+    threads: Threads,
+) -> list[Scored]:  # fmt: skip
+    """What the rows held out say of every lambda."""
+    system = (None, None) if method == "map" else fd_system(rest, base)
+    block = Block(rest.features, fold, threads, (rest.n, rest.sum_phi, *system))
+    if method == "fvpd":
+        return [block.fvpd(lam, eta) for lam in lams]
+    return block.of_points((block.fd if method == "fd" else block.posterior)(lams))
+
+
+def _row(features: Features, lam: float, scored: Scored) -> dict[str, float]:
+    return {
+        "n_features": features.n_features, "gamma": features.bandwidth, "lam": lam,
+        "score": scored.mean, "effective_share": scored.share, "far_share": scored.far,
+    }  # fmt: skip

@@ -1,0 +1,81 @@
+"""What `fit` needs of all rows, for features whose bandwidth may still change."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .accumulate import accumulate
+from .base import Base, GaussianBase
+from .blocks import Blocks
+from .feature_sums import FeatureSums, sum_features
+from .features import Array, Features
+from .spectral import DIMENSIONS
+from .spectrum import Spectrum
+from .statistics import Statistics
+
+MANY_ROWS = 50_000  # from here on a further pass over the rows is not cheap
+TOLERANCE = 1e-9  # of sums of features
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """features -> sums over the rows: those of the features alone where these do, else statistics,
+    which are read off a spectrum where there is one, and else take a pass.
+
+    tolerance : of the spectral engine
+    """
+
+    rows: Blocks
+    base: Base
+    method: str
+    centre: Array
+    levels: Any
+    by_features: bool
+    engine: str
+    precision: str
+    tolerance: float
+    progress: bool
+    run: dict[str, Any]
+    spectrum: Spectrum | None = None
+
+    def __call__(self, features: Features) -> Statistics | FeatureSums:
+        if self.by_features:
+            return sum_features(
+                self.rows, features, self.centre, tolerance=TOLERANCE, progress=self.progress,
+                **self.run,
+            )  # fmt: skip
+        if self.spectrum is not None:
+            return self.spectrum.statistics(features, origin=self.centre, **self.run)
+        return accumulate(
+            self.rows, features, noise_levels=self.levels, origin=self.centre, engine=self.engine,
+            precision=self.precision, base=self.base, tolerance=self.tolerance,
+            progress=self.progress, **self.run,
+        )  # fmt: skip
+
+    @property
+    def are_cheap(self) -> bool:
+        """Whether several bandwidths may be asked for."""
+        return self.by_features or self.spectrum is not None
+
+    def for_bandwidths(self, features: Features, least: float) -> Sums:
+        """The same, with a spectrum of the rows from which the statistics of the features with any
+        bandwidth down to a share of theirs are read, if that serves and its grid fits."""
+        serves = (
+            not self.by_features and self.method in ("fd", "fvpd") and self.engine != "direct"
+            and isinstance(self.base, GaussianBase) and self.precision != "mixed"
+            and features.dimension <= DIMENSIONS and (self.rows.n_rows or 0) >= MANY_ROWS
+            and importlib.util.find_spec("finufft") is not None
+        )  # fmt: skip
+        if not serves:
+            return self
+        narrow = replace(features, bandwidth=least * features.bandwidth)
+        try:
+            spectrum = Spectrum.from_data(
+                self.rows, narrow.bandlimit, tolerance=self.tolerance, progress=self.progress,
+                **self.run,
+            )  # fmt: skip
+        except ValueError:  # the grid exceeds the budget, or too many rows lie outside of it
+            return self
+        return replace(self, spectrum=spectrum)
