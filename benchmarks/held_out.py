@@ -21,7 +21,7 @@ from tgpfast import datasets
 from tgpfast.blocks import Blocks
 
 ROWS, HELD = 20_000, 5
-TOYS = ("two_moons", "spirals", "rings", "checkerboard", "heavy_tails", "pinwheel")
+TOYS = tuple(datasets.GENERATORS)
 COLUMNS = ("fit", "base", "scipy KDE", "tuned KDE", "mixture")
 
 

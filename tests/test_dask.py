@@ -4,6 +4,8 @@ The cluster is a real one: a scheduler and two workers in processes of their own
 """
 
 import contextlib
+import dataclasses
+import importlib
 import os
 import pickle
 import signal
@@ -24,11 +26,14 @@ from conftest import fixed_fit
 
 import tgpfast as tgp
 import tgpfast.dask as tgp_dask
+import tgpfast.spectrum as tgp_spectrum
 from tgpfast.blocks import Blocks, as_blocks
+from tgpfast.costs import Costs
 from tgpfast.scaling import moments_of
 from tgpfast.statistics import packed
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+tgp_accumulate = importlib.import_module("tgpfast.accumulate")
 
 ROWS, PARTITIONS = 1900, 19  # of 100 rows: the tree of sums has two levels
 SUMS = (
@@ -199,8 +204,6 @@ def test_where_no_grid_fits_each_partition_is_transformed(monkeypatch):
     def refuse(*args, **options):
         raise tgp_spectrum.OutsideError
 
-    import tgpfast.spectrum as tgp_spectrum
-
     with monkeypatch.context() as patch:
         patch.setattr(tgp.Spectrum, "box_for", refuse)
         found = tgp.accumulate(chunked(x), f, engine="spectral")
@@ -349,6 +352,70 @@ def test_moments_given_save_the_first_pass(monkeypatch):
     assert len(passes) == 2
     fixed_fit(chunked(x), n_features=10, moments=(ROWS, x.mean(axis=0), np.cov(x.T)))
     assert len(passes) == 3
+
+
+@pytest.mark.parametrize("kind", [chunked, frame])
+def test_bases_and_estimates_are_made_of_partitions(kind, monkeypatch):
+    """As of the rows here: moments to rounding, EM from the same pilot, which is all that comes."""
+    x, f = rows(2), features(2)
+    w = np.random.default_rng(1).uniform(0.5, 2.0, ROWS)
+    monkeypatch.setattr(tgp_dask.Partitions, "__iter__", None)  # would bring them
+    for made, options in (
+        (tgp.GaussianBase, {}), (tgp.MixtureBase, {"n_components": 2}), (tgp.StudentBase, {}),
+    ):  # fmt: skip
+        here = made.from_data(x, sample_weight=w, **options)
+        there = made.from_data(kind(x), sample_weight=w, **options)
+        assert np.abs(there.log_density(x) - here.log_density(x)).max() < 1e-10
+    here, there = (tgp.FourierKDE.from_data(X, f, sample_weight=w) for X in (x, kind(x)))
+    assert np.abs(there.density(x) - here.density(x)).max() < 1e-9 * here.density(x).max()
+
+
+@pytest.mark.parametrize("kind", [chunked, frame])
+def test_evaluate_takes_partitions_one_after_the_other(kind):
+    """The CDFs, and the rows that are scored, are those of the rows here."""
+    x = rows(2)
+    w = np.random.default_rng(1).uniform(0.5, 2.0, ROWS)
+    options = {"n_directions": 5, "n_grid": 200, "n_samples": 500, "sample_weight": w}
+    model = tgp.GaussianBase.from_data(x)
+    here, there = (tgp.evaluate(model, X, n_scored=ROWS, **options) for X in (x, kind(x)))
+    assert np.abs(there.ks - here.ks).max() < 1e-12
+    assert np.abs(there.wd - here.wd).max() < 1e-12 * np.abs(x).max()
+    assert there.n_rows == ROWS
+    assert there.log_likelihood.value == pytest.approx(here.log_likelihood.value, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [chunked, frame])
+def test_what_needs_the_rows_here_says_so(kind):
+    """Rather than bring them all without a word, or fail on a part of dask's."""
+    x = rows(2, 200)
+    model = tgp.fit_groups(x, np.arange(200) % 2, n_features=8, gamma=1.0)
+    for call in (
+        lambda: tgp.ExactKDE(kind(x)), lambda: tgp.fit_groups(kind(x), np.arange(200) % 2),
+        lambda: tgp.GaussianBase.from_data(x).log_density(kind(x)),
+        lambda: tgp.ExactKDE(x).log_density(kind(x)), lambda: model.log_density(kind(x), 0),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"[XY] is a .* of dask.*\.compute\(\)"):
+            call()
+
+
+def test_workers_go_by_the_costs_of_the_client(monkeypatch):
+    """In a transform a partition, where a file of their own might choose other boxes."""
+    x, f = rows(2, 200), features(2, 12, 0.5)
+    seen, real = [], tgp_accumulate.accumulate_spectral
+    costs = dataclasses.replace(Costs(), flop=1e-7)
+
+    def watched(*args, costs=None, **options):
+        seen.append(costs)
+        return real(*args, costs=costs, **options)
+
+    def refuse(*args, **options):
+        raise tgp_spectrum.OutsideError
+
+    monkeypatch.setattr(tgp.Spectrum, "box_for", refuse)
+    monkeypatch.setattr(tgp_accumulate, "accumulate_spectral", watched)
+    monkeypatch.setattr(tgp_accumulate, "load_costs", lambda: costs)
+    tgp.accumulate(chunked(x), f, engine="spectral")
+    assert seen == [costs, costs]
 
 
 # -- evaluation -----------------------------------------------------------------------------------

@@ -83,6 +83,30 @@ def test_fit_by_map_sums_no_matrix(monkeypatch):
     assert max(seen) < 3_000**2 // 10
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_add_subtract_and_keep_their_first_features(weighted):
+    """Each to a rounding of what it is made of."""
+    x, w, features = make(2)
+    w = w if weighted else None
+    a, b = (run(x[rows], features, None if w is None else w[rows], centre=np.zeros(2))
+            for rows in (slice(500), slice(500, None)))  # fmt: skip
+    both, whole = a + b, run(x, features, w)
+    # 700 features of amplitude sqrt(2/40)
+    rounding = np.sqrt(2 / 40) * 700 * 2.0**-52 * 10
+    assert np.abs(both.sum_phi - whole.sum_phi).max() <= rounding
+    assert (both.n_rows, whole.n_rows) == (700, 700)
+    rest = both - b
+    assert (rest.n_rows, rest.features) == (500, features)
+    for name in ("n", "sum_w2", "sum_phi"):
+        gap = np.abs(getattr(rest, name) - getattr(a, name)).max()
+        assert gap <= 2.0**-52 * np.abs(getattr(both, name)).max()
+    first = whole._first(7)
+    assert first.features == features._first(7)
+    want = run(x, features._first(7), w)
+    assert np.abs(first.sum_phi - want.sum_phi).max() <= np.sqrt(40 / 7) * rounding
+    assert (first.n, first.n_rows, first.sum_w2) == (want.n, want.n_rows, want.sum_w2)
+
+
 def test_overflow_is_an_error():
     features = tgp.Features.draw(5, 1e-200, np.eye(1), seed=0)
     with pytest.raises(ValueError, match="overflows"), np.errstate(all="ignore"):

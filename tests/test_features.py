@@ -37,6 +37,17 @@ def test_draw_takes_a_singular_covariance():
     assert np.abs(features.frequencies[:, 1]).max() < 1e-12
 
 
+def test_the_first_features_are_features():
+    features = tgp.Features.draw(20, 0.5, np.diag([1.0, 4.0]), seed=1)
+    few = features._first(6)
+    np.testing.assert_array_equal(few.frequencies, features.frequencies[:6])
+    np.testing.assert_array_equal(few.phases, features.phases[:6])
+    np.testing.assert_array_equal(few.covariance, features.covariance)
+    assert (few.n_features, few.bandwidth, few.seed) == (6, 0.5, 1)
+    assert features._first(20) == features
+    assert few.fingerprint != features.fingerprint
+
+
 def test_arrays_are_copied_and_frozen():
     z = np.ones((3, 2))
     features = tgp.Features(z, np.zeros(3), 1.0)

@@ -13,6 +13,7 @@ from tgpfast.normalizer import log_normalizer
 from tgpfast.solve import fd_system
 
 groups_module = importlib.import_module("tgpfast.groups")
+grouped_density = importlib.import_module("tgpfast.grouped_density")
 
 # as in test_solve: sums err by some 1e-15 of their largest terms, solutions by condition times that
 FACTOR = 30e-15
@@ -552,7 +553,7 @@ def test_unknown_labels_are_answered_with_near_ones(result):
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_mixed_rows_are_evaluated_each_by_its_own_group(d, monkeypatch):
     """log_density of mixed rows is that of the single densities, across blocks."""
-    monkeypatch.setattr(groups_module, "BLOCK", 64)
+    monkeypatch.setattr(grouped_density, "BLOCK", 64)
     x, labels = made((60, 70, 80), d)
     found = tgp.fit_groups(x, labels, n_features=24)
     for normalized in (False, True):
@@ -592,9 +593,9 @@ def test_normalisers_are_computed_for_groups_that_occur_and_kept(monkeypatch):
     x, labels = made((60, 70, 80))
     found = tgp.fit_groups(x, labels, **SMALL)
     asked = []
-    real = groups_module.GroupedDensity._find
+    real = grouped_density.GroupedDensity._find
     monkeypatch.setattr(
-        groups_module.GroupedDensity, "_find",
+        grouped_density.GroupedDensity, "_find",
         lambda self, which: asked.append(which.tolist()) or real(self, which),
     )  # fmt: skip
     found.log_density(x[:50], labels[:50] * 0 + 1)

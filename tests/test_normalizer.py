@@ -169,6 +169,33 @@ def test_sobol_agrees_with_plain_monte_carlo(d, make):
     assert abs(weights.mean() - 1) < 4 * error
 
 
+@pytest.mark.parametrize(
+    ("make", "d", "log2"),
+    [(predictive, 3, [12]), (predictive, 4, [12, 14]), (random_model, 3, [14])],
+)
+def test_fvpd_takes_fewer_points_where_they_do(make, d, log2, monkeypatch):
+    """A quarter, if their error is below CLOSE; other tilts cost less and take all at once.
+    Effective samples are counted of as many draws in every case."""
+    model, sizes, plain = make(d), [], normalizers._by_points
+
+    def watched(tilt, base, threads, log2_points):
+        sizes.append(log2_points)
+        return plain(tilt, base, threads, log2_points)
+
+    monkeypatch.setattr(normalizers, "_by_points", watched)
+    z = model.log_normalizer
+    assert sizes == log2
+    assert z.n_points == normalizers.REPLICATES * 2 ** log2[-1]
+    few, most = (plain(model.tilt, model.base, model.threads, size) for size in (12, 14))
+    assert most.n_points == DRAWS == 4 * few.n_points
+    assert z == (few if log2 == [12] else most)
+    assert (few.standard_error < normalizers.CLOSE) == (d == 3)
+    # t of 7 degrees, twice
+    assert abs(few.value - most.value) < 6 * np.hypot(few.standard_error, most.standard_error)
+    assert few.effective_sample_size == pytest.approx(most.effective_sample_size, rel=0.02)
+    assert 0.05 * DRAWS < few.effective_sample_size < DRAWS
+
+
 def test_standard_error_is_calibrated():
     """Over many tilts, (estimate - truth) / standard error spreads as Student's t should."""
     ratios = []

@@ -510,7 +510,7 @@ def compared(score, lam=10.0, gamma=1.0, base="empirical", chosen=False, **other
     return {
         "base": base, "method": "fd", "frequency_covariance": "data", "gamma_multiple": gamma,
         "lam": lam, "eta_multiple": np.nan, "score": score, "error": 0.05, "effective_share": 0.3,
-        "far_share": 0.0, "chosen": chosen,
+        "far_share": 0.0, "gain_error": 0.02, "fisher": np.nan, "chosen": chosen,
     } | other  # fmt: skip
 
 

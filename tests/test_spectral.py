@@ -655,10 +655,108 @@ def test_auto_does_not_try_what_the_budget_forbids(monkeypatch):
     assert "fallback" not in facts
 
 
-def test_auto_leaves_streams_to_the_direct_engine(monkeypatch):
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("flop", "engine"), [(1e-4, "spectral"), (1e-9, "direct")])
+def test_auto_looks_at_the_first_rows_of_a_stream(monkeypatch, flop, engine, again):
+    """The engine is that which is quicker for the rows seen; no block is read twice."""
+    with_costs(monkeypatch, accumulate, spectral, flop=flop)
+    x, features, read = make_data("normal", 2), make_features(20, 2), []
+
+    def blocks():
+        for start in range(0, len(x), 50):
+            read.append(start)
+            yield x[start : start + 50]
+
+    stats = tgp.accumulate(blocks if again else blocks(), features)
+    assert stats.provenance["engine"] == engine
+    assert read == list(range(0, len(x), 50))
+    assert stats.n_rows == len(x)
+    assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
+
+
+@pytest.mark.parametrize("fill", [0.02, 1e-9])
+def test_a_stream_is_direct_until_so_many_rows_are_seen_that_transforms_pay(monkeypatch, fill):
+    """One row fewer, and it is a stream for the direct engine, with the bits of that."""
+    monkeypatch.setattr(accumulate, "NOT_WORTH_A_LOOK", fill)
+    with_costs(monkeypatch, accumulate, spectral, flop=1e-6, start=0.05)
     x, features = make_data("normal", 2), make_features(20, 2)
-    assert tgp.accumulate(iter([x]), features).provenance["engine"] == "direct"
+    pays = spectral.rows_that_pay(x[:50], features, np.zeros(0), False, 1e-9, 2**30)
+    assert 50 < pays <= 10 * len(x)
+    rows = np.tile(x, (pays // len(x) + 1, 1))
+    for n, engine in ((pays - 1, "direct"), (pays, "spectral")):
+        stream = iter(np.array_split(rows[:n], np.arange(50, n, 50)))
+        monkeypatch.setattr(accumulate, "rows_that_pay", lambda *args: pays)
+        stats = tgp.accumulate(stream, features, budget=2**30)
+        assert stats.provenance["engine"] == engine
+    few = tgp.accumulate(iter([rows[:100]]), features)
+    assert np.array_equal(few.gram, direct(iter([rows[:100]]), features).gram)
+
+
+@pytest.mark.parametrize("flop", [1e-4, 1e-9])
+@pytest.mark.parametrize("engine", ["auto", "spectral"])
+def test_a_generator_may_fill_one_array_again_and_again(monkeypatch, engine, flop):
+    with_costs(monkeypatch, accumulate, spectral, flop=flop)
+    x, features = make_data("normal", 2), make_features(20, 2)
+    w = make_weights(len(x))
+
+    def blocks():
+        rows, weights = np.empty((100, 2)), np.empty(100)
+        for start in range(0, len(x), 100):
+            rows[:], weights[:] = x[start : start + 100], w[start : start + 100]
+            yield rows, weights
+
+    assert len(x) % 100 == 0
+    rows = Blocks(blocks()).mapped(lambda x: x)  # as fit gives them, which may pass rows on
+    want = direct(x, features, sample_weight=w)
+    for stream in (blocks(), rows):
+        stats = tgp.accumulate(stream, features, engine=engine)
+        assert_statistics(stats, want, bounds(x, features, 1e-9, weights=w))
+
+
+def test_blocks_that_are_not_copied_are_lost(monkeypatch):
+    """Negative control of the test above."""
+    monkeypatch.setattr(Blocks, "lasting", True)
+    x, features, rows = make_data("normal", 2), make_features(20, 2), np.empty((100, 2))
+
+    def blocks():
+        for start in range(0, len(x), 100):
+            rows[:] = x[start : start + 100]
+            yield rows
+
+    stats = by_transform(blocks(), features)
+    assert np.abs(stats.gram - direct(x, features).gram).max() > 1.0
+
+
+def test_a_stream_that_outgrows_the_budget_goes_on_by_the_direct_engine(monkeypatch):
+    """Where "auto" chose the spectral engine for its first rows; that is no fault of the user's."""
+    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    near, far, features = make_data("normal", 3), spread_out(), make_features(12, 3)
+    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 3 * len(near))  # far rows in chunks of their own
+    monkeypatch.setattr(spectral, "STREAM_CHUNKS", 0)  # a transform a chunk
+    stream = iter([near, *(far[i : i + 100] for i in range(0, len(far), 100))])
+    stats = tgp.accumulate(stream, features, budget="20MB")
+    assert stats.provenance["engine"] == "spectral"
+    assert stats.provenance["rows_outside"] > 0
+    x = np.concatenate([near, far])
+    assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
+
+
+def test_costs_given_to_a_pass_are_those_it_goes_by():
+    """As a worker's are the client's: rows that cost nothing by the direct engine stay outside."""
+    x, features = make_data("normal", 2), make_features(20, 2)
+    x[:5] *= 20.0
+    run = {
+        "gram_phi": False, "tolerance": 1e-9, "budget": 2**30, "backend": kernels.load("numpy"),
+        "n_threads": 1,
+    }  # fmt: skip
+
+    def outside(**costs):
+        stats = spectral.accumulate_spectral(
+            Blocks(x), features, np.zeros(0), np.zeros(2), costs=spectral.Costs(**costs), **run
+        )
+        return stats.provenance["rows_outside"]
+
+    assert outside(flop=1.0, node=1e-30) == 0 < outside(flop=1e-30, feature=1e-30, node=1e-2)
 
 
 @pytest.mark.parametrize("kind", ["normal", "cauchy", "one far", "all equal", "one row"])

@@ -139,6 +139,32 @@ def test_repr_says_what_it_is():
     assert "direct" in repr(stats)
 
 
+# -- fewer features -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_the_first_features_are_a_corner(bare):
+    """As accumulated with those features alone, every field, up to roundings of 60 rows."""
+    base = None if bare else tgp.StudentBase(np.zeros(3), np.eye(3), 4.0)
+    options = {"sample_weight": np.random.default_rng(3).uniform(0.5, 2.0, 60), "base": base}
+    if bare:
+        options |= {"noise_levels": (), "gram_phi": False}
+    whole, _ = make(**options)
+    few = whole._first(4)
+    want, _ = make(features=whole.features._first(4), **options)
+    assert few.features == want.features
+    assert (few.fingerprint, few.score_base) == (want.fingerprint, want.score_base)
+    for name in (*SUMS, "sum_dphi_score"):
+        mine, theirs = getattr(few, name), getattr(want, name)
+        assert np.shape(mine) == np.shape(theirs), name
+        if theirs is not None and np.size(theirs):
+            bound = 60 * 2.0**-52 * max(60.0, np.abs(theirs).max())
+            assert np.abs(mine - theirs).max() <= bound, name
+    assert equal(whole._first(11), whole)
+    # negative control: without the larger amplitude it is not that corner
+    assert np.abs(whole.gram[:4, :4] - want.gram).max() > 0.1 * np.abs(want.gram).max()
+
+
 # -- differences ----------------------------------------------------------------------------------
 
 

@@ -11,7 +11,8 @@ from .density import Density
 from .evaluation import evaluate
 from .features import Features
 from .fit import PAPER, fit
-from .groups import GroupedDensity, fit_groups
+from .grouped_density import GroupedDensity
+from .groups import fit_groups
 from .kde import ExactKDE, FourierKDE
 from .learn_base import learn_base
 from .mixture_base import MixtureBase

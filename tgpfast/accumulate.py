@@ -26,7 +26,9 @@ from .spectral import (
     estimate,
     fits,
     memory_budget,
+    rows_that_pay,
 )
+from .spectral import PILOT_ROWS as ENGINE_ROWS
 from .spectrum import MOST_OUTSIDE, OutsideError, Spectrum
 from .statistics import Statistics, check_levels, check_origin
 from .threads import Threads
@@ -82,7 +84,8 @@ def accumulate(
     tolerance : largest error of F(w) / n of the spectral engine; the direct one is exact
     engine : "direct", O(n S^2) at the speed of BLAS; "spectral", for d <= 3, O(n + S^2) by
         non-uniform FFT; "auto" takes the faster by a model of their costs (see
-        ``tgpfast calibrate``), which `provenance` keeps
+        ``tgpfast calibrate``), which `provenance` keeps. Of a stream it looks at the first rows,
+        up to as many as would make the spectral one pay
     precision : "float64"; "mixed" (float32 sines, cosines and products, float64 sums; about twice
         as fast); "auto" takes mixed only where d > 3 and a pilot of at most 5,000 rows, solved
         both ways at lambda = 0.1, predicts that log densities change by less than 1e-3 at the
@@ -132,13 +135,15 @@ def accumulate(
         return replace(stats, sum_dphi_score=scores, score_base=base.fingerprint)
     if engine == "spectral":
         _check_spectral(features, precision, tolerance)
-    engine, facts = _choose_engine(
-        engine, blocks, features, levels, gram_phi, tolerance, limit, precision
+    asked = engine
+    engine, facts, blocks = _choose_engine(
+        engine, blocks, features, levels, gram_phi, tolerance, limit, precision, (module, count)
     )
     if engine == "spectral":
         found = _spectral(
             blocks, features, levels, centre, gram_phi=gram_phi, tolerance=tolerance, budget=limit,
             backend=module, n_threads=n_threads if blocks.in_parts else count, progress=progress,
+            must_fit=asked == "spectral" or blocks.can_repeat,
         )  # fmt: skip
         if found is not None:
             found.provenance.update(facts, precision_reason="spectral: float64 throughout")
@@ -194,13 +199,16 @@ def _check_spectral(features: Features, precision: str, tolerance: float) -> Non
 
 def _spectral(
     blocks: Blocks, features: Features, levels: Array, centre: Array, *, gram_phi: bool,
-    budget: int, **options: Any,
+    budget: int, must_fit: bool, **options: Any,
 ) -> Statistics | None:  # fmt: skip
     """The statistics by transforms; None, and the user is told, where the budget does not allow."""
     try:
         if not fits(features, levels, gram_phi, budget):
             raise MemoryError
-        run = _spectral_parts if blocks.in_parts else accumulate_spectral
+        run = (
+            _spectral_parts if blocks.in_parts
+            else functools.partial(accumulate_spectral, must_fit=must_fit)
+        )  # fmt: skip
         return run(blocks, features, levels, centre, gram_phi=gram_phi, budget=budget, **options)
     except MemoryError:
         spent = fits(features, levels, gram_phi, budget) and not blocks.can_repeat
@@ -237,7 +245,7 @@ def _spectral_parts(
     except OutsideError:
         part = functools.partial(
             _pass, engine=accumulate_spectral, inputs=(features, levels, centre),
-            gram_phi=gram_phi, **run,
+            gram_phi=gram_phi, costs=load_costs(), **run,
         )  # fmt: skip
         stats: Statistics = blocks.reduce(part, backend.NAME, n_threads, progress)
         return stats
@@ -260,23 +268,52 @@ def _pass(
 
 def _choose_engine(
     engine: str, blocks: Blocks, features: Features, levels: Any, gram_phi: bool, tolerance: float,
-    limit: int, precision: str,
-) -> tuple[str, dict[str, Any]]:  # fmt: skip
-    """("direct" or "spectral", the estimates in seconds where there was a choice)."""
+    limit: int, precision: str, hold: tuple[ModuleType, int],
+) -> tuple[str, dict[str, Any], Blocks]:  # fmt: skip
+    """("direct" or "spectral", the estimates in seconds where there was a choice, the blocks to
+    read)."""
     if engine != "auto":
-        return engine, {}
+        return engine, {}, blocks
     S, d = features.n_features, features.dimension
-    if d > DIMENSIONS or blocks.n_rows is None or importlib.util.find_spec("finufft") is None:
-        return "direct", {}
+    if d > DIMENSIONS or importlib.util.find_spec("finufft") is None:
+        return "direct", {}, blocks
     if tolerance < LEAST_TOLERANCE or precision == "mixed":  # what only the direct engine gives
-        return "direct", {}
+        return "direct", {}, blocks
+    if blocks.n_rows is None:
+        with kernels.threads(*hold):  # as the pass itself: the caller's code makes the blocks
+            return _engine_of_stream(blocks, features, levels, gram_phi, tolerance, limit)
     direct = load_costs().direct(blocks.n_rows, S, d, len(levels), gram_phi)
     if direct < NOT_WORTH_A_LOOK:
-        return "direct", {"estimated_direct": direct}
+        return "direct", {"estimated_direct": direct}, blocks
     with np.errstate(over="ignore", invalid="ignore"):  # rows whose squares overflow
         spectral = estimate(blocks, features, levels, gram_phi, tolerance, limit)
     facts = {"estimated_direct": direct, "estimated_spectral": spectral}
-    return ("spectral" if spectral is not None and spectral < direct else "direct"), facts
+    return ("spectral" if spectral is not None and spectral < direct else "direct"), facts, blocks
+
+
+def _engine_of_stream(
+    blocks: Blocks, features: Features, levels: Any, gram_phi: bool, tolerance: float, limit: int
+) -> tuple[str, dict[str, Any], Blocks]:
+    """As ``_choose_engine``, for rows of unknown number: spectral as soon as so many are seen that
+    it is the quicker for these alone. They are held until then, in an eighth of the budget."""
+    S, d = features.n_features, features.dimension
+    row = load_costs().direct_row(S, d, len(levels), gram_phi)
+    few, most = int(NOT_WORTH_A_LOOK / row) + 1, limit // (8 * 8 * d)
+    if few > most:
+        return "direct", {}, blocks
+    begun = blocks.begun()
+    begun.read(few)
+    if begun.n_rows < few:
+        return "direct", {}, begun.blocks
+    with np.errstate(over="ignore", invalid="ignore"):  # rows whose squares overflow
+        enough = rows_that_pay(
+            begun.sample(ENGINE_ROWS), features, levels, gram_phi, tolerance, limit
+        )
+    if enough is None or enough > most:
+        return "direct", {}, begun.blocks
+    begun.read(enough)
+    facts = {"rows_looked_at": begun.n_rows}
+    return ("spectral" if begun.n_rows >= enough else "direct"), facts, begun.blocks
 
 
 def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from . import kernels
-from .blocks import Blocks
+from .blocks import Blocks, as_blocks
 from .features import Array, Features, as_floats
 from .normals import sobol_normals
 from .scaling import Scaling, check_full_rank, moments_of
@@ -132,7 +132,7 @@ class GaussianBase(Base):
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> GaussianBase:
         """Weighted mean and covariance (divided by n) of X, in one pass over its blocks."""
-        blocks = Blocks(X, sample_weight=sample_weight)
+        blocks = as_blocks(X, sample_weight=sample_weight)
         moments = moments_of(blocks)
         check_full_rank(moments, blocks.table.columns)
         return cls(moments.mean, moments.covariance)

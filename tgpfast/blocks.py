@@ -7,7 +7,9 @@ with its weights beside it. Float64 C-ordered input is passed on as views; nothi
 from __future__ import annotations
 
 import copy
+import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +34,16 @@ class Table:
     columns: list[str] | None = None
     kind: str = "array"  # one of TABLES
     index: Any = None  # of a pandas frame
+
+    @classmethod
+    def from_facts(cls, columns: Any, kind: Any, d: int) -> Table:
+        """What a file says of a table of d columns, judged."""
+        named = isinstance(columns, list) and all(isinstance(c, str) for c in columns)
+        if not (columns is None or (named and len(columns) == d)):
+            raise ValueError(f"columns must be {d} names")
+        if kind not in TABLES or (kind != "array" and columns is None):
+            raise ValueError(f"kind of table {kind!r} is not known")
+        return cls(columns, kind)
 
     def frame(self, rows: Array) -> Any:
         """Rows as the caller's kind of table."""
@@ -87,6 +99,7 @@ class Blocks:
         self._ahead = isinstance(X, (str, os.PathLike, ReadAhead))
         if isinstance(X, ReadAhead):
             X = X.source
+        _refuse_dask(X, name)
         if isinstance(X, (str, os.PathLike)):
             path = X
             X, names = open_rows(path)
@@ -101,6 +114,7 @@ class Blocks:
         self._weights: Any = None
         self._map: Callable[[Array], Array] | None = None
         self._factor = 1.0
+        self._begun: list[Iterator[tuple[Array, Array | None]]] = []
         if not self._streams:
             self._source = _as_table(X, name)
             self._ahead = _on_disk(self._source)
@@ -114,6 +128,8 @@ class Blocks:
                 raise ValueError("sample_weight must not be all zero")
 
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
+        if self._begun:
+            return self._begun.pop()
         # one block leaves nothing to read while it is worked on
         several = self._streams or len(self._source) > self.block_rows
         return ahead(self._checked()) if self._ahead and several else self._checked()
@@ -122,6 +138,16 @@ class Blocks:
     def reads_ahead(self) -> bool:
         """Whether the rows are made in another thread: a few blocks are then held at a time."""
         return self._ahead
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a block stays as it is when the next is asked for: a generator of the user's may
+        fill one array again and again."""
+        return not self._streams or isinstance(self._source, (list, tuple))
+
+    def begun(self) -> Begun:
+        """A pass over a stream of which some rows can be looked at before the rest is read."""
+        return Begun(self)
 
     def _checked(self) -> Iterator[tuple[Array, Array | None]]:
         total, weight_total = 0, 0.0
@@ -247,6 +273,53 @@ class Blocks:
         if self._weights is None:
             return self._mapped(x, None)
         return self._mapped(x, _weight_rows(self._weights[: step * n : step], 0, len(x)))
+
+
+class Begun:
+    """The first rows of a pass, looked at and held until ``blocks`` are read, which begin with
+    them: nothing is read twice. ``ended`` says that there are no more."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._rest, self._lasting = iter(blocks), blocks.lasting
+        self._held: deque[tuple[Array, Array | None]] = deque()
+        self.n_rows, self.ended = 0, False
+        self.blocks = copy.copy(blocks)
+        self.blocks._begun = [itertools.chain(self._given(), self._rest)]
+
+    def read(self, n: int) -> None:
+        """Read on until n rows are held, or all."""
+        while self.n_rows < n and not self.ended:
+            block = next(self._rest, None)
+            if block is None:
+                self.ended = True
+            else:
+                self._held.append(block if self._lasting else copied(*block))
+                self.n_rows += len(block[0])
+
+    def sample(self, n: int) -> Array:
+        """At most n rows, spread over those held."""
+        step = max(1, -(-self.n_rows // n))
+        return np.concatenate([x[::step] for x, _ in self._held])
+
+    def _given(self) -> Iterator[tuple[Array, Array | None]]:
+        while self._held:
+            yield self._held.popleft()
+
+
+def copied(x: Array, w: Array | None) -> tuple[Array, Array | None]:
+    """A block in memory of its own."""
+    x = x.copy()
+    x.flags.writeable = False
+    return x, None if w is None else w.copy()
+
+
+def _refuse_dask(X: Any, name: str) -> None:
+    """TypeError for a collection of dask, where rows must be here."""
+    if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:
+        raise TypeError(
+            f"{name} is a {type(X).__name__} of dask, and its rows are needed here at once: pass "
+            f"{name}.compute(), or a sample of the rows if that is too much"
+        )
 
 
 def as_blocks(X: Any, **options: Any) -> Any:

@@ -121,6 +121,7 @@ class Partitions(Blocks):
     in_parts = True
     can_repeat = True
     reads_ahead = False
+    lasting = True
 
     def __init__(
         self,

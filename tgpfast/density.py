@@ -11,7 +11,7 @@ import numpy as np
 
 from . import storage
 from .base import Base, GaussianBase
-from .blocks import BLOCK_ROWS, TABLES, Blocks, Table, as_blocks
+from .blocks import BLOCK_ROWS, Blocks, Table, as_blocks
 from .features import Array, Features, as_floats
 from .mixture_base import MixtureBase
 from .normalizer import Grid, Normalizer, by_quadrature, log_normalizer
@@ -352,7 +352,7 @@ class Density:
             if facts["method"] not in LEARNED:
                 raise ValueError(f"method {facts['method']!r} is not known")
             base = _base_from(facts.get("base", "gaussian"), arrays, d, take)
-            table = _table_from(facts["columns"], facts["kind_of_table"], d)
+            table = Table.from_facts(facts["columns"], facts["kind_of_table"], d)
             features = Features(
                 z, phases, facts["bandwidth"], covariance=drawn, seed=facts["seed"]
             )
@@ -410,16 +410,6 @@ def _base_from(kind: Any, arrays: dict[str, Any], d: int, take: Any) -> Base:
         matrix = take("base_scale_matrix", (d, d))
         return StudentBase(take("base_centre", (d,)), matrix, take("base_degrees", (1,))[0])
     raise ValueError(f"base {kind!r} is not known")
-
-
-def _table_from(columns: Any, kind: Any, d: int) -> Table:
-    """What a file says of the caller's table, judged."""
-    named = isinstance(columns, list) and all(isinstance(c, str) for c in columns)
-    if not (columns is None or (named and len(columns) == d)):
-        raise ValueError(f"columns must be {d} names")
-    if kind not in TABLES or (kind != "array" and columns is None):
-        raise ValueError(f"kind of table {kind!r} is not known")
-    return Table(columns, kind)
 
 
 def _normalizer_from(facts: dict[str, Any]) -> Normalizer:

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import kernels
 from .base import GaussianBase
-from .blocks import Blocks
+from .blocks import Blocks, as_blocks
 from .features import Array, as_floats
 from .marginals import Distance, Grids, Mass, block_rows, distance
 from .notices import tell
@@ -177,7 +177,8 @@ def evaluate(
     model : a density of tgpfast; or anything with ``sample(n, seed)`` (or ``random_state``, or
         neither) that gives rows; or anything with ``log_density(Y)`` (or ``score_samples``), which
         is then measured by weighted draws from a Gaussian with the moments of X
-    X : rows, as for ``fit``; best rows that the model has not seen
+    X : rows, as for ``fit``; best rows that the model has not seen. Partitions of dask come here
+        one after the other
     n_directions : uniform on the unit sphere
     n_grid : grid points along each direction, over the range of data and draws
     n_samples : draws from the model
@@ -203,7 +204,7 @@ def evaluate(
     rng = np.random.default_rng(seed)
     columns = getattr(getattr(model, "table", None), "columns", None)
     dimension = getattr(model, "dimension", None)
-    blocks = Blocks(X, sample_weight=sample_weight, dimension=dimension, columns=columns)
+    blocks = as_blocks(X, sample_weight=sample_weight, dimension=dimension, columns=columns)
     points, weights = _draws(model, blocks, n_samples, seed)
     d = points.shape[1]
     if blocks.dimension is not None and blocks.dimension != d:

@@ -159,3 +159,22 @@ class Features:
             f"Features(n_features={self.n_features}, dimension={self.dimension}, "
             f"bandwidth={self.bandwidth:.6g}{drawn})"
         )
+
+
+def covariance_of_frequencies(kind: Any, covariance: Array) -> Array:
+    """Of the data's covariance V: I, "data" d V / tr V or "precision" d V^-1 / tr V^-1; or the
+    array that was given."""
+    d = len(covariance)
+    if not isinstance(kind, str):
+        given = as_floats(kind, "frequency_covariance", f"({d}, {d})", 2)
+        if given.shape != (d, d):
+            raise ValueError(f"frequency_covariance must be ({d}, {d}), got {given.shape}")
+        return given
+    if kind == "identity":
+        return np.eye(d)
+    unit = covariance / (np.trace(covariance) / d)
+    if kind == "data":
+        return np.asarray(unit)
+    precision = np.linalg.inv(unit)
+    precision = 0.5 * (precision + precision.T)
+    return np.asarray(precision * (d / np.trace(precision)))

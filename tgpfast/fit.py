@@ -14,7 +14,7 @@ from .base import Base, GaussianBase
 from .blocks import Blocks, as_blocks
 from .density import Density
 from .feature_sums import FeatureSums
-from .features import Array, Features, as_floats, positive
+from .features import Array, Features, as_floats, covariance_of_frequencies, positive
 from .learn_base import learn_base
 from .mixture_base import MixtureBase
 from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
@@ -87,10 +87,12 @@ def fit(
 
     Reads the data twice: once for their moments, once for the statistics. What is "auto" is chosen
     from the data: candidates are compared by the log-likelihood of rows held out, on a pilot of at
-    most 6,000 rows; the base alone is one of them, so that the result is not worse than it. For
-    method="fd" lambda is chosen once more with all rows and features. ``model.selection`` lists
-    what was compared. Rows that can be read only once, and fewer than 40, get fixed settings
-    instead: "fd", 10, "scott", "1/gamma2", "empirical", "data".
+    most 6,000 rows; the base alone is one of them, so that the result is not worse than it. With
+    more than 3,000 rows a second look, in which all but few of them are learned from, settles
+    bandwidth, number of features and lambda. ``model.selection`` lists what the pilot compared,
+    ``model.settings["lam_tried"]`` what the second look did. Rows that can be read only once, and
+    fewer than 40, get fixed settings instead: "fd", 1000 features, 10, "scott", "1/gamma2",
+    "empirical", "data".
 
     Parameters
     ----------
@@ -98,10 +100,13 @@ def fit(
         an iterable of blocks (a callable gives a fresh one at each pass); one-dimensional arrays
         are one column. Of a dask array or data frame only sums and a sample leave the workers
     method : "fd", "ncfd", "fvpd" or "map" (see ``solve``); "auto" compares fd, fvpd and map
-    n_features : S; "auto" is 1000
+    n_features : S; "auto" is 500 or 1000 up to 3,000 rows, and above that from 250 up to 2000 (1000
+        from 50,000 rows on), as many as gain on rows held out; 1000 where nothing else is chosen
     lam : precision of the prior, > 0: more is smoother
     gamma : bandwidth of the features, in scaled coordinates; "scott" is
-        n^(-1/(d+4)) sqrt(tr V / d); "auto" looks from a quarter of that to eight times
+        n^(-1/(d+4)) sqrt(tr V / d); "auto" looks from a fifth of that to eight times in the
+        pilot, whose n is smaller, and then, where sums for other bandwidths are cheap, down to a
+        third of what was found
     eta : tempering of FVPD; "1/gamma2" is 1 / gamma^2
     sigma_max, n_noise_levels : NCFD learns at sigma = h sigma_max / H, h = 0 .. H - 1;
         "paper" is sqrt(tr V) / d
@@ -118,8 +123,8 @@ def fit(
         iterators that can be read only once
     engine, precision, backend, n_threads : see ``accumulate``
     solver : see ``solve``
-    one_standard_error : of the settings that come within one standard error of the best, take the
-        smoothest rather than the best
+    one_standard_error : of the settings that come within one standard error of the best, row by
+        row, take the smoothest, by lambda and then by bandwidth, rather than the best
     seed : of the features (and of the draws of MAP)
     progress : show a bar on standard error
 
@@ -162,7 +167,7 @@ def fit(
     )  # fmt: skip
     rule = scott(n, d, spread)
     width = rule if chosen["gamma"] == "scott" else chosen["gamma"]
-    of_features = _frequency_covariance(chosen["frequency_covariance"], covariance)
+    of_features = covariance_of_frequencies(chosen["frequency_covariance"], covariance)
     features = Features.draw(chosen["n_features"], width, of_features, seed)
     levels: Any = ()
     if chosen["method"] == "ncfd":
@@ -176,12 +181,12 @@ def fit(
     looks_again = found is not None and look is not None and look.holds_out
     looks_again = looks_again and chosen["lam"] != BASE_ALONE
     lams = (chosen["lam"],)  # that may come to be used
-    if looks_again and "lam" in is_open and chosen["method"] == "fd":
-        lams = LAMS
+    if looks_again and "lam" in is_open:
+        lams = {"fd": LAMS, "map": (10.0 * lams[0], lams[0])}.get(chosen["method"], lams)
     sums = Sums(
         rows, start, chosen["method"], centre, levels, by_features=_by_features(chosen, engine),
-        engine=engine, precision=precision, tolerance=_tolerance(n, features, min(lams)),
-        progress=progress, run=run,
+        engine=engine, precision=precision, progress=progress, run=run,
+        tolerance=_tolerance(n, features, min(lams), NARROWER[-1] if looks_again else 1.0),
     )  # fmt: skip
     if look is not None and found is not None and looks_again and "gamma" in is_open:
         sums = sums.for_bandwidths(features, NARROWER[-1])
@@ -189,6 +194,7 @@ def fit(
             features, compared = look.narrower(
                 sums, features, start, chosen["method"], lams=lams,
                 temper=chosen.get("eta_multiple", 1.0), seed=seed, threads=threads,
+                one_standard_error=one_standard_error,
             )  # fmt: skip
             found.final.extend(compared)
             width = features.bandwidth
@@ -204,13 +210,14 @@ def fit(
     if look is not None and found is not None and looks_again and (sizes or len(lams) > 1):
         settled = look.settle(
             stats, start, chosen["method"], lams=lams, eta=tempering, sizes=sizes, seed=seed,
-            threads=threads,
+            threads=threads, one_standard_error=one_standard_error,
         )  # fmt: skip
         stats, chosen["lam"] = stats._first(settled.n_features), settled.lam
         found.final.extend(settled.tried)
         features = stats.features
     if look is not None and how["base"] in BY_EM and isinstance(stats, FeatureSums):
         start = look.learned_on(start)  # of which those sums know nothing
+        how["base_facts"] = repr(start)
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
     if found is not None:
         options["n_draws"] = MAP_DRAWS if stats.n_rows < MANY_ROWS else MAP_DRAWS // 2
@@ -238,6 +245,7 @@ def fit(
     )  # fmt: skip
     if found is not None:
         model.selection = found.table()
+        how["one_standard_error"] = one_standard_error
         how.update({"lam_tried": found.final} if found.final else {})
         how.update({"gamma_rule": "selected"} if "gamma" in is_open else {})
     kind = chosen["frequency_covariance"]
@@ -286,7 +294,7 @@ def _select(
     )
     found = select(
         x, w, question,
-        lambda kind: _frequency_covariance(kind, covariance), n_features=chosen["n_features"],
+        lambda kind: covariance_of_frequencies(kind, covariance), n_features=chosen["n_features"],
         seed=seed, threads=threads, one_standard_error=one_standard_error, progress=progress,
     )  # fmt: skip
     if found is None:
@@ -311,7 +319,7 @@ def _shapes(covariance: Array) -> tuple[str, ...]:
     """The shapes of the frequencies that differ: one column, or columns alike, have but one."""
     kept: dict[str, Array] = {}
     for name in Question.shapes:
-        matrix = _frequency_covariance(name, covariance)
+        matrix = covariance_of_frequencies(name, covariance)
         if not any(np.allclose(matrix, other) for other in kept.values()):
             kept[name] = matrix
     return tuple(kept)
@@ -348,15 +356,16 @@ def _width(gamma: Any, x: Array, w: Array) -> float:
     return scott(float(w.sum() ** 2 / (w @ w)), x.shape[1], spread)
 
 
-def _tolerance(n: float, features: Features, lam: float) -> float:
-    """What the spectral engine must keep so that log densities move by less than LOG_TOLERANCE.
+def _tolerance(n: float, features: Features, lam: float, narrower: float = 1.0) -> float:
+    """What the spectral engine must keep so that log densities move by less than LOG_TOLERANCE,
+    also where the bandwidth becomes ``narrower`` times as large.
 
     An error e of F/n moves them by about the condition of the system times e. The largest
     eigenvalue is at most the trace, n E|z|^2 / 2 or so times two over S; the least is the prior's.
     """
     z = features.frequencies
     top = n * float(np.einsum("sk,sk->", z, z)) / features.n_features
-    condition = 1.0 + top / (lam * features.bandwidth**2)
+    condition = 1.0 + top / (lam * (narrower * features.bandwidth) ** 2)
     return float(np.clip(LOG_TOLERANCE / condition, LEAST_TOLERANCE, TOLERANCE))
 
 
@@ -467,23 +476,6 @@ def _scaling(scale: str, facts: Moments) -> Scaling:
     if scale == "none":
         return Scaling.identity(d)
     return Scaling(facts.mean, facts.deviation if scale == "standardize" else np.ones(d))
-
-
-def _frequency_covariance(kind: Any, covariance: Array) -> Array:
-    d = len(covariance)
-    if not isinstance(kind, str):
-        given = as_floats(kind, "frequency_covariance", f"({d}, {d})", 2)
-        if given.shape != (d, d):
-            raise ValueError(f"frequency_covariance must be ({d}, {d}), got {given.shape}")
-        return given
-    if kind == "identity":
-        return np.eye(d)
-    unit = covariance / (np.trace(covariance) / d)
-    if kind == "data":
-        return np.asarray(unit)
-    precision = np.linalg.inv(unit)
-    precision = 0.5 * (precision + precision.T)
-    return np.asarray(precision * (d / np.trace(precision)))
 
 
 def _noise_levels(top: Any, n_levels: int) -> Array:

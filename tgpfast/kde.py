@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 
 from . import kernels
 from .base import GaussianBase
-from .blocks import Blocks
+from .blocks import Blocks, as_blocks
 from .feature_sums import sum_features
 from .features import Array, Features, as_floats, positive
 from .notices import tell
@@ -28,7 +28,7 @@ class ExactKDE:
 
     Parameters
     ----------
-    X : rows, as for ``fit``; they are kept
+    X : rows, as for ``fit``, but not of dask: they are kept
     bandwidth : a number, or "scott": n^(-1/(d+4)), n being Kish's effective number of rows
     covariance : (d, d) shape of the kernel, or "data", that of the rows (as in scipy), or
         "identity"; the paper's kernel is bandwidth=gamma with "identity"
@@ -143,7 +143,7 @@ class FourierKDE:
     ) -> FourierKDE:
         """From rows, as for ``fit``, read twice; needs no matrix of features by features, and so
         serves for any number of them."""
-        blocks = Blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+        blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
         if not blocks.can_repeat:
             raise ValueError("X can be read only once, and is read twice; pass a list of blocks")
         facts = moments_of(blocks)

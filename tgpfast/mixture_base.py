@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .base import Base, GaussianBase
-from .blocks import Blocks
+from .blocks import Blocks, as_blocks
 from .features import Array, Features, as_floats
 from .normals import logsumexp, sobol_uniforms, to_normals
 from .notices import tell
@@ -88,7 +88,7 @@ class MixtureBase(Base):
         n_components : K; None takes the one of 1, 2, 3, 4, 6, ... 20 with the least BIC
         seed : of the first means
         """
-        blocks = Blocks(X, sample_weight=sample_weight)
+        blocks = as_blocks(X, sample_weight=sample_weight)
         check_full_rank(moments_of(blocks), blocks.table.columns)
         pilot = blocks.pilot(EM_ROWS)
         if pilot is None:
@@ -185,7 +185,8 @@ class MixtureBase(Base):
         inverse, shift, constant = self._whitener
         white = inverse @ (x - self.mean).T - shift[:, None]
         white = white.reshape(self.n_components, self.dimension, len(x))
-        return white, constant[:, None] - 0.5 * np.square(white).sum(axis=1)
+        with np.errstate(over="ignore"):  # so far that a square overflows: no density
+            return white, constant[:, None] - 0.5 * np.square(white).sum(axis=1)
 
     def _log_density(self, x: Array) -> Array:
         values = np.empty(len(x))
@@ -209,14 +210,19 @@ class MixtureBase(Base):
         return score
 
     def _laplacian(self, x: Array, stretch: Array) -> Array:
-        """With p = sum r_j grad_j: sum_j r_j (lap_j + |grad_j|^2) - |p|^2, stretched."""
-        total, mean = np.zeros(len(x)), np.zeros_like(x)
-        shares = self._shares(self._whitened(x)[1])
-        for share, part in zip(shares, self._parts, strict=True):
-            slope = part._score(x) * stretch
-            total += share * (part._laplacian(x, stretch) + np.square(slope).sum(axis=1))
-            mean += share[:, None] * slope
-        return total - np.square(mean).sum(axis=1)
+        """With p = sum r_j grad_j: sum_j r_j (lap_j + |grad_j - p|^2), stretched."""
+        slant = self._whitener[0].reshape(self.n_components, self.dimension, -1) * stretch
+        bend, values = -np.square(slant).sum(axis=(1, 2)), np.empty(len(x))
+        for rows in _pieces(len(x)):
+            white, terms = self._whitened(x[rows])
+            shares = self._shares(terms)
+            slopes = slant.transpose(0, 2, 1) @ white  # (K, d, n), their signs turned
+            slopes -= (shares[:, None, :] * slopes).sum(axis=0)
+            with np.errstate(over="ignore"):
+                spread = np.square(slopes).sum(axis=1)
+            spread[shares == 0.0] = 0.0  # however far
+            values[rows] = bend @ shares + (shares * spread).sum(axis=0)
+        return values
 
     def _draw(self, n: int, rng: np.random.Generator) -> Array:
         index = rng.choice(self.n_components, size=n, p=self.weights)

@@ -71,7 +71,7 @@ def log_normalizer(tilt: Tilt, base: Base, threads: Threads) -> Normalizer:
     if isinstance(base, GaussianBase) and by_quadrature(base):
         result = Grid(tilt, base, threads).normalizer
     else:
-        result = _by_sobol(tilt, base, threads)
+        result = by_sobol(tilt, base, threads)
     if result.is_poor:
         tell(
             f"the normaliser rests on {result.effective_sample_size:.3g} effective samples of "
@@ -94,7 +94,8 @@ def effective_share(log_weights: Array) -> float:
     return float(np.exp(2.0 * total - square) / log_weights.size)
 
 
-def _by_sobol(tilt: Tilt, base: Base, threads: Threads) -> Normalizer:
+def by_sobol(tilt: Tilt, base: Base, threads: Threads) -> Normalizer:
+    """log Z by scrambled Sobol points of any base."""
     if isinstance(tilt, PredictiveTilt):  # S^2 flops a point: few, if they do
         first = _by_points(tilt, base, threads, LOG2_POINTS - 2)
         if first.standard_error < CLOSE:
@@ -106,9 +107,14 @@ def _by_points(tilt: Tilt, base: Base, threads: Threads, log2_points: int) -> No
     values = np.array(
         [tilt.value(base._sobol(log2_points, seed), threads) for seed in range(REPLICATES)]
     )
+    return from_replicates(values)
+
+
+def from_replicates(values: Array) -> Normalizer:
+    """log Z of exponents at independent replicates of Sobol points, (replicates, points)."""
     parts = logsumexp(values, axis=1) - np.log(values.shape[1])
-    value = float(logsumexp(parts) - np.log(REPLICATES))
-    spread = np.std(np.exp(parts - value), ddof=1) / np.sqrt(REPLICATES)
+    value = float(logsumexp(parts) - np.log(len(parts)))
+    spread = np.std(np.exp(parts - value), ddof=1) / np.sqrt(len(parts))
     sample = effective_share(values) * DRAWS
     return Normalizer(value, float(spread), sample, "sobol", values.size)
 

@@ -36,11 +36,12 @@ from .student_base import StudentBase
 from .threads import Threads
 
 SIZES = (250, 500, 1000, 2000)  # numbers of features, tried upwards
-WORTH_DOUBLING = 0.004  # gain in log-likelihood for which twice as many are taken
+WORTH_DOUBLING = 0.004  # gain in log-likelihood after which still more are tried
 SIZE = 500  # at which bandwidths are compared, and the most that MAP tries before it is solved
 NARROWER = (1.0, 2.0**-0.5, 0.5, 2.0**-1.5)  # times the pilot's bandwidth
 WORTH_NARROWING = 0.002
 HELD = 10  # one row in so many is held out
+NEARBY = 5_000  # rows from which it is told what lies far from data
 LOG2_DRAWS = 14  # behind the normalisers of FD, whose many lambdas share their features
 TOLERANCE = 1e-9  # of sums by transforms
 METHODS = ("fd", "fvpd", "map")
@@ -95,19 +96,31 @@ class SecondLook:
             return expectation_maximisation(self.x, self.weights, base.n_components, 0, base)[0]
         return self.learned(base.kind, whole=True)
 
+    def _fold(self, base: Base, x: Array, weights: Array, method: str, seed: int) -> Fold:
+        draws = base._sobol(LOG2_DRAWS if method == "fd" else LOG2_DRAWS - 1, seed + 1)
+        nodes = base._sobol(LOG2_DRAWS - 1, seed + 2) if method == "map" else x[:0]
+        nearby = self.x[:: -(-len(self.x) // NEARBY)]
+        return Fold(
+            base, x[:0], x, weights[:0], weights / weights.sum(), draws, nodes,
+            base._log_density(x), distances_to(nearby, draws),
+        )  # fmt: skip
+
     def narrower(
         self, sums: Callable[[Features], Sums], features: Features, base: Base, method: str, *,
         lams: Sequence[float], temper: float, seed: int, threads: Threads,
+        one_standard_error: bool = False,
     ) -> tuple[Features, list[dict[str, float]]]:  # fmt: skip
         """The features with the bandwidth that suits all rows: more rows than the pilot's allow a
         smaller one. Tried downwards, with the first of the features, while it gains.
 
         sums : features -> what the method needs of all rows
         temper : eta times gamma^2
+        one_standard_error : it must gain more than the error of that
         """
         x, weights = self.x[self.held], self.weights[self.held]
-        fold = _fold(base, x, weights, method, seed)
-        best, score, tried = features, -np.inf, []
+        fold = self._fold(base, x, weights, method, seed)
+        best, tried = features, []
+        last: Scored | None = None
         for factor in NARROWER:
             width = factor * features.bandwidth
             few = replace(features._first(SIZE), bandwidth=width)
@@ -117,31 +130,34 @@ class SecondLook:
                 found = _scored(rest, base, method, fold, lams, temper / width**2, threads)
             rows = [_row(few, lam, s) for lam, s in zip(lams, found, strict=True)]
             tried.extend(rows)
-            top = max(row["score"] for row in rows)
-            if not top > score + WORTH_NARROWING:
+            top = max(found, key=lambda s: s.mean)
+            if not _is_better(top, last, one_standard_error):
                 break
-            best, score = replace(features, bandwidth=width), top
+            best, last = replace(features, bandwidth=width), top
         return best, tried
 
     def settle(
         self, stats: Sums, base: Base, method: str, *, lams: Sequence[float], eta: float,
-        sizes: Sequence[int], seed: int, threads: Threads,
+        sizes: Sequence[int], seed: int, threads: Threads, one_standard_error: bool = False,
     ) -> Settled:  # fmt: skip
         """Sizes are tried upwards, each with every lambda, until one gains less than
         WORTH_DOUBLING; see `_doubled` for MAP.
 
         The base alone wins where it is better by more than the error of that: the pilot has found
         it worse. There must be rows held out, or it could not be judged.
+
+        one_standard_error : the largest lambda that comes so near to the best
         """
         most = stats.features.n_features
         if method not in METHODS:
             return Settled(most, lams[0], [])
         x, weights = self.x[self.held], self.weights[self.held]
         rest = stats - _sums_like(stats, x, weights, base, threads)  # type: ignore[operator]
-        fold = _fold(base, x, weights, method, seed)
+        fold = self._fold(base, x, weights, method, seed)
         sizes = [s for s in sizes if s < most] + [most]
         tried: list[dict[str, float]] = []
-        best, gain, over = {"n_features": sizes[0], "lam": lams[0], "score": -np.inf}, 0.0, None
+        best, gain = {"n_features": sizes[0], "lam": lams[0], "score": -np.inf}, 0.0
+        winner: Scored | None = None
         small = [s for s in sizes if method != "map" or s <= SIZE] or sizes[:1]
         with kernels.threads(*threads.resolve()):
             for size in small:
@@ -152,15 +168,39 @@ class SecondLook:
                 top = max(range(len(rows)), key=lambda k: rows[k]["score"])
                 gain = rows[top]["score"] - best["score"]
                 if size == small[0] or gain > 0.0:
-                    best, over = rows[top], found[top].over(fold.held_base)
+                    best, winner = rows[top], found[top]
+                    if one_standard_error and winner.is_believed:
+                        best = {**best, "lam": _largest(lams, found, winner)}
                 if size > small[0] and not gain >= WORTH_DOUBLING:
                     break
-        if over is None or not over.mean > -standard_error([over.values], [over]):
+        if winner is None or not winner.is_believed:
+            return Settled(sizes[0], BASE_ALONE, tried)
+        over = winner.over(fold.held_base)
+        if not over.mean > -standard_error([over.values], [over]):
             return Settled(sizes[0], BASE_ALONE, tried)
         chosen = int(best["n_features"])
         if method == "map" and chosen == small[-1]:
             chosen = _doubled(chosen, gain, sizes)
         return Settled(chosen, best["lam"], tried)
+
+
+def _is_better(top: Scored, last: Scored | None, one_standard_error: bool) -> bool:
+    """Than the last, by enough; than none, if it is believed."""
+    if last is None or not top.is_believed:
+        return top.is_believed
+    gain = top.over(last.values)
+    error = standard_error([gain.values], [gain]) if one_standard_error else 0.0
+    return gain.mean > max(WORTH_NARROWING, error)
+
+
+def _largest(lams: Sequence[float], found: Sequence[Scored], best: Scored) -> float:
+    """The largest lambda within one standard error of the best, row by row."""
+    near = []
+    for lam, scored in zip(lams, found, strict=True):
+        gain = best.over(scored.values)
+        if scored.is_believed and gain.mean <= standard_error([gain.values], [gain]):
+            near.append(lam)
+    return max(near)
 
 
 def _doubled(size: int, gain: float, sizes: Sequence[int]) -> int:
@@ -182,15 +222,6 @@ def _sums_like(stats: Sums, x: Array, weights: Array, base: Base, threads: Threa
         x, stats.features, sample_weight=weights, origin=stats.origin, base=base,
         noise_levels=stats.noise_levels, gram_phi=stats.gram_phi is not None, engine="direct",
         **run,
-    )  # fmt: skip
-
-
-def _fold(base: Base, x: Array, weights: Array, method: str, seed: int) -> Fold:
-    draws = base._sobol(LOG2_DRAWS if method == "fd" else LOG2_DRAWS - 1, seed + 1)
-    nodes = base._sobol(LOG2_DRAWS - 1, seed + 2) if method == "map" else x[:0]
-    return Fold(
-        base, x[:0], x, weights[:0], weights / weights.sum(), draws, nodes, base._log_density(x),
-        distances_to(x, draws),
     )  # fmt: skip
 
 

@@ -34,7 +34,9 @@ SCREEN_FEATURES = 192  # at most, while candidates are compared
 LOG2_DRAWS = 12  # draws behind a normaliser, and as many nodes of MAP
 LEAST_SHARE = 0.005  # of the draws that must count, or a score is not believed
 FAR, MOST_FAR = 3.0, 0.02  # bandwidths that are far, and the share of mass allowed there
-MULTIPLES = (0.35, 0.7, 1.4, 2.8, 5.6)  # of Scott's bandwidth, tried first; then those between
+# of Scott's bandwidth, tried first; with those sqrt(2) times the best, and the second look, which
+# goes on downwards, 0.2 to 8 are covered
+MULTIPLES = tuple((0.2 * 2.0**0.5 * 20.0 ** (np.arange(5) / 4.0)).tolist())
 LAMS = tuple((10.0 ** np.arange(-1.0, 4.1, 0.5)).tolist())
 BASE_ALONE = 1e30  # a lambda that leaves nothing of the tilt
 MAP_LAMS = (100.0, 10.0, 1.0, 0.1)
@@ -274,6 +276,7 @@ class _Screen:
         about = x - w @ x / w.sum()
         self.spread = float((w @ np.square(about)).sum() / w.sum() / x.shape[1])
         self.bases: dict[str, list[Fold]] = {}
+        self.least_fisher: dict[tuple[str, str, float], float] = {}  # of base, shape, bandwidth
 
     def run(self) -> Iterator[Trial]:
         """Bases alone; then FD, coarse and fine, on the best two of them; then what is dearer."""
@@ -303,12 +306,17 @@ class _Screen:
                         key = shape, gamma * factor
                         found[key] = max(found.get(key, -np.inf), trial.score)
                         yield trial
-            order = sorted(found, key=lambda k: -found[k]) or [
-                (shape if isinstance(shape, str) else "given", gamma)
-                for gamma in self._gammas() for shape in self.question.shapes
-            ]  # fmt: skip
-            for place, (shape, gamma) in enumerate(order[: 2 if found else len(order)]):
-                yield from self._dear(name, self._shape(shape), gamma, fvpd=not found or place == 0)
+            order = sorted(found, key=lambda k: -found[k])
+            if not order:  # FD was not asked for, or nothing of it passed the screen
+                order = [
+                    (shape if isinstance(shape, str) else "given", gamma)
+                    for gamma in self._gammas() for shape in self.question.shapes
+                ]  # fmt: skip
+                order.sort(key=lambda k: self.least_fisher.get((name, *k), 0.0))
+            guided = "fd" in self.question.methods
+            for place, (shape, gamma) in enumerate(order[: 2 if guided else len(order)]):
+                fvpd = place == 0 or not guided
+                yield from self._dear(name, self._shape(shape), gamma, fvpd=fvpd)
 
     def _shape(self, name: str) -> Any:
         return name if name != "given" else self.question.shapes[0]
@@ -382,6 +390,8 @@ class _Screen:
         blocks, lams = self._blocks(name, shape, gamma), np.array(self._lams(LAMS))
         thetas = [block.fd(lams.tolist()) for block in blocks]
         fisher = np.mean([b.fisher(t) for b, t in zip(blocks, thetas, strict=True)], axis=0)
+        key = name, shape if isinstance(shape, str) else "given", gamma
+        self.least_fisher[key] = float(fisher.min())
         # not below that of the base, it has nothing to offer; below, it may still be an artefact
         is_open = self.question.lams is None
         keep = [k for k in range(len(lams)) if fisher[k] < 0.0 or not is_open]

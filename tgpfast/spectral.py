@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import kernels, memory
-from .blocks import Blocks
+from .blocks import Blocks, copied
 from .costs import Costs, load_costs
 from .direct import accumulate_direct, check_sums, required_memory
 from .features import Array, Features
@@ -205,12 +205,13 @@ class Work:
     """What a pass is to find, and what it may cost."""
 
     def __init__(
-        self, features: Features, noise_levels: Array, gram_phi: bool, tolerance: float, budget: int
-    ) -> None:
+        self, features: Features, noise_levels: Array, gram_phi: bool, tolerance: float,
+        budget: int, costs: Costs | None = None,
+    ) -> None:  # fmt: skip
         self.features, self.bandwidths = features, bandwidths_of(features, noise_levels)
         S, d = features.n_features, features.dimension
         self.eps = max(SAFETY * tolerance, LEAST_EPS)
-        self.costs = load_costs()
+        self.costs = costs or load_costs()
         self.row_cost = self.costs.direct_row(S, d, len(noise_levels), gram_phi)
         self.room = budget - Targets.memory(S, len(self.bandwidths), d)
         self.n_base = len(self.bandwidths) * S
@@ -279,9 +280,12 @@ class Transforms:
 class _Accumulator(Transforms):
     """Transforms summed over chunks of points; those outside the core are handed back."""
 
-    def __init__(self, work: Work, centre: Array, backend: ModuleType, n_threads: int) -> None:
+    def __init__(
+        self, work: Work, centre: Array, backend: ModuleType, n_threads: int, must_fit: bool = True
+    ) -> None:
         super().__init__(work.features, work.bandwidths, centre)
         self.work, self.backend, self.n_threads = work, backend, n_threads
+        self.must_fit = must_fit
         self.coarse, self.grid_bytes = True, 0
 
     def add(self, x: Array, w: Array | None) -> tuple[Array, Array | None]:
@@ -292,8 +296,10 @@ class _Accumulator(Transforms):
             return x, w
         y, weights = x - self.centre, w
         plan = self.work.plan(y, len(y), coarse=self.coarse)
-        if plan is None:
+        if plan is None and self.must_fit:
             raise MemoryError
+        if plan is None:
+            return x, w
         out = (x[:0], None if w is None else w[:0])
         if not plan.whole:
             inside = plan.inside(y)
@@ -401,14 +407,18 @@ def accumulate_spectral(
     backend: ModuleType,
     n_threads: int,
     progress: bool = False,
+    costs: Costs | None = None,
+    must_fit: bool = True,
 ) -> Statistics:
-    """The statistics of all blocks; MemoryError where the smallest core box exceeds the budget.
+    """The statistics of all blocks; MemoryError where the smallest core box exceeds the budget, or,
+    unless ``must_fit``, the direct engine for such chunks. costs : by which boxes are chosen; those
+    of this machine by default.
 
     Up to one chunk of points, or where a fixed grid would cost more: a transform a chunk. Else all
     are spread on one grid, from which the sums are read at the end.
     """
     load_finufft()
-    work = Work(features, noise_levels, gram_phi, tolerance, budget)
+    work = Work(features, noise_levels, gram_phi, tolerance, budget, costs)
     small = SmallSums(features.dimension, origin, backend, n_threads)
     outside = _Outside(features, noise_levels, origin, gram_phi, backend, n_threads)
     with (
@@ -424,7 +434,9 @@ def accumulate_spectral(
                 bar.add(len(x))
 
         if place is None:
-            sums, grid_bytes = _by_chunks(counted(), work, outside, backend, n_threads)
+            sums, grid_bytes = _by_chunks(
+                counted(), work, outside, backend, n_threads, must_fit
+            )
         else:
             sums, grid_bytes = _on_grid(counted(), work, place, outside, n_threads)
         rest = outside.total()
@@ -474,14 +486,14 @@ def _cheaper_grid(work: Work, sample: Array, n: int) -> SpreadGrid | None:
 
 def _by_chunks(
     chunks: Iterable[tuple[Array, Array | None]], work: Work, outside: _Outside,
-    backend: ModuleType, n_threads: int,
+    backend: ModuleType, n_threads: int, must_fit: bool,
 ) -> tuple[Transforms, int]:  # fmt: skip
     """(sums of a transform a chunk, bytes of the largest grid)."""
     sums: _Accumulator | None = None
     for x, w in chunks:
         if sums is None:
             centre = np.median(x[:: max(1, len(x) // 10_000)], axis=0)
-            sums = _Accumulator(work, centre, backend, n_threads)
+            sums = _Accumulator(work, centre, backend, n_threads, must_fit)
         outside.add(*sums.add(x, w))
     assert sums is not None
     return sums, sums.grid_bytes
@@ -567,6 +579,21 @@ def estimate(
     return seconds if seconds < np.inf else None
 
 
+def rows_that_pay(
+    y: Array, features: Features, noise_levels: Array, gram_phi: bool, tolerance: float,
+    budget: int,
+) -> int | None:  # fmt: skip
+    """From how many rows like y, up to one chunk, the spectral engine is the quicker; None where it
+    is not. What comes after them is cheaper yet: the transform itself is paid for."""
+    work = Work(features, noise_levels, gram_phi, tolerance, budget)
+    n, most = len(y), CHUNK_NUMBERS // features.dimension
+    while n <= most:
+        if work.seconds_by_chunks(y, n) < work.row_cost * n:
+            return n
+        n *= 2
+    return None
+
+
 class Chunks:
     """Blocks gathered into chunks of up to ``rows`` rows, which may be changed on the way; a single
     block that has more is not cut. By default CHUNK_NUMBERS numbers."""
@@ -583,10 +610,12 @@ class Chunks:
         rows: list[Array] = []
         weights: list[Array | None] = []
         size = 0
+        lasting = self.blocks.lasting
         for x, w in self.blocks:
             if size and size + len(x) > self.rows:
                 yield _joined(rows, weights)
                 rows, weights, size = [], [], 0
+            x, w = (x, w) if lasting else copied(x, w)
             rows.append(x)
             weights.append(w)
             size += len(x)

@@ -20,7 +20,7 @@ HOMES = {  # kind -> module and class
     "statistics": ("tgpfast.statistics", "Statistics"),
     "density": ("tgpfast.density", "Density"),
     "spectrum": ("tgpfast.spectrum", "Spectrum"),
-    "groups": ("tgpfast.groups", "GroupedDensity"),
+    "groups": ("tgpfast.grouped_density", "GroupedDensity"),
 }
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .base import Base, GaussianBase
-from .blocks import Blocks
+from .blocks import Blocks, as_blocks
 from .features import Array, as_floats, positive
 from .normals import sobol_uniforms, to_normals
 from .scaling import Scaling, check_full_rank, moments_of
@@ -51,7 +51,7 @@ class StudentBase(Base):
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> StudentBase:
         """Maximum likelihood by EM on at most 20,000 rows of X, spread over it."""
-        blocks = Blocks(X, sample_weight=sample_weight)
+        blocks = as_blocks(X, sample_weight=sample_weight)
         check_full_rank(moments_of(blocks), blocks.table.columns)
         pilot = blocks.pilot(EM_ROWS) or blocks.head(EM_ROWS)
         if pilot is None:

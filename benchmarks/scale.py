@@ -1,0 +1,243 @@
+"""What large data cost: a billion points, rows from disk, Dask, many groups, automatic settings.
+
+    python benchmarks/scale.py billion|disk|overlap|dask|groups|auto [--rows N] [--folder DIR]
+
+Files are written to a temporary folder (--folder: on another disk) and removed. Sides of a
+comparison take turns; leave the machine alone meanwhile.
+"""
+
+import argparse
+import functools
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import measure
+import numpy as np
+
+import tgpfast
+from tgpfast import datasets
+from tgpfast.blocks import Blocks
+
+FIXED = {
+    "method": "fd", "lam": 10.0, "gamma": "scott", "eta": "1/gamma2", "base": "empirical",
+    "frequency_covariance": "data", "n_features": 1000,
+}  # fmt: skip
+
+
+def resident():
+    """Bytes of memory that the process holds itself, without pages of files."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+class Peak:
+    """The most memory held, beyond what was held before, while something runs."""
+
+    def __enter__(self):
+        self.start = self.most = resident()
+        self.done = threading.Event()
+        self.watch = threading.Thread(target=self._look)
+        self.watch.start()
+        return self
+
+    def _look(self):
+        while not self.done.wait(0.02):
+            self.most = max(self.most, resident())
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.watch.join()
+
+    @property
+    def gigabytes(self):
+        return (self.most - self.start) / 1e9
+
+
+def written(path, n, d):
+    """A float32 file of n rows: a pool of moons (d=2) or normals, again and again."""
+    pool = datasets.two_moons(2_000_000, seed=1) if d == 2 else normals(2_000_000, d)
+    out = np.lib.format.open_memmap(path, "w+", np.float32, (n, d))
+    for start in range(0, n, len(pool)):
+        rows = pool[: min(len(pool), n - start)]
+        out[start : start + len(rows)] = rows
+    out.flush()
+    return np.load(path, mmap_mode="r")
+
+
+def normals(n, d):
+    return np.random.default_rng(0).standard_normal((n, d))
+
+
+def seconds(run):
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def billion(rows, folder):
+    n = rows or 1_000_000_000
+    x = written(folder / "points.npy", n, 2)
+    gamma = 10_000_000 ** (-1.0 / 6.0) * float(np.sqrt(x[:1_000_000].var(axis=0).mean()))
+    features = tgpfast.Features.draw(1000, gamma, np.eye(2), 0)
+    tgpfast.accumulate(x[:100_000], features, tolerance=1e-8, engine="spectral")
+    with Peak() as peak:
+        took = seconds(lambda: tgpfast.accumulate(x, features, tolerance=1e-8))
+    print(f"{n:,} points of float32 from disk, S=1000, gamma {gamma:.4f}: {took:.1f} s, "
+          f"{n / took / 1e6:.1f}M points a second, {peak.gigabytes:.2f} GB")
+
+
+def disk(rows, folder):
+    n = rows or 20_000_000
+    x = written(folder / "rows.npy", n, 6)
+    features = tgpfast.Features.draw(500, 0.5, np.eye(6), 0)
+    tgpfast.accumulate(x[:50_000], features)
+    with Peak() as peak:
+        took = seconds(lambda: tgpfast.accumulate(folder / "rows.npy", features))
+    print(f"{n:,} x 6 from disk, S=500: {took:.1f} s, {peak.gigabytes:.2f} GB at most, the "
+          "statistics among them")
+
+
+def overlap(rows, folder):
+    """Reading alone, computing alone, and both, on one thread each."""
+    n = rows or 400_000
+    x = normals(n, 6)
+    np.save(folder / "rows.npy", x.astype(np.float32))
+    np.savetxt(folder / "rows.csv", x, delimiter=",", fmt="%.9g")
+    paths = [folder / "rows.npy", folder / "rows.csv"]
+    try:
+        import polars
+
+        polars.DataFrame(x).write_parquet(folder / "rows.parquet")
+        paths.append(folder / "rows.parquet")
+    except ImportError:
+        pass
+    features = tgpfast.Features.draw(500, 0.5, np.eye(6), 0)
+    for path in paths:
+        read = np.concatenate([block for block, _ in Blocks(path)])
+
+        def pass_over(rows):
+            tgpfast.accumulate(rows, features, engine="direct", precision="float64", n_threads=1)
+
+        alone, compute, both = measure.take_turns(
+            [
+                measure.timed(lambda path=path: [len(b) for b, _ in Blocks(path)]),
+                measure.timed(lambda read=read: pass_over(read)),
+                measure.timed(lambda path=path: pass_over(path)),
+            ],
+            3,
+        )  # fmt: skip
+        slower = max(alone, compute)
+        print(f"{path.suffix}: reading {alone:.2f} s, computing {compute:.2f} s, both {both:.2f} "
+              f"s: {both / slower:.2f} of the slower, {both / (alone + compute):.2f} of their sum")
+
+
+def over_dask(rows, folder):
+    import dask.array
+    from distributed import Client, LocalCluster
+
+    n = rows or 5_000_000
+    x = normals(n, 6)
+    features = tgpfast.Features.draw(500, 0.5, np.eye(6), 0)
+    for workers in (1, 2):
+        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+        with cluster, Client(cluster) as client:
+            # the rows are where the workers are, as they would be on a cluster
+            chunks = ((n // 20,) * 20, (6,))
+            lazy = client.persist(dask.array.map_blocks(made, chunks=chunks, dtype=float))
+            plain, spread = _plain_and_spread(x[: n // 20 * 20], lazy, features, workers)
+        print(f"{n:,} x 6, S=500, {workers} workers: plain pass on as many threads {plain:.1f} s, "
+              f"dask {spread:.1f} s: {spread / plain - 1:+.1%}")
+
+
+def _plain_and_spread(x, lazy, features, workers):
+    run = {"engine": "direct", "precision": "float64"}
+    tgpfast.accumulate(lazy[: len(x) // 10], features, **run)
+    return measure.take_turns(
+        [
+            measure.timed(lambda: tgpfast.accumulate(x, features, n_threads=workers, **run)),
+            measure.timed(lambda: tgpfast.accumulate(lazy, features, **run)),
+        ],
+        2,
+    )  # fmt: skip
+
+
+def made(block_info=None):
+    shape = block_info[None]["chunk-shape"]
+    return np.random.default_rng(block_info[None]["chunk-location"][0]).standard_normal(shape)
+
+
+def groups(rows, folder):
+    n_groups, size = (rows or 1_000_000) // 500, 500
+    for d in (2, 4, 6):
+        x, labels = normals(n_groups * size, d), np.repeat(np.arange(n_groups), size)
+        x += 3.0 * (np.arange(len(x)) % 2)[:, None]
+        run = {"n_features": 128, "lam": 10.0, "gamma": 0.5, "frequency_covariance": "identity"}
+        some = range(0, n_groups, max(n_groups // 40, 1))
+
+        def loop(x=x, run=run, some=some):
+            for g in some:
+                tgpfast.fit(x[g * size : (g + 1) * size], method="fd", base="empirical", **run)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            loop()
+            together, one_by_one = measure.take_turns(
+                [measure.timed(functools.partial(tgpfast.fit_groups, x, labels, **run)),
+                 measure.timed(loop)], 3,
+            )  # fmt: skip
+        one_by_one *= n_groups / len(some)
+        print(f"{n_groups:,} groups of {size}, d={d}, S=128: {together:.2f} s, a loop over fit "
+              f"{one_by_one:.1f} s ({len(some)} groups timed): {one_by_one / together:.0f} times")
+
+
+def auto(rows, folder):
+    """The whole automatic fit, in fits of fixed settings."""
+    n = rows or 200_000
+    tgpfast.fit(shapes(20_000, 2), **FIXED)
+    for d in (1, 2, 3, 6, 10):
+        x = shapes(n, d)
+        tgpfast.fit(x[:5_000])
+        fixed, chosen = measure.take_turns(
+            [measure.timed(lambda x=x: tgpfast.fit(x, **FIXED).log_normalizer),
+             measure.timed(lambda x=x: tgpfast.fit(x).log_normalizer)], 2,
+        )  # fmt: skip
+        print(f"{n:,} x {d}: fixed settings {fixed:.2f} s, chosen {chosen:.2f} s: "
+              f"{chosen / fixed:.1f} times")
+
+
+def shapes(n, d):
+    """Rows with something to learn."""
+    x = normals(n, d)
+    if d == 1:
+        return np.where(np.arange(n)[:, None] % 5 < 2, 0.3 * x - 2.0, x + 1.0)
+    if d == 2:
+        return datasets.two_moons(n, seed=1)
+    x[:, 1] += x[:, 0] ** 2
+    x[:, -1] += np.sin(2.0 * x[:, 0])
+    return x
+
+
+RUNS = {
+    "billion": billion, "disk": disk, "overlap": overlap, "dask": over_dask, "groups": groups,
+    "auto": auto,
+}  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=RUNS, nargs="+")
+    parser.add_argument("--rows", type=int, help="instead of the usual number")
+    parser.add_argument("--folder", type=Path, help="for files, of which billion writes 8 GB")
+    options = parser.parse_args()
+    for what in options.what:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            RUNS[what](options.rows, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,413 @@
+"""The second look at settings: rows held out, and bandwidth, size and lambda that suit all rows."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import oracle
+import pytest
+
+import tgpfast as tgp
+from tgpfast import datasets, second_look, selection
+from tgpfast.blocks import Blocks
+from tgpfast.feature_sums import sum_features
+from tgpfast.second_look import SecondLook, _doubled
+from tgpfast.selection import BASE_ALONE, Scored
+from tgpfast.threads import Threads
+
+FACTOR = 30e-15  # as in test_selection
+BASES = ("gaussian", "mixture", "student")
+SEED = 3
+ONE = Threads(n_threads=1)
+FEW = 100
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Rows are many from 101 on, and draws few: what is tested does not depend on how many."""
+    monkeypatch.setattr(second_look, "FEW_ROWS", FEW)
+    monkeypatch.setattr(second_look, "LOG2_DRAWS", 9)
+    monkeypatch.setattr(second_look, "SIZE", 20)
+
+
+def moons(n=400, seed=0):
+    x = datasets.two_moons(n, seed=seed)
+    return (x - x.mean(axis=0)) / x.std(axis=0)
+
+
+def weights_of(n):
+    return np.random.default_rng(7).uniform(0.5, 2.0, n)
+
+
+def make_base(kind, x, w=None):
+    w = np.ones(len(x)) if w is None else w
+    if kind == "mixture":
+        return tgp.MixtureBase._by_em(x, w, 3, 0)
+    return tgp.StudentBase._by_em(x, w) if kind == "student" else tgp.GaussianBase.from_data(
+        x, sample_weight=w
+    )
+
+
+def make_features(S=40, gamma=0.5):
+    return tgp.Features.draw(S, gamma, np.eye(2), seed=SEED)
+
+
+def parts(features):
+    return features.frequencies, features.phases, features.bandwidth
+
+
+def sums_of(x, w, features, base, method="fd"):
+    if method == "map":
+        rows = Blocks(x, sample_weight=w)
+        return sum_features(rows, features, base.mean, tolerance=1e-9, n_threads=1)
+    return tgp.accumulate(x, features, sample_weight=w, origin=base.mean, base=base,
+                          engine="direct", precision="float64", n_threads=1)  # fmt: skip
+
+
+# -- rows and bases --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [FEW, FEW + 1, 345])
+def test_one_row_in_ten_is_held_out_of_many(n):
+    """And none of few, which all are needed."""
+    x, w = moons(n), weights_of(n)
+    look = SecondLook.at(Blocks(x, sample_weight=w))
+    np.testing.assert_array_equal(look.x, x)
+    np.testing.assert_array_equal(look.weights, w)
+    want = np.flatnonzero(look.held).tolist()
+    assert want == (list(range(0, n, second_look.HELD)) if n > FEW else [])
+    assert look.holds_out is (n > FEW)
+
+
+def test_rows_that_repeat_count_once(monkeypatch):
+    """With their weights; and rows are spread over the data where those are too many."""
+    x = moons(150)
+    look = SecondLook.at(Blocks(np.concatenate([x, x[:80]])))
+    np.testing.assert_array_equal(look.x, x)
+    np.testing.assert_array_equal(look.weights, np.r_[np.full(80, 2.0), np.ones(70)])
+    monkeypatch.setattr(second_look, "EM_ROWS", 50)
+    np.testing.assert_array_equal(SecondLook.at(Blocks(x)).x, x[::3])
+
+
+def test_streams_give_their_first_rows_if_they_can_be_read_again():
+    x = moons(150)
+    for source in ([x[:70], x[70:]], lambda: iter([x[:70], x[70:]])):
+        np.testing.assert_array_equal(SecondLook.at(Blocks(source)).x, x)
+    assert SecondLook.at(Blocks(iter([x]))) is None
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("kind", ["student", "mixture"])
+def test_bases_do_not_see_the_rows_held_out(kind, whole):
+    """Unless they are to be learned from the whole."""
+    x, w = moons(300), weights_of(300)
+    look = SecondLook.at(Blocks(x, sample_weight=w))
+    kept = np.ones(300, bool) if whole else ~look.held
+    base = look.learned(kind, least=4, seed=2, whole=whole)
+    if kind == "mixture":
+        want = tgp.MixtureBase._by_em(x[kept], w[kept], None, 2, least=4)
+        assert base.n_components >= 4
+    else:
+        want = tgp.StudentBase._by_em(x[kept], w[kept])
+    assert base.fingerprint == want.fingerprint
+    assert base.fingerprint != look.learned(kind, least=4, seed=2, whole=not whole).fingerprint
+
+
+@pytest.mark.parametrize("kind", BASES)
+def test_a_base_is_learned_on_with_the_rows_held_out(kind):
+    """From where it is: it keeps its components, and gains on the rows that it learns from."""
+    x, w = moons(300), weights_of(300)
+    look = SecondLook.at(Blocks(x, sample_weight=w))
+    base = make_base(kind, x[~look.held], w[~look.held])
+    more = look.learned_on(base)
+    if kind == "gaussian":
+        assert more is base  # it has the moments of all rows anyway
+        return
+    assert more.fingerprint != base.fingerprint
+    assert w @ more._log_density(x) > w @ base._log_density(x)
+    if kind == "mixture":
+        assert more.n_components == base.n_components
+    else:
+        assert more.fingerprint == make_base(kind, x, w).fingerprint
+    none = dataclasses.replace(look, held=np.zeros(300, bool))
+    assert none.learned_on(base) is base
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", BASES)
+def test_settle_learns_from_the_rows_that_remain(kind):
+    """Total minus fold scores as FD of the remaining rows does, for every size and lambda."""
+    x, w = moons(), weights_of(400)
+    look, lams = SecondLook.at(Blocks(x, sample_weight=w)), (1.0, 30.0, 1e3)
+    held = look.held
+    base, features = make_base(kind, x[~held], w[~held]), make_features()
+    settled = look.settle(
+        sums_of(x, w, features, base), base, "fd", lams=lams, eta=1.0, sizes=(10, 20, 90),
+        seed=SEED, threads=ONE,
+    )  # fmt: skip
+    log_base, share = base.log_density(x[held]), w[held] / w[held].sum()
+    draws = base._sobol(9, SEED + 1)
+    sizes = [t["n_features"] for t in settled.tried]
+    assert sizes in ([10] * 3 + [20] * 3, [10] * 3 + [20] * 3 + [40] * 3)
+    assert [t["lam"] for t in settled.tried] == list(lams) * (len(sizes) // 3)
+    apart = np.linalg.norm(draws[:, None] - x, axis=2).min(axis=1)
+    for t in settled.tried:
+        few = features._first(t["n_features"])
+        assert t["gamma"] == features.bandwidth
+        rest = sums_of(x[~held], w[~held], few, base)
+        model = tgp.solve(rest, base, "fd", lam=t["lam"])
+        e = np.exp(oracle.phi(draws, *parts(few)) @ model.theta)
+        values = oracle.phi(x[held], *parts(few)) @ model.theta - np.log(e.mean()) + log_base
+        # the difference of two sums errs by the size of the larger
+        error = 10 * FACTOR * model.diagnostics["condition"] * np.abs(model.theta).sum()
+        far = apart > selection.FAR * few.bandwidth
+        assert t["effective_share"] == pytest.approx(e.sum() ** 2 / (e @ e) / len(e), abs=error)
+        assert t["far_share"] == pytest.approx(e @ far / e.sum() - far.mean(), abs=error)
+        believed = (
+            t["effective_share"] >= selection.LEAST_SHARE and t["far_share"] <= selection.MOST_FAR
+        )
+        want = share @ values if believed else -math.inf
+        assert t["score"] == pytest.approx(want, abs=error)
+    assert max(t["score"] for t in settled.tried) > share @ log_base + 0.02  # it learns something
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [("gaussian", "fvpd"), ("mixture", "fvpd"), *((k, "map") for k in BASES)]
+)
+def test_other_methods_learn_from_the_rows_that_remain(kind, method):
+    """As a block of the pilot, that is handed the remaining rows, does."""
+    x, w = moons(), weights_of(400)
+    look = SecondLook.at(Blocks(x, sample_weight=w))
+    held = look.held
+    base, features, eta = make_base(kind, x[~held], w[~held]), make_features(20), 2.0
+    lams = (30.0, 3.0)
+    settled = look.settle(
+        sums_of(x, w, features, base, method), base, method, lams=lams, eta=eta, sizes=(),
+        seed=SEED, threads=ONE,
+    )  # fmt: skip
+    draws = base._sobol(8, SEED + 1)
+    nodes = base._sobol(8, SEED + 2)
+    fold = selection.Fold(
+        base, x[~held], x[held], w[~held], w[held] / w[held].sum(), draws, nodes,
+        base._log_density(x[held]), selection.distances_to(x, draws),
+    )  # fmt: skip
+    block = selection.Block(features, fold, ONE)
+    if method == "fvpd":
+        want = [block.fvpd(lam, eta) for lam in lams]
+    else:
+        want = block.of_points(block.posterior(lams))
+    for t, scored in zip(settled.tried, want, strict=True):
+        # sums to 1e-13 of their size; Newton's steps, whose systems are well behaved, keep that
+        assert t["score"] == pytest.approx(scored.mean, abs=1e-8)
+        assert t["effective_share"] == pytest.approx(scored.share, rel=1e-8)
+    assert settled.n_features == 20
+
+
+# -- what is made of the scores --------------------------------------------------------------------
+
+
+def scored(mean, error=0.0, share=0.5):
+    """Forty rows with this mean gain over a base of log density -2, and this error of it."""
+    values = -2.0 + mean + error * math.sqrt(40) * np.tile([-1.0, 1.0], 20)
+    return Scored(values, share, 0.0, np.full(40, 1 / 40))
+
+
+def settle(monkeypatch, table, method="fd", lams=(1.0,), most=80, sizes=(10, 20, 40), **options):
+    """``settle`` where scores are given: size -> one a lambda."""
+    features, asked = make_features(most), []
+
+    def given(rest, base, method, fold, lams, eta, threads):
+        asked.append(rest.features.n_features)
+        found = table[rest.features.n_features]
+        return found if isinstance(found, list) else [found] * len(lams)
+
+    monkeypatch.setattr(second_look, "_scored", given)
+    x = moons(400)
+    look = SecondLook.at(Blocks(x))
+    base = SimpleNamespace(
+        mean=np.zeros(2), _sobol=lambda log2, seed: x[: 2**log2], dimension=2,
+        _log_density=lambda rows: np.full(len(rows), -2.0),
+    )  # fmt: skip
+    stats = sums_of(x, None, features, base, "map")
+    found = look.settle(
+        stats, base, method, lams=lams, eta=1.0, sizes=sizes, seed=0, threads=ONE, **options
+    )
+    return found, asked
+
+
+def test_sizes_are_tried_upwards_while_they_gain(monkeypatch):
+    table = {10: scored(0.1), 20: scored(0.2), 40: scored(0.201), 80: scored(0.9)}
+    found, asked = settle(monkeypatch, table)
+    assert asked == [10, 20, 40]  # which is not worth doubling, though it gains
+    assert (found.n_features, found.lam) == (40, 1.0)
+    assert [row["n_features"] for row in found.tried] == asked
+    table[40] = scored(0.199)
+    assert settle(monkeypatch, table)[0].n_features == 20
+    # negative control: it was the bar that ended the search
+    monkeypatch.setattr(second_look, "WORTH_DOUBLING", -1.0)
+    assert settle(monkeypatch, table)[0].n_features == 80
+
+
+def test_sizes_above_what_there_is_are_not_tried(monkeypatch):
+    table = {10: scored(0.1), 20: scored(0.2), 30: scored(0.3)}
+    found, asked = settle(monkeypatch, table, most=30)
+    assert (found.n_features, asked) == (30, [10, 20, 30])
+
+
+def test_every_size_is_tried_with_every_lambda(monkeypatch):
+    table = {10: [scored(0.1), scored(0.3)], 20: [scored(0.5), scored(0.2)], 40: scored(0.5)}
+    found, _ = settle(monkeypatch, table, lams=(1.0, 100.0))
+    assert (found.n_features, found.lam) == (20, 1.0)
+    assert [(r["n_features"], r["lam"]) for r in found.tried] == [
+        (10, 1.0), (10, 100.0), (20, 1.0), (20, 100.0), (40, 1.0), (40, 100.0)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gain", "alone"), [(0.05, False), (-0.05, False), (-0.15, True)])
+def test_the_base_alone_wins_if_it_is_better_by_more_than_the_error(monkeypatch, gain, alone):
+    """With the fewest features, which do nothing."""
+    found, _ = settle(monkeypatch, {10: scored(gain - 1), 20: scored(gain, 0.1), 40: scored(-2)})
+    want = (10, BASE_ALONE) if alone else (20, 1.0)
+    assert (found.n_features, found.lam) == want
+
+
+@pytest.mark.parametrize("rule", [False, True])
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_what_is_not_believed_leaves_the_base_alone(monkeypatch, share, rule):
+    """Quietly, also where values are not numbers that could be compared."""
+    lost = Scored(np.full(40, -np.inf), 0.0, 1.0, np.full(40, 1 / 40))
+    table = {10: lost, 20: scored(5.0, share=0.0), 40: scored(0.1, share=share)}
+    found, asked = settle(monkeypatch, table, one_standard_error=rule)
+    assert asked == [10, 20]
+    assert (found.n_features, found.lam) == (10, BASE_ALONE)
+    table[20] = table[40]
+    want = (20, 1.0) if share else (10, BASE_ALONE)
+    found, _ = settle(monkeypatch, table, one_standard_error=rule)
+    assert (found.n_features, found.lam) == want
+
+
+def test_one_standard_error_takes_the_largest_lambda_that_is_near(monkeypatch):
+    """Row by row, at the size that is taken; without it, the best."""
+    lams = (1.0, 10.0, 100.0, 1e3)
+    near = [scored(0.3), scored(0.29, 0.02), scored(0.2, 0.02), scored(5.0, share=0.0)]
+    table = {10: scored(0.1), 20: near, 40: scored(0.0)}
+    for rule, lam in ((False, 1.0), (True, 10.0)):
+        found, _ = settle(monkeypatch, table, lams=lams, one_standard_error=rule)
+        assert (found.n_features, found.lam) == (20, lam)
+
+
+def test_no_look_at_ncfd():
+    """Its densities are at several levels of noise: the pilot's settings stand."""
+    stats = SimpleNamespace(features=make_features(30))
+    look = SecondLook.at(Blocks(moons(200)))
+    found = look.settle(
+        stats, None, "ncfd", lams=(3.0,), eta=1.0, sizes=(10, 20), seed=0, threads=ONE
+    )
+    assert (found.n_features, found.lam, found.tried) == (30, 3.0, [])
+
+
+@pytest.mark.parametrize(
+    ("gain", "want"), [(-0.1, 20), (0.003, 20), (0.004, 40), (0.015, 40), (0.016, 80), (9.0, 80)]
+)
+def test_the_last_gain_decides_how_many_features_map_takes(gain, want):
+    """Worth doubling: doubled once more; worth much: twice, as far as there are so many."""
+    sizes = [10, 20, 40, 80, 160]
+    assert second_look.WORTH_DOUBLING == 0.004
+    assert _doubled(20, gain, sizes) == want
+    assert _doubled(20, gain, sizes[:2]) == 20
+    assert _doubled(20, gain, [20, 40]) == min(want, 40)
+    assert _doubled(30, gain, [30]) == 30
+
+
+def test_map_tries_small_sizes_alone(monkeypatch):
+    """Up to SIZE, since every one is an optimisation."""
+    table = {10: scored(0.1), 20: scored(0.2), 80: scored(0.3)}
+    found, asked = settle(monkeypatch, table, "map")
+    assert (found.n_features, asked) == (80, [10, 20])
+    table[20] = scored(0.106)
+    assert settle(monkeypatch, table, "map")[0].n_features == 40
+    table[20] = scored(0.102)
+    assert settle(monkeypatch, table, "map")[0].n_features == 20
+    table[20] = scored(0.09)
+    assert settle(monkeypatch, table, "map")[0].n_features == 10
+    found, asked = settle(monkeypatch, table, "map", sizes=())
+    assert (found.n_features, asked) == (80, [80])
+
+
+# -- bandwidths ------------------------------------------------------------------------------------
+
+
+def narrower(monkeypatch, table, one_standard_error=False):
+    """``narrower`` from a bandwidth of 1 where scores are given: one a factor."""
+    features, asked = make_features(50, gamma=1.0), []
+
+    def given(rest, base, method, fold, lams, eta, threads):
+        asked.append(rest.features)
+        assert eta == pytest.approx(0.3 / rest.features.bandwidth**2, rel=1e-15)
+        return [table[len(asked) - 1]] * len(lams)
+
+    monkeypatch.setattr(second_look, "_scored", given)
+    x = moons(400)
+    base = tgp.GaussianBase.from_data(x)
+    found, tried = SecondLook.at(Blocks(x)).narrower(
+        lambda f: sums_of(x, None, f, base, "map"), features, base, "fvpd", lams=(1.0, 2.0),
+        temper=0.3, seed=0, threads=ONE, one_standard_error=one_standard_error,
+    )  # fmt: skip
+    assert {f.n_features for f in asked} == {20}  # SIZE of the features, drawn alike
+    for f in asked:
+        np.testing.assert_array_equal(f.frequencies, features.frequencies[:20])
+    assert [row["gamma"] for row in tried[::2]] == [f.bandwidth for f in asked]
+    assert found.n_features == 50
+    np.testing.assert_array_equal(found.frequencies, features.frequencies)
+    return found.bandwidth, len(asked)
+
+
+@pytest.mark.parametrize(
+    ("means", "width", "tried"),
+    [
+        ((0.1, 0.101, 0.9), 1.0, 2), ((0.1, 0.103, 0.104, 0.9), 2**-0.5, 3),
+        ((0.1, 0.2, 0.3, 0.4), 2**-1.5, 4), ((0.1, 0.0), 1.0, 2),
+    ],
+)  # fmt: skip
+def test_bandwidths_are_tried_downwards_while_they_gain(monkeypatch, means, width, tried):
+    """By WORTH_NARROWING."""
+    assert second_look.WORTH_NARROWING == 0.002
+    table = [scored(m) for m in means]
+    assert narrower(monkeypatch, table) == (pytest.approx(width, rel=1e-15), tried)
+
+
+def test_a_bandwidth_that_is_not_believed_ends_the_search(monkeypatch):
+    lost = scored(9.0, share=0.0)
+    assert narrower(monkeypatch, [lost, scored(0.1)]) == (1.0, 1)
+    assert narrower(monkeypatch, [scored(0.1), lost]) == (1.0, 2)
+
+
+def test_one_standard_error_asks_more_of_a_smaller_bandwidth(monkeypatch):
+    table = [scored(0.1), scored(0.15, 0.1), scored(0.1), scored(0.1)]
+    assert narrower(monkeypatch, table) == (pytest.approx(2**-0.5), 3)
+    assert narrower(monkeypatch, table, one_standard_error=True) == (1.0, 2)
+    table[1] = scored(0.15, 0.04)
+    assert narrower(monkeypatch, table, one_standard_error=True)[0] < 1.0
+
+
+@pytest.mark.parametrize("method", ["fd", "map"])
+def test_more_rows_allow_a_smaller_bandwidth(monkeypatch, method):
+    """Two moons, whose arcs are thin; the bandwidth of few rows is kept for few."""
+    monkeypatch.setattr(second_look, "SIZE", 60)
+    monkeypatch.setattr(second_look, "LOG2_DRAWS", 11)
+    widths = []
+    for n in (150, 3_000):
+        x = moons(n)
+        base = tgp.GaussianBase.from_data(x)
+        found, tried = SecondLook.at(Blocks(x)).narrower(
+            lambda f, x=x, base=base: sums_of(x, None, f, base, method), make_features(60, 1.0),
+            base, method, lams=(1e3, 1e2, 1e1), temper=1.0, seed=SEED, threads=ONE,
+        )  # fmt: skip
+        top = max(row["score"] for row in tried)
+        mine = max(row["score"] for row in tried if row["gamma"] == found.bandwidth)
+        assert mine >= top - second_look.WORTH_NARROWING
+        widths.append(found.bandwidth)
+    assert widths[1] < widths[0]

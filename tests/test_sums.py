@@ -1,0 +1,159 @@
+"""What `fit` asks of all rows: sums of features, statistics by a pass, or read off a spectrum."""
+
+import importlib.util
+
+import numpy as np
+import oracle
+import pytest
+from conftest import assert_statistics
+
+import tgpfast as tgp
+from tgpfast import sums
+from tgpfast.blocks import Blocks
+from tgpfast.feature_sums import FeatureSums
+from tgpfast.spectral import BUDGET_VARIABLE
+from tgpfast.sums import Sums
+
+TOLERANCE = 1e-9
+LEAST = 0.5
+FIELDS = ("n", "n_rows", "sum_w2", "sum_x", "sum_xx", "sum_phi", "sum_dphi", "sum_dphi_x", "gram",
+          "sum_dphi_score", "noise_gram")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch):
+    """A hundred rows are many."""
+    monkeypatch.setattr(sums, "MANY_ROWS", 100)
+    monkeypatch.delenv(BUDGET_VARIABLE, raising=False)
+
+
+def make(d=2, n=300, **options):
+    """Rows, weights, features and Sums over them."""
+    rng = np.random.default_rng(d)
+    x, w = rng.standard_normal((n, d)) + 0.5, rng.uniform(0.5, 2.0, n)
+    base = tgp.GaussianBase.from_data(x, sample_weight=w)
+    made = {
+        "base": base, "method": "fd", "centre": x.mean(axis=0), "levels": (), "by_features": False,
+        "engine": "auto", "precision": "auto", "tolerance": TOLERANCE, "progress": False,
+        "run": {"backend": "auto", "n_threads": 1},
+    } | options  # fmt: skip
+    features = tgp.Features.draw(25, 0.8 if d < 3 else 1.6, np.eye(d), seed=1)
+    return x, w, features, Sums(Blocks(x, sample_weight=w), **made)
+
+
+def same(found, want, bound):
+    assert_statistics(found, want, dict.fromkeys(FIELDS, bound))
+
+
+@pytest.mark.parametrize("d", [1, 3, 5])
+def test_the_features_alone(d):
+    """All that MAP asks for; several bandwidths may be asked for."""
+    x, w, features, made = make(d, method="map", by_features=True)
+    assert made.are_cheap
+    for width in (0.8, 0.3):
+        few = tgp.Features(features.frequencies[:9], features.phases[:9], width)
+        found = made(few)
+        assert isinstance(found, FeatureSums)
+        assert found.features == few
+        want = oracle.sum_phi(x, few.frequencies, few.phases, width, w)
+        # sums of n terms of size sqrt(2 / S), each to 1e-9 by a transform at most
+        assert np.abs(found.sum_phi - want).max() <= np.sqrt(2 / 9) * w.sum() * sums.TOLERANCE
+    assert made.for_bandwidths(features, LEAST) is made
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [("gaussian", "fd"), ("gaussian", "ncfd"), ("mixture", "fd"), ("mixture", "fvpd")],
+)
+def test_a_pass_is_that_of_accumulate(method, kind):
+    """With noise levels, base and origin: the same bits."""
+    options = {"method": method, "levels": (0.0, 0.4) if method == "ncfd" else ()}
+    if kind == "mixture":
+        options["base"] = tgp.MixtureBase(
+            [0.4, 0.6], [[0.0, 0.0], [1.0, 1.0]], np.array([np.eye(2), 2.0 * np.eye(2)])
+        )
+    x, w, features, made = make(n=90, **options)
+    assert made.for_bandwidths(features, LEAST) is made  # rows are few
+    assert not made.are_cheap
+    want = tgp.accumulate(
+        x, features, sample_weight=w, origin=x.mean(axis=0), noise_levels=options["levels"],
+        base=made.base, n_threads=1,
+    )  # fmt: skip
+    found = made(features)
+    same(found, want, 0.0)
+    assert found.score_base == want.score_base
+    assert found.provenance == want.provenance
+
+
+@pytest.mark.parametrize(("d", "method"), [(1, "fd"), (2, "fvpd"), (3, "fd")])
+def test_bandwidths_are_read_off_a_spectrum(d, method):
+    """Down to the share that was asked for, they are what a pass gives, to the tolerance."""
+    pytest.importorskip("finufft")
+    x, w, features, made = make(d, method=method)
+    assert not made.are_cheap
+    many = made.for_bandwidths(features, LEAST)
+    assert many.are_cheap
+    assert made.spectrum is None
+    reach = np.abs(x - made.centre).max()
+    for factor in (1.0, 0.7, LEAST):
+        narrow = tgp.Features(features.frequencies, features.phases, factor * features.bandwidth)
+        found = many(narrow)
+        assert found.provenance["engine"] == "spectrum"
+        want = tgp.accumulate(
+            x, narrow, sample_weight=w, origin=made.centre, engine="direct", n_threads=1
+        )
+        # F / n errs by the tolerance, sums of x by that times the extent of the grid, which is
+        # at most some reaches; entries are of size sqrt(2 / S) or 2 / S; roundings come on top
+        same(found, want, w.sum() * (TOLERANCE + 1e-13) * (1.0 + 4.0 * reach) * np.sqrt(2 / 25)
+             + 1e-12 * w.sum() * reach**2)  # fmt: skip
+    with pytest.raises(ValueError, match=r"band limit|bandlimit"):
+        many(tgp.Features(features.frequencies, features.phases, 0.4 * features.bandwidth))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"method": "ncfd"}, {"method": "map"}, {"method": "map", "by_features": True},
+        {"engine": "direct"}, {"precision": "mixed"}, {"d": 4}, {"n": 99}, {"base": "student"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_spectrum_is_made_only_where_it_serves(other, monkeypatch):
+    """NCFD and MAP need other sums, other engines were asked for, or a grid does not pay."""
+    if other.get("base") == "student":
+        other = {"base": tgp.StudentBase(np.zeros(2), np.eye(2), 5.0)}
+    _, _, features, made = make(**other)
+
+    def never(*args, **options):
+        raise AssertionError("no spectrum")
+
+    monkeypatch.setattr(sums.Spectrum, "from_data", never)
+    assert made.for_bandwidths(features, LEAST) is made
+    # negative control
+    _, _, plain, usual = make()
+    if importlib.util.find_spec("finufft"):
+        with pytest.raises(AssertionError, match="no spectrum"):
+            usual.for_bandwidths(plain, LEAST)
+
+
+def test_no_spectrum_without_finufft(monkeypatch):
+    """Nor an error: it is an extra."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    _, _, features, made = make()
+    assert made.for_bandwidths(features, LEAST) is made
+
+
+def test_no_spectrum_beyond_the_budget(monkeypatch):
+    """Then every bandwidth takes its pass, and the first is the only one."""
+    pytest.importorskip("finufft")
+    monkeypatch.setenv(BUDGET_VARIABLE, "100")
+    _, _, features, made = make(3, engine="auto")
+    assert made.for_bandwidths(features, LEAST) is made
+    assert not made.are_cheap
+
+
+def test_rows_of_a_stream_are_not_counted_beforehand():
+    """So that they may be few: no spectrum."""
+    x, _, features, made = make()
+    stream = Sums(**{**vars(made), "rows": Blocks([x[:100], x[100:]])})
+    assert stream.for_bandwidths(features, LEAST) is stream

@@ -1,0 +1,102 @@
+"""Labels of groups: judged, told apart and numbered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def label_values(groups: Any, name: str = "groups") -> Any:
+    """The labels as a one-dimensional array of numbers, or as a list; none is missing."""
+    if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__"):
+        raise TypeError(
+            f"{name}={groups!r}: expected one label a row; to group by a column of a frame, pass "
+            "X.drop(columns=[name]) and X[name]"
+        )
+    if isinstance(groups, np.ma.MaskedArray) and np.ma.getmaskarray(groups).any():
+        row = int(np.flatnonzero(np.ma.getmaskarray(groups))[0])
+        raise ValueError(f"{name} has no label at row {row} (masked); drop such rows first")
+    if isinstance(groups, (list, tuple)) and _is_mixed(groups):
+        array: Any = np.empty(len(groups), object)  # numpy would make text of 1 beside "a"
+        array[:] = list(groups)
+    else:
+        array = np.asarray(groups)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one label a row, shape (n,), got {array.shape}")
+    if array.dtype.kind in "iub":
+        return array
+    if array.dtype.kind == "f":
+        missing = np.flatnonzero(np.isnan(array))
+    elif array.dtype.kind in "Mm":
+        missing, array = np.flatnonzero(np.isnat(array)), list(array)
+    else:
+        array = array.tolist()
+        missing = np.array([], np.int64)
+        # the distinct ones are few: looked at once each
+        try:
+            odd = {v for v in set(array) if _is_missing(v)}
+        except TypeError:
+            odd = set()  # some do not hash; said by the caller
+        if odd or any(v is None for v in array):
+            missing = np.array([i for i, v in enumerate(array) if _is_missing(v)], np.int64)
+    if len(missing):
+        row = int(missing[0])
+        raise ValueError(
+            f"{name} has no label at row {row} ({array[row]!r}); {len(missing):,} rows lack one: "
+            "drop them or give them a label first"
+        )
+    return array
+
+
+def _is_mixed(labels: Any) -> bool:
+    kinds = {type(label) for label in labels}
+    return len(kinds) > 1 or bool(kinds & {tuple, list})
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and bool(value != value)
+
+
+def factorize(groups: Any) -> tuple[list[Any], Ints]:
+    """Distinct labels, sorted where that is possible, else as they appear; and one index a row."""
+    values = label_values(groups)
+    if len(values) == 0:
+        raise ValueError("groups is empty; at least one row is needed")
+    if isinstance(values, np.ndarray):
+        distinct, codes = distinct_labels(values)
+        return distinct.tolist(), codes
+    index: dict[Any, int] = {}
+    codes = np.empty(len(values), np.int64)
+    for row, value in enumerate(values):
+        try:
+            codes[row] = index.setdefault(value, len(index))
+        except TypeError:
+            kind = type(value).__name__
+            raise TypeError(f"the label at row {row} of groups does not hash: {kind}") from None
+    labels = list(index)
+    try:
+        order = sorted(range(len(labels)), key=labels.__getitem__)
+    except TypeError:
+        return labels, codes
+    rank = np.empty(len(labels), np.int64)
+    rank[order] = np.arange(len(labels))
+    return [labels[i] for i in order], rank[codes]
+
+
+def distinct_labels(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+    """np.unique with its inverse; by counting where integers lie close, which is far quicker."""
+    if values.dtype.kind in "iu":
+        low, high = int(values.min()), int(values.max())
+        if high - low < 4 * len(values) and high < 2**62 and low > -(2**62):
+            offsets = values.astype(np.int64) - low
+            present = np.bincount(offsets) > 0
+            rank = np.cumsum(present) - 1
+            return (np.flatnonzero(present) + low), np.asarray(rank[offsets], np.int64)
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return distinct, inverse.astype(np.int64, copy=False)
