@@ -165,8 +165,7 @@ def fit(
         is_open, chosen, rows, covariance, scaling, solver, seed, threads, progress,
         one_standard_error,
     )  # fmt: skip
-    rule = scott(n, d, spread)
-    width = rule if chosen["gamma"] == "scott" else chosen["gamma"]
+    width = scott(n, d, spread) if chosen["gamma"] == "scott" else chosen["gamma"]
     of_features = covariance_of_frequencies(chosen["frequency_covariance"], covariance)
     features = Features.draw(chosen["n_features"], width, of_features, seed)
     levels: Any = ()
@@ -178,43 +177,23 @@ def fit(
     start, how = _base_for(chosen, look, scaling, centre, covariance, seed)
     _check_method(chosen["method"], start, spectrum is not None)
     run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
-    looks_again = found is not None and look is not None and look.holds_out
-    looks_again = looks_again and chosen["lam"] != BASE_ALONE
-    lams = (chosen["lam"],)  # that may come to be used
-    if looks_again and "lam" in is_open:
-        lams = {"fd": LAMS, "map": (10.0 * lams[0], lams[0])}.get(chosen["method"], lams)
     sums = Sums(
         rows, start, chosen["method"], centre, levels, by_features=_by_features(chosen, engine),
         engine=engine, precision=precision, progress=progress, run=run,
-        tolerance=_tolerance(n, features, min(lams), NARROWER[-1] if looks_again else 1.0),
+        tolerance=_tolerance(n, features, chosen["lam"], is_open if found is not None else set()),
     )  # fmt: skip
-    if look is not None and found is not None and looks_again and "gamma" in is_open:
-        sums = sums.for_bandwidths(features, NARROWER[-1])
-        if sums.are_cheap:
-            features, compared = look.narrower(
-                sums, features, start, chosen["method"], lams=lams,
-                temper=chosen.get("eta_multiple", 1.0), seed=seed, threads=threads,
-                one_standard_error=one_standard_error,
-            )  # fmt: skip
-            found.final.extend(compared)
-            width = features.bandwidth
-    by_rule = chosen["eta"] == "1/gamma2"
-    tempering = chosen.get("eta_multiple", 1.0) / width**2 if by_rule else chosen["eta"]
     if spectrum is not None:
         stats: Any = spectrum._scaled_statistics(
             features, levels, scaling, origin=centre, weight=weight, **run
         )
+    elif found is not None and look is not None and look.holds_out and chosen["lam"] != BASE_ALONE:
+        stats = _looked_again(
+            look, found, sums, features, chosen, is_open, seed=seed, threads=threads,
+            one_standard_error=one_standard_error,
+        )  # fmt: skip
     else:
         stats = sums(features)
-    sizes = SIZES if "n_features" in is_open and chosen["lam"] != BASE_ALONE else ()
-    if look is not None and found is not None and looks_again and (sizes or len(lams) > 1):
-        settled = look.settle(
-            stats, start, chosen["method"], lams=lams, eta=tempering, sizes=sizes, seed=seed,
-            threads=threads, one_standard_error=one_standard_error,
-        )  # fmt: skip
-        stats, chosen["lam"] = stats._first(settled.n_features), settled.lam
-        found.final.extend(settled.tried)
-        features = stats.features
+    features, tempering = stats.features, _tempering(chosen, stats.features.bandwidth)
     if look is not None and how["base"] in BY_EM and isinstance(stats, FeatureSums):
         start = look.learned_on(start)  # of which those sums know nothing
         how["base_facts"] = repr(start)
@@ -233,25 +212,73 @@ def fit(
         if model.settings["lam"] != options["lam"]:
             how["lam_raised_from"] = options["lam"]
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
-    how["weights"] = "Kish" if normalize_weights else "as given"
-    if sample_weight is None and facts.n == facts.n_effective:
-        how["weights"] = "none"
+    is_weighted = sample_weight is not None or facts.n != facts.n_effective
+    how["weights"] = ("Kish" if normalize_weights else "as given") if is_weighted else "none"
     if chosen["method"] == "ncfd":
         how.update(sigma_max=float(top), n_noise_levels=len(levels))
     how.update(
-        gamma=width, gamma_rule="scott" if chosen["gamma"] == "scott" else "given", eta=tempering,
-        scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d, auto=sorted(is_open),
-        selected=found is not None,
+        gamma=features.bandwidth, eta=tempering, scale=scale, seed=seed, n=n, n_rows=stats.n_rows,
+        dimension=d, auto=sorted(is_open), selected=found is not None,
     )  # fmt: skip
-    if found is not None:
-        model.selection = found.table()
-        how["one_standard_error"] = one_standard_error
-        how.update({"lam_tried": found.final} if found.final else {})
-        how.update({"gamma_rule": "selected"} if "gamma" in is_open else {})
-    kind = chosen["frequency_covariance"]
-    how["frequency_covariance"] = kind if isinstance(kind, str) else "given"
+    how.update(_record(chosen, is_open, found, one_standard_error))
     model.settings.update(how)
+    model.selection = found.table() if found is not None else model.selection
     return model
+
+
+def _record(
+    chosen: dict[str, Any], is_open: set[str], found: Selection | None, one_standard_error: bool
+) -> dict[str, Any]:
+    """How the settings came about."""
+    kind = chosen["frequency_covariance"]
+    how: dict[str, Any] = {
+        "frequency_covariance": kind if isinstance(kind, str) else "given",
+        "gamma_rule": "scott" if chosen["gamma"] == "scott" else "given",
+    }  # fmt: skip
+    if found is None:
+        return how
+    how["one_standard_error"] = one_standard_error
+    if found.final:
+        how["lam_tried"] = found.final
+    if "gamma" in is_open:
+        how["gamma_rule"] = "selected"
+    return how
+
+
+def _looked_again(
+    look: SecondLook, found: Selection, sums: Sums, features: Features, chosen: dict[str, Any],
+    is_open: set[str], **options: Any,
+) -> Any:  # fmt: skip
+    """The statistics with the bandwidth, the number of features and the lambda that suit all rows;
+    those that were given stay."""
+    method, lams = chosen["method"], (chosen["lam"],)
+    if "lam" in is_open:
+        lams = {"fd": LAMS, "map": (10.0 * lams[0], lams[0])}.get(method, lams)
+    if "gamma" in is_open:
+        sums = sums.for_bandwidths(features, NARROWER[-1])
+        if sums.are_cheap:
+            temper = chosen.get("eta_multiple", 1.0)
+            features, tried = look.narrower(
+                sums, features, sums.base, method, lams=lams, temper=temper, **options
+            )
+            found.final.extend(tried)
+    stats, sizes = sums(features), SIZES if "n_features" in is_open else ()
+    if sizes or len(lams) > 1:
+        settled = look.settle(
+            stats, sums.base, method, lams=lams, eta=_tempering(chosen, features.bandwidth),
+            sizes=sizes, **options,
+        )  # fmt: skip
+        found.final.extend(settled.tried)
+        stats = stats._first(settled.n_features)
+        chosen["lam"] = settled.lam if "lam" in is_open else chosen["lam"]
+    return stats
+
+
+def _tempering(chosen: dict[str, Any], width: float) -> float:
+    """eta, by its rule or as given."""
+    if chosen["eta"] == "1/gamma2":
+        return float(chosen.get("eta_multiple", 1.0) / width**2)
+    return float(chosen["eta"])
 
 
 def _by_features(chosen: dict[str, Any], engine: str) -> bool:
@@ -356,13 +383,16 @@ def _width(gamma: Any, x: Array, w: Array) -> float:
     return scott(float(w.sum() ** 2 / (w @ w)), x.shape[1], spread)
 
 
-def _tolerance(n: float, features: Features, lam: float, narrower: float = 1.0) -> float:
+def _tolerance(n: float, features: Features, lam: float, is_open: set[str]) -> float:
     """What the spectral engine must keep so that log densities move by less than LOG_TOLERANCE,
-    also where the bandwidth becomes ``narrower`` times as large.
+    also where lambda or the bandwidth, while open, come out smaller.
 
     An error e of F/n moves them by about the condition of the system times e. The largest
     eigenvalue is at most the trace, n E|z|^2 / 2 or so times two over S; the least is the prior's.
     """
+    if "lam" in is_open:
+        lam = min(lam, LAMS[0])
+    narrower = NARROWER[-1] if "gamma" in is_open else 1.0
     z = features.frequencies
     top = n * float(np.einsum("sk,sk->", z, z)) / features.n_features
     condition = 1.0 + top / (lam * (narrower * features.bandwidth) ** 2)
