@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg.blas import dsyrk
 
 from . import kernels
 from .base import Base, GaussianBase
@@ -243,6 +244,12 @@ def distinct(pilot: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
     return x[first[order]], np.asarray(np.bincount(which.ravel(), w)[order], np.float64)
 
 
+def weighted_gram(block: Array, weights: Array) -> Array:
+    """sum_i w_i b_i b_i^T over the columns of a block (S, n), by half the flops of a product."""
+    upper = dsyrk(1.0, (block * np.sqrt(weights)).T, trans=1)
+    return np.asarray(upper + np.triu(upper, 1).T)
+
+
 def distances_to(rows: Array, points: Array) -> Array:
     """Distance of every point from the nearest row."""
     from scipy.spatial import cKDTree
@@ -448,7 +455,7 @@ class Block:
         pull = dphi @ (self.fold.base._score(x) * w[:, None])
         psi = -np.einsum("sk,sk->s", z, pull)
         b = gamma * psi + np.einsum("sk,sk->s", z, z) * sum_phi
-        return sum_phi, (z @ z.T) * ((dphi * w) @ dphi.T), b
+        return sum_phi, (z @ z.T) * weighted_gram(dphi, w), b
 
     def fisher(self, thetas: Array) -> Array:
         """Held-out Fisher score of every theta (S, L), a row, less that of the base; inf where
@@ -504,7 +511,7 @@ class Block:
                 weights = nodes.T @ theta
                 weights = np.exp(weights - logsumexp(weights))
                 mean = nodes @ weights
-                spread = (nodes * weights) @ nodes.T - np.outer(mean, mean)
+                spread = weighted_gram(nodes, weights) - np.outer(mean, mean)
                 spread[np.diag_indices_from(spread)] += prior
                 gradient = mean_phi - mean - prior * theta
                 try:
@@ -555,12 +562,13 @@ class Block:
             factor = cho_factor(matrix, lower=True, check_finite=False)
         except LinAlgError:
             return self._scored(*(np.full(a.shape[1], np.nan) for a in (self.held, self.draws)))
-        m = mu - scale * self.b
-        values = [
-            0.5 * np.einsum("sn,sn->n", phi, cho_solve(factor, phi, check_finite=False))
-            - phi.T @ cho_solve(factor, m, check_finite=False)
-            for phi in (self.held, self.draws)
-        ]
+        linear = solve_triangular(
+            factor[0], mu - scale * self.b, lower=True, check_finite=False
+        )
+        values = []
+        for phi in (self.held, self.draws):
+            half = solve_triangular(factor[0], phi, lower=True, check_finite=False)
+            values.append(0.5 * np.einsum("sn,sn->n", half, half) - linear @ half)
         return self._scored(*values)
 
     def _scored(self, at_held: Array, at_draws: Array) -> Scored:
