@@ -143,6 +143,27 @@ def test_score_is_the_slope_of_the_log_density(kind):
         np.testing.assert_allclose(base.score(x)[:, k], slope, rtol=0, atol=2e-8)
 
 
+def test_a_guard_costs_half_a_row_and_catches_outliers():
+    """Its share, mean and width are those of all rows; away from them it is all that counts."""
+    x = make_rows(400, 2)
+    mixture = make_mixture(2, 3)
+    guarded = mixture._guarded(x, np.ones(400))
+    share = 0.5 / 400.5
+    np.testing.assert_allclose(guarded.weights[-1], share, rtol=1e-14)
+    np.testing.assert_allclose(guarded.means[-1], x.mean(axis=0), rtol=0, atol=1e-14)
+    want = mixture_base.GUARD**2 * np.cov(x.T, bias=True)
+    np.testing.assert_allclose(guarded.covariances[-1], want, rtol=1e-12)
+    # where the mixture is, log(1 - share) is all that it loses
+    lost = mixture._log_density(mixture.means) - guarded._log_density(mixture.means)
+    assert (lost <= -np.log1p(-share) + 1e-14).all()
+    far = x.mean(axis=0) + 30.0 * x.std(axis=0)
+    alone = np.log(share) + GaussianBase(guarded.means[-1], want)._log_density(far[None])
+    np.testing.assert_allclose(guarded._log_density(far[None]), alone, rtol=1e-12)
+    assert mixture._log_density(far[None]) < alone - 50.0  # what a row there would have cost
+    one = make_mixture(2, 1)
+    assert one._guarded(x, np.ones(400)) is one
+
+
 def test_one_component_is_the_gaussian():
     gaussian, x = make_mixture(3, 1), make_rows(40, 3)
     one = GaussianBase(gaussian.means[0], gaussian.covariances[0])
@@ -1322,7 +1343,9 @@ def test_fit_is_the_pipeline_by_hand(kind, method, monkeypatch):
     x, solve = far_rows(), with_few_draws(monkeypatch)
     model = small(x, base=kind, method=method)
     u = (x - x.mean(axis=0)) / x.std(axis=0)
-    base = MixtureBase.from_data(u) if kind == "mixture" else StudentBase.from_data(u)
+    base = StudentBase.from_data(u)
+    if kind == "mixture":
+        base = MixtureBase.from_data(u)._guarded(u, np.ones(len(u)))
     gamma = 300 ** (-1 / 6)
     features = tgp.Features.draw(30, gamma, np.cov(u.T, bias=True), seed=0)
     by_hand = solve(tgp.accumulate(u, features, base=base), base, method, 5.0)

@@ -107,7 +107,8 @@ def test_bases_do_not_see_the_rows_held_out(kind, whole):
     base = look.learned(kind, least=4, seed=2, whole=whole)
     if kind == "mixture":
         want = tgp.MixtureBase._by_em(x[kept], w[kept], None, 2, least=4)
-        assert base.n_components >= 4
+        want = want._guarded(x[kept], w[kept])
+        assert base.n_components >= 5  # the guard among them
     else:
         want = tgp.StudentBase._by_em(x[kept], w[kept])
     assert base.fingerprint == want.fingerprint
@@ -127,7 +128,9 @@ def test_a_base_is_learned_on_with_the_rows_held_out(kind):
     assert more.fingerprint != base.fingerprint
     assert w @ more._log_density(x) > w @ base._log_density(x)
     if kind == "mixture":
-        assert more.n_components == base.n_components
+        assert more.n_components == base.n_components + 1  # the guard
+        again = look.learned_on(more)  # whose guard is made anew, not doubled
+        assert again.n_components == more.n_components
     else:
         assert more.fingerprint == make_base(kind, x, w).fingerprint
     none = dataclasses.replace(look, held=np.zeros(300, bool))

@@ -22,6 +22,7 @@ EM_ROWS = 20_000  # rows that a mixture is fitted to, spread over the data
 EM_STEPS, EM_TOLERANCE = 300, 3e-5  # steps at most; gain of the mean log-likelihood that ends them
 STARTS, AT_A_TIME = 3, 2  # times that EM begins for the number of components that is taken
 CLUSTER_STEPS = 30  # of Lloyd's, before EM begins
+GUARD = 10.0  # deviations of the data that are one of the component that guards against outliers
 PIECE = 4_096  # rows whose densities are evaluated at a time
 RIDGE = 1e-6  # of the data's variances, added to every component's
 
@@ -132,6 +133,19 @@ class MixtureBase(Base):
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             found = list(pool.map(lambda r: expectation_maximisation(x, w, K, r), seeds))
         return max([(best, float(w @ best._log_density(x) / w.sum())), *found], key=_height)[0]
+
+    def _guarded(self, x: Array, w: Array) -> MixtureBase:
+        """With one more component, of half a row's weight and GUARD times as wide as all rows: one
+        outlier among rows to come would else cost more than the mixture gains."""
+        if self.n_components == 1:
+            return self
+        moments = moments_of(Blocks(x, sample_weight=w))
+        share = 0.5 / (moments.n_effective + 0.5)
+        return MixtureBase(
+            np.append((1.0 - share) * self.weights, share),
+            np.concatenate([self.means, moments.mean[None]]),
+            np.concatenate([self.covariances, GUARD**2 * moments.covariance[None]]),
+        )
 
     @classmethod
     def from_sklearn(cls, mixture: Any) -> MixtureBase:

@@ -86,14 +86,17 @@ class SecondLook:
         kept = ~self.held | whole
         if kind == "student":
             return StudentBase._by_em(self.x[kept], self.weights[kept])
-        return MixtureBase._by_em(self.x[kept], self.weights[kept], None, seed, least=least)
+        x, weights = self.x[kept], self.weights[kept]
+        return MixtureBase._by_em(x, weights, None, seed, least=least)._guarded(x, weights)
 
     def learned_on(self, base: Base) -> Base:
         """The base, learned also from the rows that were held out."""
         if not self.holds_out or isinstance(base, GaussianBase):
             return base
         if isinstance(base, MixtureBase):
-            return expectation_maximisation(self.x, self.weights, base.n_components, 0, base)[0]
+            # the guard, of less than a row, is dropped by the first step
+            mixture, _ = expectation_maximisation(self.x, self.weights, 0, 0, base)
+            return mixture._guarded(self.x, self.weights)
         return self.learned(base.kind, whole=True)
 
     def _fold(self, base: Base, x: Array, weights: Array, method: str, seed: int) -> Fold:

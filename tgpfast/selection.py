@@ -158,7 +158,8 @@ def select(
         trials, lam_is_open=question.lams is None, one_standard_error=one_standard_error
     )
     mixtures = [fold.base for fold in screen.bases.get("mixture", [])]
-    least = min((m.n_components for m in mixtures if isinstance(m, MixtureBase)), default=1)
+    sizes = [m.n_components - 1 for m in mixtures if isinstance(m, MixtureBase)]  # less the guard
+    least = max(min(sizes, default=1), 1)
     return Selection(best, ordered, screen._scott(), least)
 
 
@@ -347,7 +348,7 @@ class _Screen:
         elif kind == "student":
             base = StudentBase._by_em(x, w)
         elif kind == "mixture":
-            base = MixtureBase._by_em(x, w, None, self.seed)
+            base = MixtureBase._by_em(x, w, None, self.seed)._guarded(x, w)
         else:
             base = GaussianBase.from_data(x, sample_weight=w)
         shares = self.w[held] / self.w[held].sum()
