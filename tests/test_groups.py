@@ -13,6 +13,13 @@ from tgpfast.normalizer import log_normalizer
 from tgpfast.solve import fd_system
 
 groups_module = importlib.import_module("tgpfast.groups")
+
+
+@pytest.fixture(autouse=True)
+def float64_unless_asked_otherwise(monkeypatch):
+    """Tests compare to rounding; what "auto" takes has tests of its own."""
+    monkeypatch.setattr(groups_module, "MIXED_ERROR", np.inf)
+
 grouped_density = importlib.import_module("tgpfast.grouped_density")
 
 # as in test_solve: sums err by some 1e-15 of their largest terms, solutions by condition times that
@@ -126,6 +133,28 @@ def test_one_group_is_fit_with_the_pooled_scale():
     assert result.features == alone.features
     assert relative(result.theta[0], alone.theta) <= bound
     assert np.abs(result.log_density(x[:9], 0) - alone.log_density(x[:9])).max() <= 1e-9
+
+
+@pytest.mark.parametrize("lam", [10.0, 1e-4])
+def test_mixed_precision_is_taken_where_it_is_safe(lam, monkeypatch):
+    """By the bound for the largest group, which is not below the condition that the result has;
+    what is taken is what would have been asked for by name."""
+    monkeypatch.setattr(groups_module, "MIXED_ERROR", 1e-7)
+    rng = np.random.default_rng(3)
+    x, labels = rng.standard_normal((120, 2)), np.repeat([0, 1, 1], 40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # at the small lambda
+        found = tgp.fit_groups(x, labels, n_features=24, lam=lam)
+        taken = "mixed" if lam == 10.0 else "float64"
+        named = tgp.fit_groups(x, labels, n_features=24, lam=lam, precision=taken)
+    assert found.settings["provenance"]["precision"] == taken
+    np.testing.assert_array_equal(found.theta, named.theta)
+    z = found.features.frequencies
+    bound = 1.0 + 2.0 * 80 * (z**2).sum() / 24 / (lam * found.features.bandwidth**2)
+    assert found.condition.max() <= bound
+    assert (1e-7 * bound < 1e-3) == (taken == "mixed")
+    text = found.settings["provenance"]["precision_reason"]
+    assert ("below" in text) == (taken == "mixed")
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -462,7 +491,7 @@ X3 = np.arange(6.0).reshape(3, 2)
 @pytest.mark.parametrize(
     ("kind", "words", "args", "options"),
     [
-        (ValueError, "precision='auto': expected one of", (X3, [0] * 3), {"precision": "auto"}),
+        (ValueError, "precision='half': expected one of", (X3, [0] * 3), {"precision": "half"}),
         (ValueError, "groups has 2 entries, but X has 3 rows", (X3, [0, 1]), {}),
         (ValueError, "groups has 2 entries, but X has more rows", ([X3], [0, 1]), {}),
         (ValueError, "groups has 4 entries, but X has 3 rows", ([X3], [0] * 4), {}),

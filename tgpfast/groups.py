@@ -32,6 +32,8 @@ from .threads import Threads
 
 SCALES = ("standardize", "center")
 BASES = ("empirical", "pooled")
+PRECISIONS = ("auto", *DTYPES)
+MIXED_ERROR, MIXED_TOLERANCE = 1e-7, 1e-3  # of a log density: times the condition, and allowed
 FREQUENCIES = ("identity", "data", "precision")
 AMPLE = 10.0  # times d + 1 rows: from here on a group's covariance is its own
 FLOOR = 1e-6  # least variance of a base, in any direction, relative to the pooled one
@@ -52,7 +54,7 @@ def fit_groups(
     base: str = "empirical",
     sample_weight: Any = None,
     normalize_weights: bool = True,
-    precision: str = "float64",
+    precision: str = "auto",
     backend: str = "auto",
     n_threads: int | None = None,
     seed: int = 0,
@@ -85,8 +87,9 @@ def fit_groups(
     sample_weight : (n,) non-negative; rescaled within each group to sum to Kish's effective number
         of rows, unless normalize_weights=False: then a weight of 2 is two rows. Rows of weight 0
         are left out
-    precision : "float64"; or "mixed" (float32 products, see ``accumulate``): quicker, and log
-        densities then err by up to some 1e-7 times ``result.condition``
+    precision : "float64"; "mixed" (float32 products, see ``accumulate``): quicker, and log
+        densities then err by up to some 1e-7 times ``result.condition``; "auto" takes mixed where
+        that is below 1e-3 for the largest group
     backend, n_threads : as for ``accumulate``
     seed : of the features
     budget : bytes, or text like "2GB", for what is worked on at a time, beside the sorted rows and
@@ -144,6 +147,7 @@ def fit_groups(
         shape = covariance_of_frequencies(frequency_covariance, pooled)
         features = Features.draw(n_features, width, shape, seed)
         rows.x /= (factor / unit)[:, None]
+        precision, reason = _precision(precision, features, lam, float(rows.n.max()))
         work = _Work(features, lam, covariances, precision, module, count, limit)
         theta, condition, added = work.run(rows, progress)
     if not np.isfinite(theta).all():
@@ -163,6 +167,7 @@ def fit_groups(
         "dimension": d, "n_shrunk": int((shrinkage > 0).sum()) if base == "empirical" else 0,
         "provenance": {
             "engine": "direct", "backend": module.NAME, "precision": precision, "tolerance": 0.0,
+            "precision_reason": reason,
             "threads": count,
         },
     }  # fmt: skip
@@ -212,7 +217,7 @@ def _check(
     if not isinstance(frequencies, str):
         frequencies = "identity"  # an array, judged later
     for name, value, choices in (
-        ("scale", scale, SCALES), ("base", base, BASES), ("precision", precision, tuple(DTYPES)),
+        ("scale", scale, SCALES), ("base", base, BASES), ("precision", precision, PRECISIONS),
         ("frequency_covariance", frequencies, FREQUENCIES),
     ):  # fmt: skip
         if not isinstance(value, str) or value not in choices:
@@ -298,6 +303,20 @@ def _sorted_rows(
             x, w = x[keep], w[keep]
             counts = np.bincount(sorted_codes[keep], minlength=len(labels))
     return _Rows(np.ascontiguousarray(x.T), w, counts.astype(np.int64), blocks.table, weighted)
+
+
+def _precision(
+    asked: str, features: Features, lam: float, most: float
+) -> tuple[str, str]:
+    """("float64" or "mixed", why). A group of n rows has a system of trace 2 n E|z|^2 at most."""
+    if asked != "auto":
+        return asked, "asked for"
+    z = features.frequencies
+    trace = 2.0 * most * float(np.einsum("sk,sk->", z, z)) / features.n_features
+    change = MIXED_ERROR * (1.0 + trace / (lam * features.bandwidth**2))
+    verdict = "below" if change < MIXED_TOLERANCE else "above"
+    reason = f"log densities would change by up to {change:.1e}, {verdict} {MIXED_TOLERANCE:g}"
+    return ("mixed" if change < MIXED_TOLERANCE else "float64"), reason
 
 
 # -- covariances ---------------------------------------------------------------------------------
