@@ -13,6 +13,7 @@ from conftest import FIXED, doctored, fixed_fit
 
 import tgpfast as tgp
 from tgpfast import storage
+from tgpfast.feature_sums import FeatureSums
 
 accumulate_module = importlib.import_module("tgpfast.accumulate")
 
@@ -308,18 +309,41 @@ def test_a_base_of_another_kind_is_kept_with_its_scores(kind):
 
 
 def test_models_without_statistics_say_so():
-    """A loaded model; one that let them go; MAP from sums of features alone."""
+    """One that let them go."""
     x = make_data()
     model = fixed_fit(x, **SETTINGS)
     model.statistics = None
     with pytest.raises(ValueError, match=r"save\(path, statistics=True\)"):
         model.update(x)
-    quick = fixed_fit(x, **{**SETTINGS, "method": "map", "engine": "auto"})
-    with pytest.raises(ValueError, match='engine="direct" or "spectral"'):
-        quick.update(x)
-    for other in (model, quick):
-        with pytest.raises(ValueError, match="does not hold its statistics"):
-            other.save("nowhere.npz", statistics=True)
+    with pytest.raises(ValueError, match="does not hold its statistics"):
+        model.save("nowhere.npz", statistics=True)
+
+
+def test_map_from_sums_of_features_is_updated_by_them(tmp_path):
+    """The base stays; theta is that of the sums over all rows, those before decayed; and the sums
+    are saved and loaded with the model."""
+    x = make_data()
+    quick = fixed_fit(x[:200], **{**SETTINGS, "method": "map", "engine": "auto"})
+    assert isinstance(quick.statistics, FeatureSums)
+    quick.save(tmp_path / "model.npz", statistics=True)
+    again = tgp.load(tmp_path / "model.npz")
+    assert again.statistics.sum_phi.tobytes() == quick.statistics.sum_phi.tobytes()
+    assert again.statistics.n_rows == 200
+    new, same = (m.update(x[200:], decay=0.5) for m in (quick, again))
+    assert new.base is quick.base
+    assert np.array_equal(new.theta, same.theta)
+    u = quick.scaling.apply(x)
+    old, late = oracle_phi(quick.features, u[:200]), oracle_phi(quick.features, u[200:])
+    want = 0.5 * old.sum(axis=0) + late.sum(axis=0)
+    np.testing.assert_allclose(new.statistics.sum_phi, want, rtol=0, atol=1e-12 * len(x))
+    assert new.statistics.n == 0.5 * 200 + len(x) - 200
+    assert np.abs(new.theta - quick.theta).max() > 1e-3  # it has learned something
+
+
+def oracle_phi(features, u):
+    """sqrt(2 / S) cos(z . u / gamma + c), (n, S)."""
+    angles = u @ features.frequencies.T / features.bandwidth + features.phases
+    return np.sqrt(2.0 / features.n_features) * np.cos(angles)
 
 
 def test_bad_rows_leave_the_model_as_it_was():

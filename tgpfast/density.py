@@ -12,6 +12,7 @@ import numpy as np
 from . import storage
 from .base import Base, GaussianBase
 from .blocks import BLOCK_ROWS, Blocks, Table, as_blocks
+from .feature_sums import FeatureSums
 from .features import Array, Features, as_floats
 from .mixture_base import MixtureBase
 from .normalizer import Grid, Normalizer, by_quadrature, log_normalizer
@@ -108,8 +109,9 @@ class Density:
         """The model learned from the rows so far and those of X: a new one; this one stays.
 
         Features, scaling, lambda, eta and method are kept. The base is made anew from the moments
-        of all rows where ``fit`` had made it so (base="empirical"), else kept. Costs a pass over X
-        and one solve, which conjugate gradients start at the present theta.
+        of all rows where ``fit`` had made it so (base="empirical"), else kept, as it is by MAP that
+        was learned from sums of features alone. Costs a pass over X and one solve, which conjugate
+        gradients start at the present theta.
 
         Parameters
         ----------
@@ -329,7 +331,7 @@ class Density:
             "normalizer": None if known is None else known.__dict__,
         }  # fmt: skip
         if statistics:
-            if not isinstance(self.statistics, Statistics):
+            if self.statistics is None:
                 raise ValueError("statistics=True: this model does not hold its statistics")
             facts["statistics"], sums = self.statistics._members()
             arrays.update({STATISTICS + name: array for name, array in sums.items()})
@@ -369,12 +371,13 @@ class Density:
                 tilt = PointTilt(features, take("theta", (S,)), origin)
                 if not np.isfinite(tilt.theta).all():
                     raise ValueError("theta must be finite")
-            stats = None
+            stats: Any = None
             if "statistics" in facts:
                 names = [name for name in arrays if name.startswith(STATISTICS)]
                 sums = {name.removeprefix(STATISTICS): arrays.pop(name) for name in names}
                 known = dict(facts["statistics"])
-                stats = Statistics._from_members(path, features, known, sums)
+                kind: Any = FeatureSums if sums.keys() == {"sum_phi"} else Statistics
+                stats = kind._from_members(path, features, known, sums)
             if arrays:
                 raise ValueError(f"unexpected members {sorted(arrays)}")
             model = cls(

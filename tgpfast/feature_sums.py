@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import storage
 from .blocks import Blocks
 from .costs import Costs, load_costs
 from .features import Array, Features
@@ -26,7 +28,7 @@ from .spectral import (
     transform,
     wave_sums,
 )
-from .statistics import _merged
+from .statistics import _merged, check_decay
 from .threads import Threads
 
 
@@ -54,6 +56,37 @@ class FeatureSums:
         return replace(
             self, n=self.n - part.n, n_rows=self.n_rows - part.n_rows,
             sum_w2=self.sum_w2 - part.sum_w2, sum_phi=self.sum_phi - part.sum_phi,
+        )  # fmt: skip
+
+    def decay(self, factor: float) -> FeatureSums:
+        """As `Statistics.decay`."""
+        return self._times(check_decay(factor))
+
+    def _times(self, factor: float) -> FeatureSums:
+        return replace(
+            self, n=factor * self.n, sum_w2=factor * factor * self.sum_w2,
+            sum_phi=factor * self.sum_phi,
+        )  # fmt: skip
+
+    def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """(facts, arrays) of a file, without those of the features."""
+        facts = {
+            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
+            "provenance": self.provenance,
+        }  # fmt: skip
+        return facts, {"sum_phi": self.sum_phi}
+
+    @classmethod
+    def _from_members(
+        cls, path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
+    ) -> FeatureSums:
+        """What ``_members`` gave, read back; the arrays are used up."""
+        sum_phi = storage.take(arrays, "sum_phi", (features.n_features,), path)
+        if arrays:
+            raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
+        return cls(
+            features, float(facts["n"]), int(facts["n_rows"]), float(facts["sum_w2"]), sum_phi,
+            dict(facts["provenance"]),
         )  # fmt: skip
 
     def _first(self, n: int) -> FeatureSums:

@@ -8,29 +8,32 @@ import numpy as np
 
 from .accumulate import accumulate
 from .base import Base, GaussianBase
-from .blocks import as_blocks
+from .blocks import Blocks, as_blocks
 from .density import Density
+from .feature_sums import FeatureSums, sum_features
 from .features import Array
 from .solve import solve
-from .statistics import Statistics, check_decay
+from .statistics import check_decay
 from .tilt import PointTilt
+
+TOLERANCE = 1e-9  # of sums of features
 
 
 def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: bool) -> Density:
     """See `Density.update`."""
-    stats = _statistics_of(model)
+    if model.statistics is None:
+        raise ValueError(
+            "this model does not hold the statistics it was learned from, to which new rows are "
+            "added; save models that are to be updated with save(path, statistics=True)"
+        )
+    stats: Any = model.statistics
     decay = check_decay(decay)
     scaling = model._scaling
     blocks = as_blocks(
         X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
     )
-    base = None if stats.score_base is None else model.base
-    part = accumulate(
-        blocks if scaling.is_identity else blocks.mapped(scaling.apply), model.features,
-        noise_levels=stats.noise_levels, origin=stats.origin, gram_phi=stats.gram_phi is not None,
-        base=base, backend=model.threads.backend, n_threads=model.threads.n_threads,
-        progress=progress, **stats._accuracy(),
-    )  # fmt: skip
+    rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply)
+    part = _sums_like(stats, rows, model, progress)
     if model.settings.get("weights") in ("none", "Kish"):  # as ``fit`` rescales weights
         part = part._times(part.n / part.sum_w2)
     total = stats.decay(decay) + part
@@ -50,23 +53,24 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
     return new
 
 
-def _statistics_of(model: Density) -> Statistics:
-    if isinstance(model.statistics, Statistics):
-        return model.statistics
-    if model.statistics is not None:  # sums of features, all that MAP needs
-        raise ValueError(
-            "this MAP model was learned from sums of features alone, which do not hold the moments "
-            'that an update needs; fit it with engine="direct" or "spectral", which keep all'
-        )
-    raise ValueError(
-        "this model does not hold the statistics it was learned from, to which new rows are added; "
-        "save models that are to be updated with save(path, statistics=True)"
-    )
+def _sums_like(stats: Any, rows: Blocks, model: Density, progress: bool) -> Any:
+    """The same sums over the new rows."""
+    run: dict[str, Any] = {
+        "backend": model.threads.backend, "n_threads": model.threads.n_threads,
+        "progress": progress,
+    }  # fmt: skip
+    if isinstance(stats, FeatureSums):
+        return sum_features(rows, model.features, model.base.mean, tolerance=TOLERANCE, **run)
+    return accumulate(
+        rows, model.features, noise_levels=stats.noise_levels, origin=stats.origin,
+        gram_phi=stats.gram_phi is not None, base=model.base if stats.score_base else None,
+        **stats._accuracy(), **run,
+    )  # fmt: skip
 
 
-def _base_of(model: Density, stats: Statistics) -> Base:
-    """From the moments of all rows where it was so before; else as it is."""
-    if model.settings.get("base") != "empirical":
+def _base_of(model: Density, stats: Any) -> Base:
+    """From the moments of all rows where it was so before, and they are known; else as it is."""
+    if model.settings.get("base") != "empirical" or isinstance(stats, FeatureSums):
         return model.base
     shift: Array = stats.sum_x / stats.n
     covariance = stats.sum_xx / stats.n - np.outer(shift, shift)
