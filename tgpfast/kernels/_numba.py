@@ -89,7 +89,10 @@ def _inner(function=None, *, reassociate=False, inline=False):
     nsz: the sign of zero is no matter here; reassoc only where a sum must vectorise. inline: copied
     into the caller before compilation, where a call with its counted references would cost."""
     flags = {"contract", "nsz", "reassoc"} if reassociate else {"contract", "nsz"}
-    options = {"inline": "always"} if inline else {}
+    # without forceinline a call may reach the copy that was compiled with the kernel or the one
+    # compiled by itself, which round differently: the first process would give other bits than
+    # those that find the kernel in the cache
+    options = {"inline": "always"} if inline else {"forceinline": True}
     decorate = numba.njit(nogil=True, error_model="numpy", fastmath=flags, **options)
     return decorate(function) if function else decorate
 
@@ -431,7 +434,9 @@ def _add_products_4(weighted, n, xt, out):
         out[3, d - 1] += sa
 
 
-@numba.njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})  # so that max vectorises
+@numba.njit(  # so that max vectorises
+    nogil=True, error_model="numpy", fastmath={"nnan", "nsz"}, forceinline=True
+)
 def _reaches(xt, n, reach):
     """reach[k] = max_i |xt[k, i]|, which bounds the angles of a tile; x is known to be finite."""
     for k in range(xt.shape[0]):
@@ -1021,7 +1026,9 @@ def quadratic_tilt(
 # -- kernel density estimate ---------------------------------------------------------------------
 
 
-@numba.njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})  # so that min vectorises
+@numba.njit(  # so that min vectorises
+    nogil=True, error_model="numpy", fastmath={"nnan", "nsz"}, forceinline=True
+)
 def _least(values, n):
     least = np.inf
     for i in range(n):
