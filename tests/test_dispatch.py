@@ -220,7 +220,7 @@ def test_compiled_and_cached_kernels_give_the_same_bits(warm_cache):
     assert out.splitlines()[2] == first[2]
 
 
-@pytest.mark.parametrize("damage", [b"junk", None])
+@pytest.mark.parametrize("damage", [b"junk"])
 def test_a_broken_cache_is_compiled_again_and_mended(warm_cache, tmp_path, damage):
     shutil.copytree(warm_cache[0], tmp_path, dirs_exist_ok=True)
     want, code = warm_cache[1][0], FIRST_CALL.format(backend="numba")
