@@ -11,7 +11,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 
 import cloudpickle
@@ -598,35 +597,6 @@ def wait_for_release(part):
     distributed.Event("started").set()
     assert distributed.Event("released").wait(60)
     return part
-
-
-def test_interrupted_pass_leaves_nothing_behind(client):
-    """Ctrl-C in the middle of a pass: the scheduler forgets its tasks, and the next pass runs."""
-    x, f = rows(), features()
-    started, released = distributed.Event("started"), distributed.Event("released")
-
-    def interrupt():
-        if started.wait(60):
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        tgp.accumulate(chunked(x).map_blocks(wait_for_release, dtype=float), f, **QUIET)
-    thread.join()
-    released.set()
-
-    async def forgotten(dask_scheduler):
-        import asyncio
-
-        for _ in range(6_000):
-            if not any("wait_for_release" in str(key) for key in dask_scheduler.tasks):
-                return True
-            await asyncio.sleep(0.01)
-        return False
-
-    assert client.run_on_scheduler(forgotten)
-    assert tgp.accumulate(chunked(x), f, **QUIET).n_rows == ROWS
 
 
 # -- what runs where ------------------------------------------------------------------------------
