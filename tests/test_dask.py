@@ -599,6 +599,36 @@ def wait_for_release(part):
     return part
 
 
+def test_interrupted_pass_leaves_nothing_behind(client, monkeypatch):
+    """Ctrl-C in the middle of a pass, made where the client waits, so that no signal can be lost:
+    the scheduler forgets the tasks, and the next pass runs."""
+    x, f = rows(), features()
+    started, released = distributed.Event("started"), distributed.Event("released")
+
+    def interrupted(future, notebook):
+        assert started.wait(60)
+        raise KeyboardInterrupt
+
+    lazy = chunked(x).map_blocks(wait_for_release, dtype=float)
+    with monkeypatch.context() as patch:
+        patch.setattr(distributed, "progress", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tgp.accumulate(lazy, f, progress=True, **QUIET)
+    released.set()
+
+    async def forgotten(dask_scheduler):
+        import asyncio
+
+        for _ in range(6_000):
+            if not any("wait_for_release" in str(key) for key in dask_scheduler.tasks):
+                return True
+            await asyncio.sleep(0.01)
+        return False
+
+    assert client.run_on_scheduler(forgotten)
+    assert tgp.accumulate(chunked(x), f, **QUIET).n_rows == ROWS
+
+
 # -- what runs where ------------------------------------------------------------------------------
 
 

@@ -124,7 +124,7 @@ def accumulate(
         _check_base(base, features, blocks)
     if base is not None and not isinstance(base, GaussianBase):
         options: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
-        stats = accumulate(
+        plain = accumulate(
             blocks, features, noise_levels=levels, origin=centre, gram_phi=gram_phi,
             tolerance=tolerance, engine=engine, precision=precision, budget=budget,
             progress=progress, **options,
@@ -132,7 +132,7 @@ def accumulate(
         scores = sum_scores(
             blocks, features, base, tolerance=tolerance, progress=progress, **options
         )
-        return replace(stats, sum_dphi_score=scores, score_base=base.fingerprint)
+        return replace(plain, sum_dphi_score=scores, score_base=base.fingerprint)
     if engine == "spectral":
         _check_spectral(features, precision, tolerance)
     asked = engine
@@ -152,17 +152,11 @@ def accumulate(
     reason = "asked for"
     if precision == "auto":
         precision, reason = _choose_precision(blocks, features, module, count)
-    if blocks.in_parts:
-        part = functools.partial(
-            _pass, engine=accumulate_direct, inputs=(features, levels, centre), gram_phi=gram_phi,
-            precision=precision,
-        )  # fmt: skip
-        stats = blocks.reduce(part, module.NAME, n_threads, progress)
-    else:
-        stats = accumulate_direct(
-            blocks, features, levels, centre, gram_phi=gram_phi, precision=precision,
-            backend=module, n_threads=count, progress=progress,
-        )  # fmt: skip
+    part = functools.partial(
+        _pass, engine=accumulate_direct, inputs=(features, levels, centre), gram_phi=gram_phi,
+        precision=precision,
+    )  # fmt: skip
+    stats: Statistics = blocks.reduce(part, module.NAME, n_threads, progress)
     stats.provenance.update(facts, precision_reason=reason)
     return stats
 
@@ -260,7 +254,7 @@ def _spectral_parts(
 def _pass(
     blocks: Blocks, threads: Threads, engine: Any, inputs: tuple[Any, ...], **options: Any
 ) -> Statistics:
-    """One partition, by either engine."""
+    """All rows, or one partition, by either engine."""
     module, count = threads.resolve()
     stats: Statistics = engine(blocks, *inputs, backend=module, n_threads=count, **options)
     return stats

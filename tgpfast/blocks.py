@@ -7,6 +7,7 @@ with its weights beside it. Float64 C-ordered input is passed on as views; nothi
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import os
 from collections import deque
@@ -218,13 +219,15 @@ class Blocks:
 
     def reduce(
         self,
-        function: Callable[[Blocks, Threads], Any],
+        function: Callable[..., Any],
         backend: str = "auto",
         n_threads: int | None = None,
         progress: bool = False,
     ) -> Any:
-        """function(blocks, threads) of all rows: for partitions, the sum over them."""
-        return function(self, Threads(backend, n_threads))
+        """function(blocks, threads) of all rows: for partitions, the sum over them. Where progress
+        is asked for, the function is given ``progress=True``; partitions show dask's bar."""
+        run = functools.partial(function, progress=True) if progress else function
+        return run(self, Threads(backend, n_threads))
 
     def whole(self) -> Array:
         """All rows as one array; for evaluation at points that the caller holds anyway."""

@@ -215,7 +215,7 @@ class Partitions(Blocks):
 
     def reduce(
         self,
-        function: Callable[[Blocks, Threads], Any],
+        function: Callable[..., Any],
         backend: str = "auto",
         n_threads: int | None = None,
         progress: bool = False,

@@ -110,10 +110,8 @@ def sum_features(
         _sum_part, features=features, centre=centre, tolerance=tolerance,
         budget=memory_budget(blocks.budget), costs=load_costs(),
     )  # fmt: skip
-    if blocks.in_parts:
-        sums: FeatureSums = blocks.reduce(part, backend, n_threads, progress)
-        return sums
-    return part(blocks, Threads(backend, n_threads), progress=progress)
+    sums: FeatureSums = blocks.reduce(part, backend, n_threads, progress)
+    return sums
 
 
 def _sum_part(

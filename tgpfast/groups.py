@@ -17,6 +17,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrs
 
 from . import kernels, memory
+from .accumulate import MIXED_TOLERANCE, PRECISIONS
 from .blocks import Blocks, Table
 from .direct import DTYPES, accumulate_direct, required_memory
 from .features import Array, Features, covariance_of_frequencies, positive
@@ -32,8 +33,7 @@ from .threads import Threads
 
 SCALES = ("standardize", "center")
 BASES = ("empirical", "pooled")
-PRECISIONS = ("auto", *DTYPES)
-MIXED_ERROR, MIXED_TOLERANCE = 1e-7, 1e-3  # of a log density: times the condition, and allowed
+MIXED_ERROR = 1e-7  # of a log density by mixed precision, times the condition
 FREQUENCIES = ("identity", "data", "precision")
 AMPLE = 10.0  # times d + 1 rows: from here on a group's covariance is its own
 FLOOR = 1e-6  # least variance of a base, in any direction, relative to the pooled one

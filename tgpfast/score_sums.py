@@ -39,10 +39,8 @@ def sum_scores(
         _sum_part, features=features, base=base, tolerance=tolerance,
         budget=memory_budget(blocks.budget), costs=load_costs(),
     )  # fmt: skip
-    if blocks.in_parts:
-        total: Array = blocks.reduce(part, backend, n_threads, progress)
-        return total
-    return part(blocks, Threads(backend, n_threads), progress=progress)
+    total: Array = blocks.reduce(part, backend, n_threads, progress)
+    return total
 
 
 def _sum_part(

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from . import kernels
-from .accumulate import accumulate
 from .base import Base, GaussianBase
 from .blocks import Blocks
-from .feature_sums import FeatureSums, sum_features
 from .features import Array, Features
 from .mixture_base import EM_ROWS, MixtureBase, expectation_maximisation
 from .selection import (
@@ -31,8 +29,8 @@ from .selection import (
     standard_error,
 )
 from .solve import fd_system
-from .statistics import Statistics
 from .student_base import StudentBase
+from .sums import Summed, sums_like
 from .threads import Threads
 
 SIZES = (250, 500, 1000, 2000)  # numbers of features, tried upwards
@@ -43,10 +41,7 @@ WORTH_NARROWING = 0.002
 HELD = 10  # one row in so many is held out
 NEARBY = 5_000  # rows from which it is told what lies far from data
 LOG2_DRAWS = 14  # behind the normalisers of FD, whose many lambdas share their features
-TOLERANCE = 1e-9  # of sums by transforms
 METHODS = ("fd", "fvpd", "map")
-
-Sums = Statistics | FeatureSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +104,7 @@ class SecondLook:
         )  # fmt: skip
 
     def narrower(
-        self, sums: Callable[[Features], Sums], features: Features, base: Base, method: str, *,
+        self, sums: Callable[[Features], Summed], features: Features, base: Base, method: str, *,
         lams: Sequence[float], temper: float, seed: int, threads: Threads,
         one_standard_error: bool = False,
     ) -> tuple[Features, list[dict[str, float]]]:  # fmt: skip
@@ -128,7 +123,7 @@ class SecondLook:
             width = factor * features.bandwidth
             few = replace(features._first(SIZE), bandwidth=width)
             total = sums(few)
-            rest = total - _sums_like(total, x, weights, base, threads)  # type: ignore[operator]
+            rest = _rest(total, x, weights, base, threads)
             with kernels.threads(*threads.resolve()):
                 found = _scored(rest, base, method, fold, lams, temper / width**2, threads)
             rows = [_row(few, lam, s) for lam, s in zip(lams, found, strict=True)]
@@ -140,7 +135,7 @@ class SecondLook:
         return best, tried
 
     def settle(
-        self, stats: Sums, base: Base, method: str, *, lams: Sequence[float], eta: float,
+        self, stats: Summed, base: Base, method: str, *, lams: Sequence[float], eta: float,
         sizes: Sequence[int], seed: int, threads: Threads, one_standard_error: bool = False,
     ) -> Settled:  # fmt: skip
         """Sizes are tried upwards, each with every lambda, until one gains less than
@@ -155,7 +150,7 @@ class SecondLook:
         if method not in METHODS:
             return Settled(most, lams[0], [])
         x, weights = self.x[self.held], self.weights[self.held]
-        rest = stats - _sums_like(stats, x, weights, base, threads)  # type: ignore[operator]
+        rest = _rest(stats, x, weights, base, threads)
         fold = self._fold(base, x, weights, method, seed)
         sizes = [s for s in sizes if s < most] + [most]
         tried: list[dict[str, float]] = []
@@ -215,17 +210,10 @@ def _doubled(size: int, gain: float, sizes: Sequence[int]) -> int:
     return max(s for s in sizes if s <= max(most, sizes[0]))
 
 
-def _sums_like(stats: Sums, x: Array, weights: Array, base: Base, threads: Threads) -> Sums:
-    """The same sums over some rows."""
-    run: dict[str, Any] = {"backend": threads.backend, "n_threads": threads.n_threads}
-    if isinstance(stats, FeatureSums):
-        rows = Blocks(x, sample_weight=weights)
-        return sum_features(rows, stats.features, base.mean, tolerance=TOLERANCE, **run)
-    return accumulate(
-        x, stats.features, sample_weight=weights, origin=stats.origin, base=base,
-        noise_levels=stats.noise_levels, gram_phi=stats.gram_phi is not None, engine="direct",
-        **run,
-    )  # fmt: skip
+def _rest(stats: Summed, x: Array, weights: Array, base: Base, threads: Threads) -> Any:
+    """Total minus fold."""
+    run = {"backend": threads.backend, "n_threads": threads.n_threads}
+    return stats - sums_like(stats, Blocks(x, sample_weight=weights), base, **run)  # type: ignore[operator]
 
 
 def _scored(

@@ -195,12 +195,12 @@ class Spectrum:
     @property
     def dimension(self) -> int:
         """d."""
-        return len(self.low)
+        return self._place.dimension
 
     @property
     def centre(self) -> Array:
         """The middle of the box, about which positions are taken."""
-        return 0.5 * (self.low + self.high)
+        return self._place.centre
 
     @property
     def spacing(self) -> Array:

@@ -1,4 +1,5 @@
-"""What `fit` needs of all rows, for features whose bandwidth may still change."""
+"""What `fit` needs of all rows, for features whose bandwidth may still change; and the same of
+others."""
 
 from __future__ import annotations
 
@@ -12,11 +13,13 @@ from .blocks import Blocks
 from .feature_sums import FeatureSums, sum_features
 from .features import Array, Features
 from .spectral import DIMENSIONS
-from .spectrum import Spectrum
+from .spectrum import OutsideError, Spectrum
 from .statistics import Statistics
 
 MANY_ROWS = 50_000  # from here on a further pass over the rows is not cheap
 TOLERANCE = 1e-9  # of sums of features
+
+Summed = Statistics | FeatureSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +43,7 @@ class Sums:
     run: dict[str, Any]
     spectrum: Spectrum | None = None
 
-    def __call__(self, features: Features) -> Statistics | FeatureSums:
+    def __call__(self, features: Features) -> Summed:
         if self.by_features:
             return sum_features(
                 self.rows, features, self.centre, tolerance=TOLERANCE, progress=self.progress,
@@ -76,6 +79,17 @@ class Sums:
                 self.rows, narrow.bandlimit, tolerance=self.tolerance, progress=self.progress,
                 **self.run,
             )  # fmt: skip
-        except ValueError:  # the grid exceeds the budget, or too many rows lie outside of it
+        except OutsideError:
             return self
         return replace(self, spectrum=spectrum)
+
+
+def sums_like(stats: Summed, rows: Blocks, base: Base, **options: Any) -> Summed:
+    """The same sums over other rows. base : the one that statistics know the score of, if any"""
+    if isinstance(stats, FeatureSums):
+        return sum_features(rows, stats.features, base.mean, tolerance=TOLERANCE, **options)
+    return accumulate(
+        rows, stats.features, noise_levels=stats.noise_levels, origin=stats.origin,
+        gram_phi=stats.gram_phi is not None, base=base if stats.score_base else None,
+        **stats._accuracy(), **options,
+    )  # fmt: skip

@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from .accumulate import accumulate
 from .base import Base, GaussianBase
-from .blocks import Blocks, as_blocks
+from .blocks import as_blocks
 from .density import Density
-from .feature_sums import FeatureSums, sum_features
+from .feature_sums import FeatureSums
 from .features import Array
 from .solve import solve
 from .statistics import check_decay
+from .sums import sums_like
 from .tilt import PointTilt
-
-TOLERANCE = 1e-9  # of sums of features
 
 
 def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: bool) -> Density:
@@ -33,7 +31,11 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
     )
     rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply)
-    part = _sums_like(stats, rows, model, progress)
+    run: dict[str, Any] = {
+        "backend": model.threads.backend, "n_threads": model.threads.n_threads,
+        "progress": progress,
+    }  # fmt: skip
+    part: Any = sums_like(stats, rows, model.base, **run)
     if model.settings.get("weights") in ("none", "Kish"):  # as ``fit`` rescales weights
         part = part._times(part.n / part.sum_w2)
     total = stats.decay(decay) + part
@@ -42,8 +44,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
     new = solve(
         total, _base_of(model, total), model.method, settings["lam"], settings.get("eta"), solver,
         start=model.theta if isinstance(model.tilt, PointTilt) else None,
-        seed=settings.get("seed") or 0, backend=model.threads.backend,
-        n_threads=model.threads.n_threads, progress=progress,
+        seed=settings.get("seed") or 0, **run,
     )  # fmt: skip
     new.scaling, new.table, new.selection = scaling, model.table, model.selection
     counts: dict[str, Any] = {"updates": settings.get("updates", 0) + 1, "decay": decay}
@@ -51,21 +52,6 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         counts["n_rows"] = total.n_rows
     new.settings = {**settings, **new.settings, **counts}
     return new
-
-
-def _sums_like(stats: Any, rows: Blocks, model: Density, progress: bool) -> Any:
-    """The same sums over the new rows."""
-    run: dict[str, Any] = {
-        "backend": model.threads.backend, "n_threads": model.threads.n_threads,
-        "progress": progress,
-    }  # fmt: skip
-    if isinstance(stats, FeatureSums):
-        return sum_features(rows, model.features, model.base.mean, tolerance=TOLERANCE, **run)
-    return accumulate(
-        rows, model.features, noise_levels=stats.noise_levels, origin=stats.origin,
-        gram_phi=stats.gram_phi is not None, base=model.base if stats.score_base else None,
-        **stats._accuracy(), **run,
-    )  # fmt: skip
 
 
 def _base_of(model: Density, stats: Any) -> Base:
