@@ -599,33 +599,52 @@ def wait_for_release(part):
     return part
 
 
-def test_interrupted_pass_leaves_nothing_behind(client, monkeypatch):
-    """Ctrl-C in the middle of a pass, made where the client waits, so that no signal can be lost:
-    the scheduler forgets the tasks, and the next pass runs."""
-    x, f = rows(), features()
-    started, released = distributed.Event("started"), distributed.Event("released")
-
-    def interrupted(future, notebook):
-        assert started.wait(60)
-        raise KeyboardInterrupt
-
-    lazy = chunked(x).map_blocks(wait_for_release, dtype=float)
-    with monkeypatch.context() as patch:
-        patch.setattr(distributed, "progress", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            tgp.accumulate(lazy, f, progress=True, **QUIET)
-    released.set()
+def forgets(client, name):
+    """Whether the scheduler drops all tasks of a name within a minute."""
 
     async def forgotten(dask_scheduler):
         import asyncio
 
         for _ in range(6_000):
-            if not any("wait_for_release" in str(key) for key in dask_scheduler.tasks):
+            if not any(name in str(key) for key in dask_scheduler.tasks):
                 return True
             await asyncio.sleep(0.01)
         return False
 
-    assert client.run_on_scheduler(forgotten)
+    return client.run_on_scheduler(forgotten)
+
+
+@pytest.mark.parametrize("progress", [False, True])
+@pytest.mark.parametrize("stop", ["interrupt", "cancel"])
+def test_stopped_pass_leaves_nothing_behind(client, monkeypatch, stop, progress):
+    """Ctrl-C, or a cancellation by anyone who holds the futures, in the middle of a pass: made
+    where the client waits, so that no signal can be lost. The error is the scheduler's own and
+    blames no partition, the tasks are forgotten, and the next pass runs."""
+    x, f = rows(), features()
+    started, released = distributed.Event("started"), distributed.Event("released")
+    started.clear(), released.clear()
+    owner, name = (distributed, "progress") if progress else (distributed.Client, "gather")
+    real, held = getattr(owner, name), []
+
+    def stopped(*args, **options):
+        assert started.wait(60)
+        if stop == "interrupt":
+            raise KeyboardInterrupt
+        future = args[0] if progress else args[1]
+        held.append(future)  # a reference of the canceller's own
+        client.cancel(future)
+        return None if progress else real(*args, **options)
+
+    # with meta, or dask calls the function here to see what it returns
+    lazy = chunked(x).map_blocks(wait_for_release, dtype=float, meta=np.empty((0, 0)))
+    expected = KeyboardInterrupt if stop == "interrupt" else distributed.client.FutureCancelledError
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, stopped)
+        with pytest.raises(expected):
+            tgp.accumulate(lazy, f, progress=progress, **QUIET)
+    released.set()
+    held.clear()
+    assert forgets(client, "wait_for_release")
     assert tgp.accumulate(chunked(x), f, **QUIET).n_rows == ROWS
 
 
