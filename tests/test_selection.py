@@ -859,6 +859,20 @@ def test_few_rows_get_fixed_settings(n):
     assert np.isfinite(model.log_density(moons(n))).all()
 
 
+@pytest.mark.parametrize("n_distinct", [5, LEAST_ROWS - 1])
+def test_few_rows_repeated_are_those_rows_once(n_distinct):
+    """Else ten atoms, fifty times each, had a log density of -20 at the atoms."""
+    x = moons(n_distinct)
+    once, often = fit(x), fit(np.tile(x, (50, 1)))
+    assert often.settings["lam"] == pytest.approx(50.0 * AUTO["lam"])
+    assert often.settings["gamma"] == pytest.approx(once.settings["gamma"])
+    # the same sums times 50 under 50 times lambda: equal but for the rounding of a solve
+    np.testing.assert_allclose(often.log_density(x), once.log_density(x), rtol=1e-7)
+    given = fit(np.tile(x, (50, 1)), lam=AUTO["lam"], gamma="scott")
+    assert given.settings["lam"] == AUTO["lam"]
+    assert given.settings["gamma"] < often.settings["gamma"]
+
+
 def test_rows_without_weight_do_not_count():
     """Not even where they are all that is held out."""
     x, w = moons(300), np.tile([1.0, 1.0, 1.0, 0.0], 75)

@@ -91,8 +91,9 @@ def fit(
     more than 3,000 rows a second look, in which all but few of them are learned from, settles
     bandwidth, number of features and lambda. ``model.selection`` lists what the pilot compared,
     ``model.settings["lam_tried"]`` what the second look did. Rows that can be read only once, and
-    fewer than 40, get fixed settings instead: "fd", 1000 features, 10, "scott", "1/gamma2",
-    "empirical", "data".
+    fewer than 40 that differ, get fixed settings instead: "fd", 1000 features, 10, "scott",
+    "1/gamma2", "empirical", "data"; repeated rows count once in "scott", and lambda is 10 times as
+    much as they are repeated.
 
     Parameters
     ----------
@@ -165,7 +166,12 @@ def fit(
         is_open, chosen, rows, covariance, scaling, solver, seed, threads, progress,
         one_standard_error,
     )  # fmt: skip
-    width = scott(n, d, spread) if chosen["gamma"] == "scott" else chosen["gamma"]
+    # few rows, repeated, say no more than those rows once
+    once = min(n, chosen.get("n_distinct", n))
+    if "lam" in is_open:
+        chosen["lam"] *= n / once
+    apart = once if "gamma" in is_open else n
+    width = scott(apart, d, spread) if chosen["gamma"] == "scott" else chosen["gamma"]
     of_features = covariance_of_frequencies(chosen["frequency_covariance"], covariance)
     features = Features.draw(chosen["n_features"], width, of_features, seed)
     levels: Any = ()
@@ -298,6 +304,8 @@ def _select(
     pilot = rows.pilot(PILOT_ROWS) or rows.head(PILOT_ROWS) if matters else None
     x, w = distinct(pilot)
     if len(x) < LEAST_ROWS:
+        if len(x):
+            chosen["n_distinct"] = float(w.sum() ** 2 / (w @ w))
         return None
     base, method, lam = chosen["base"], chosen["method"], chosen["lam"]
     bases: tuple[Any, ...] = (base.rescaled(scaling) if isinstance(base, Base) else base,)
