@@ -571,11 +571,11 @@ def test_em_goes_on_from_a_start():
     """Of other rows, in units of their own: never lower than the start, and at an optimum it
     stays there."""
     x, w = make_rows(400) * [50.0, 0.01] + [7.0, 3.0], np.linspace(0.5, 2.0, 400)
-    start, _ = mixture_base.expectation_maximisation(x[:100], w[:100], 3, 0)
-    base, mean = mixture_base.expectation_maximisation(x, w, 3, 0, start)
+    start, *_ = mixture_base.expectation_maximisation(x[:100], w[:100], 3, 0)
+    base, mean, _ = mixture_base.expectation_maximisation(x, w, 3, 0, start)
     assert mean > np.average(start.log_density(x), weights=w) + 1e-3
     assert mean == pytest.approx(np.average(base.log_density(x), weights=w), abs=1e-10)
-    again, higher = mixture_base.expectation_maximisation(x, w, 3, 0, base)
+    again, higher, _ = mixture_base.expectation_maximisation(x, w, 3, 0, base)
     assert mean - 1e-12 <= higher
     assert higher - mean < 2 * mixture_base.EM_TOLERANCE
     np.testing.assert_allclose(again.means / [50.0, 0.01], base.means / [50.0, 0.01], atol=0.05)
@@ -588,7 +588,7 @@ def test_successive_lengths_of_em_never_lower_the_likelihood(monkeypatch):
         monkeypatch.setattr(mixture_base, "EM_STEPS", steps)
         monkeypatch.setattr(mixture_base, "EM_TOLERANCE", -np.inf)
         with pytest.warns(RuntimeWarning, match=f"stopped after {steps} steps"):
-            base, _ = mixture_base.expectation_maximisation(x, np.ones(200), 3, 0)
+            base = MixtureBase.from_data(x, 3)
         values.append(base.log_density(x).mean())
     assert (np.diff(values) >= -1e-12).all()
     assert values[-1] > values[0] + 1e-3
@@ -597,7 +597,7 @@ def test_successive_lengths_of_em_never_lower_the_likelihood(monkeypatch):
 def test_the_likelihood_that_em_returns_is_that_of_its_mixture():
     """In the units of X, whose spread is not 1."""
     x, w = make_rows(300, 2) * [50.0, 0.01], np.random.default_rng(0).uniform(0.1, 2.0, 300)
-    base, mean = mixture_base.expectation_maximisation(x, w, 3, 0)
+    base, mean, _ = mixture_base.expectation_maximisation(x, w, 3, 0)
     assert mean == pytest.approx(np.average(base.log_density(x), weights=w), abs=1e-10)
 
 
@@ -642,7 +642,7 @@ def test_bic_takes_one_component_for_a_gaussian_and_three_for_three_clusters():
 
 
 def watch_em(monkeypatch):
-    """{(components, seed): (mixture, mean log-likelihood)} of every run, in order."""
+    """{(components, seed): (mixture, mean log-likelihood, converged)} of every run, in order."""
     run, tried = mixture_base.expectation_maximisation, {}
 
     def watched(x, w, k, seed):
@@ -654,25 +654,40 @@ def watch_em(monkeypatch):
 
 
 def test_bic_is_that_of_the_formula(monkeypatch):
-    """-2 log L + (K (1 + d + d (d + 1) / 2) - 1) log n, least among those tried; then the highest
-    of several starts with so many. A penalty without the logarithm, as a control, would choose
-    otherwise for some of these."""
-    tried, differs, better = watch_em(monkeypatch), [], []
-    for seed in range(6):
+    """-2 log L + (K (1 + d + d (d + 1) / 2) - 1) log n, K being the components that are kept, least
+    among those tried; then the highest of several starts with so many. As controls, a penalty
+    without the logarithm would choose otherwise for some of these, and some components are
+    dropped."""
+    tried, differs, better, dropped = watch_em(monkeypatch), [], [], []
+    for seed, n, d in [*((seed, 300, 2) for seed in range(6)), (0, 60, 1), (1, 60, 1)]:
         tried.clear()
-        x = np.random.default_rng(seed).standard_t(6.0, (300, 2))
+        x = np.random.default_rng(seed).standard_t(6.0, (n, d))
         base = MixtureBase.from_data(x)
-        loss = {key: -2 * m.log_density(x).sum() for key, (m, _) in tried.items()}
+        loss = {key: -2 * found.mixture.log_density(x).sum() for key, found in tried.items()}
         ladder = [k for k, start in tried if start == 0]
-        best = min(ladder, key=lambda k: loss[k, 0] + (k * 6 - 1) * math.log(300))
-        starts = [key for key in tried if key[0] == best]
+        kept = {k: tried[k, 0].mixture.n_components for k in ladder}
+        free = {k: kept[k] * (1 + d + d * (d + 1) / 2) - 1 for k in ladder}
+        best = min(ladder, key=lambda k: loss[k, 0] + free[k] * math.log(n))
+        starts = [(best, 0), *((k, start) for k, start in tried if start > 0)]
         assert len(ladder) >= 3
-        assert len(starts) == (mixture_base.STARTS if best > 1 else 1)
-        assert base is tried[min(starts, key=loss.get)][0]
-        differs.append(best != min(ladder, key=lambda k: loss[k, 0] + (k * 6 - 1)))
-        better.append(base is not tried[best, 0][0])
+        assert {k for k, start in tried if start > 0} == ({kept[best]} if kept[best] > 1 else set())
+        assert len(starts) == (mixture_base.STARTS if kept[best] > 1 else 1)
+        assert base is tried[min(starts, key=loss.get)].mixture
+        differs.append(best != min(ladder, key=lambda k: loss[k, 0] + free[k]))
+        better.append(base is not tried[best, 0].mixture)
+        dropped.append(kept != {k: k for k in ladder})
     assert any(differs)
     assert any(better)
+    assert any(dropped)
+
+
+def test_of_all_runs_of_em_only_the_one_that_is_taken_is_told(monkeypatch):
+    monkeypatch.setattr(mixture_base, "EM_STEPS", 1)
+    tried = watch_em(monkeypatch)
+    with pytest.warns(RuntimeWarning, match="stopped after 1 steps") as caught:
+        MixtureBase.from_data(clusters(300)[1])
+    assert len(caught) == 1
+    assert sum(not found.converged for found in tried.values()) > 2
 
 
 @pytest.mark.parametrize(
@@ -742,7 +757,7 @@ def test_em_goes_on_where_a_component_is_dropped(seed):
     """Dropping lowers the likelihood, which must not be taken for convergence: one more run from
     the result gains nothing to speak of."""
     y = np.random.default_rng(seed).standard_normal((60, 3))
-    base, mean = mixture_base.expectation_maximisation(y, np.ones(60), 20, seed)
+    base, mean, _ = mixture_base.expectation_maximisation(y, np.ones(60), 20, seed)
     assert base.n_components < 20
     centred = (y - y.mean(axis=0)) / y.std(axis=0)
     unit = np.outer(y.std(axis=0), y.std(axis=0))

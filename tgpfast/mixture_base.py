@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -112,27 +112,30 @@ class MixtureBase(Base):
             raise ValueError(f"n_components={n_components!r}: expected an integer from 1 on")
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         if n_components is not None:
-            return expectation_maximisation(x, w, int(n_components), seed)[0]
+            return _told(expectation_maximisation(x, w, int(n_components), seed))
         n = w.sum() ** 2 / (w @ w)
-        best, lowest, worse = None, np.inf, 0
+        best: Climbed | None = None
+        lowest, worse = np.inf, 0
         for k in (k for k in LADDER if k >= least):
-            parameters = k * (1 + x.shape[1] * (x.shape[1] + 3) / 2) - 1
-            if parameters > n:
+            if _parameters(k, x.shape[1]) > n:
                 break
-            mixture, mean = expectation_maximisation(x, w, k, seed)
-            bic = parameters * np.log(n) - 2.0 * n * mean
+            found = expectation_maximisation(x, w, k, seed)
+            kept = found.mixture.n_components  # some may have been dropped
+            bic = _parameters(kept, x.shape[1]) * np.log(n) - 2.0 * n * found.mean
             worse = worse + 1 if bic >= lowest else 0
             if bic < lowest:
-                best, lowest = mixture, bic
+                best, lowest = found, bic
             if worse == 2:
                 break
-        if best is None or best.n_components == 1:
-            return best if best is not None else expectation_maximisation(x, w, 1, seed)[0]
+        if best is None:
+            best = expectation_maximisation(x, w, 1, seed)
+        K, seeds = best.mixture.n_components, [seed + r for r in range(1, STARTS)]
+        if K == 1:
+            return best.mixture
         # EM finds what lies near its start: the highest of several
-        K, seeds = best.n_components, [seed + r for r in range(1, STARTS)]
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            found = list(pool.map(lambda r: expectation_maximisation(x, w, K, r), seeds))
-        return max([(best, float(w @ best._log_density(x) / w.sum())), *found], key=_height)[0]
+            others = list(pool.map(lambda r: expectation_maximisation(x, w, K, r), seeds))
+        return _told(max([best, *others], key=lambda found: found.mean))
 
     def _guarded(self, x: Array, w: Array) -> MixtureBase:
         """With one more component, of half a row's weight and GUARD times as wide as all rows: one
@@ -284,8 +287,27 @@ class MixtureBase(Base):
         return f"MixtureBase({self.n_components} components, d={self.dimension})"
 
 
-def _height(found: tuple[MixtureBase, float]) -> float:
-    return found[1]
+def _parameters(K: int, d: int) -> float:
+    """Of a mixture: weights, means and covariances."""
+    return K * (1 + d * (d + 3) / 2) - 1
+
+
+class Climbed(NamedTuple):
+    """What EM came to."""
+
+    mixture: MixtureBase
+    mean: float  # log-likelihood of a row
+    converged: bool
+
+
+def _told(found: Climbed) -> MixtureBase:
+    """The mixture that is taken; a warning if EM had not converged."""
+    if not found.converged:
+        tell(
+            f"EM with {found.mixture.n_components} components stopped after {EM_STEPS} steps, "
+            "before it had converged"
+        )
+    return found.mixture
 
 
 def _pieces(n: int) -> Iterator[slice]:
@@ -295,9 +317,9 @@ def _pieces(n: int) -> Iterator[slice]:
 
 def expectation_maximisation(
     x: Array, w: Array, k: int, seed: int, start: MixtureBase | None = None
-) -> tuple[MixtureBase, float]:
-    """(mixture of k components, its mean log-likelihood) from rows with weights; it goes on from
-    ``start`` where that is given.
+) -> Climbed:
+    """A mixture of k components from rows with weights; it goes on from ``start`` where that is
+    given.
 
     Begins at rows far apart: with the clusters about them for an even seed, and with components as
     wide as the data for an odd one. Components that lose their rows are dropped, and every
@@ -320,11 +342,9 @@ def expectation_maximisation(
         means = _far_apart(y, share, k, rng)
         state = _wide(design, share, means) if seed % 2 else _clustered(design, share, means, upper)
     state, mean, converged = _climb(design, share, state, upper)
-    if not converged:
-        tell(f"EM with {k} components stopped after {EM_STEPS} steps, before it had converged")
     weights, means, covariances = state
     mixture = MixtureBase(weights, centre + means * spread, covariances * np.outer(spread, spread))
-    return mixture, mean - float(np.log(spread).sum())
+    return Climbed(mixture, mean - float(np.log(spread).sum()), converged)
 
 
 def _climb(

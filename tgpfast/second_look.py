@@ -90,7 +90,7 @@ class SecondLook:
             return base
         if isinstance(base, MixtureBase):
             # the guard, of less than a row, is dropped by the first step
-            mixture, _ = expectation_maximisation(self.x, self.weights, 0, 0, base)
+            mixture = expectation_maximisation(self.x, self.weights, 0, 0, base).mixture
             return mixture._guarded(self.x, self.weights)
         return self.learned(base.kind, whole=True)
 
