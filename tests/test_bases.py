@@ -190,8 +190,7 @@ def test_rows_too_far_for_their_squares_have_no_density_and_give_no_nan(kind):
     assert log_density[0] == -np.inf
     assert np.isfinite(log_density[1])
     assert np.isfinite(base.score(x)).all()
-    if kind == "mixture":
-        assert not np.isnan(base._laplacian(x, np.ones(2))).any()
+    assert not np.isnan(base._laplacian(x, np.ones(2))).any()
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])

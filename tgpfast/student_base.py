@@ -119,10 +119,9 @@ class StudentBase(Base):
         return self._pull(x)[:, None] * self._normal._score(x)
 
     def _laplacian(self, x: Array, stretch: Array) -> Array:
-        pull = self._pull(x)
-        slope = np.square(self._normal._score(x) * stretch).sum(axis=1)
-        bend = 2.0 * pull**2 / (self.degrees + self.dimension)
-        return np.asarray(pull * self._normal._laplacian(x, stretch) + bend * slope)
+        slope = np.square(self._score(x) * stretch).sum(axis=1)
+        bend = 2.0 * slope / (self.degrees + self.dimension)
+        return np.asarray(self._pull(x) * self._normal._laplacian(x, stretch) + bend)
 
     def _draw(self, n: int, rng: np.random.Generator) -> Array:
         normals = rng.standard_normal((n, self.dimension))
