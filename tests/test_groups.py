@@ -1,7 +1,10 @@
 """Many small densities: every group as if alone, whatever its neighbours, batches and threads."""
 
+import datetime
 import importlib
 import warnings
+from collections import deque, namedtuple
+from enum import Enum
 
 import numpy as np
 import oracle
@@ -313,6 +316,39 @@ def test_weights_are_repetitions(normalize):
     assert weighted.settings["weights"] == ("Kish" if normalize else "as given")
 
 
+@pytest.mark.parametrize("power", [-1060, -538, -500, 460])
+def test_normalised_weights_of_any_size(power):
+    """Weights of one group times a power of two, whose squares may vanish, change no bit."""
+    x, labels = made((60, 70))
+    w = np.random.default_rng(2).integers(1, 9, len(x))
+    other = np.ldexp(w, np.where(labels == 0, power, 0))
+    same_bits(
+        tgp.fit_groups(x, labels, sample_weight=other, **SMALL),
+        tgp.fit_groups(x, labels, sample_weight=w, **SMALL),
+    )
+
+
+@pytest.mark.parametrize("weight", [1 / 60, 1e-3, 1e-100])
+def test_small_weights_that_are_not_normalised(weight):
+    """Groups of one row by their weights, or less, have the pooled covariance of their rows."""
+    x, labels = made((60, 60, 60))
+    w = np.full(len(x), weight)
+    with pytest.warns(RuntimeWarning, match="3 of 3 groups have fewer than"):
+        result = tgp.fit_groups(x, labels, sample_weight=w, normalize_weights=False, **SMALL)
+    plain = tgp.fit_groups(x, labels, base="pooled", **SMALL)
+    np.testing.assert_allclose(result.scale, plain.scale, rtol=1e-13)
+    np.testing.assert_allclose(result.covariances, plain.covariances, rtol=1e-12)
+    np.testing.assert_allclose(result.n, 60 * weight, rtol=1e-13)
+
+
+def test_one_row_that_outweighs_all_others():
+    x, labels = made((60, 60))
+    w = np.full(len(x), 1e-30)
+    w[[np.argmax(labels == 0), np.argmax(labels == 1)]] = 1.0
+    with pytest.raises(ValueError, match="no group has two rows of like weight"):
+        tgp.fit_groups(x, labels, sample_weight=w, **SMALL)
+
+
 def test_far_groups_lose_no_digits():
     """Groups a million deviations apart are learned as well as near ones: rows are centred."""
     rng = np.random.default_rng(3)
@@ -458,6 +494,116 @@ def test_labels_of_any_kind(kind):
     np.testing.assert_array_equal(got, plain.log_density(x, labels, normalized=False))
 
 
+class Colour(str, Enum):
+    RED = "red"
+    REDDISH = "reddish"
+
+
+Pair = namedtuple("Pair", "a b")
+ALIKE = {  # labels that an array of them would change; whether a file holds them
+    "unsigned": ([7, 2**63 + 1, 2**63 + 2], True),
+    "more than 64 bits": ([2**70, 2**70 + 1], False),
+    "both signs": ([-1, 2**63], False),
+    "enumeration": ([Colour.RED, Colour.REDDISH], False),
+    "text and NUL": (["a", "a\0"], False),
+    "bytes and NUL": ([b"a", b"a\0"], False),
+    "named tuples": ([Pair(1, 2), Pair(1, 3)], False),
+    "sets": ([frozenset({1}), frozenset({2})], False),
+    "ranges": ([range(2), range(3)], False),
+    "text of numpy": ([np.str_("a"), np.str_("b")], True),
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+@pytest.mark.parametrize("container", [list, tuple, deque])
+def test_labels_that_differ_are_kept_apart(kind, container, tmp_path):
+    """Each finds its own rows, alone and mixed, also out of a file, or no file is written."""
+    distinct, can_be_saved = ALIKE[kind]
+    x, labels = made((60, 70, 80)[: len(distinct)])
+    given = container(distinct[i] for i in labels)
+    result = tgp.fit_groups(x, given, gamma=0.8, **SMALL)
+    plain = tgp.fit_groups(x, labels, gamma=0.8, **SMALL)
+    path = tmp_path / "many.npz"
+    if can_be_saved:
+        result.save(path)
+        found = [result, tgp.load(path)]
+        found[1].threads = result.threads
+        assert found[1].labels == result.labels == distinct
+    else:
+        found = [result]
+        with pytest.raises(TypeError, match="cannot be saved: all must be integers, or all text"):
+            result.save(path)
+    for one in found:
+        assert len(one) == len(distinct)
+        got = one.log_density(x, given, normalized=False)
+        np.testing.assert_array_equal(got, plain.log_density(x, labels, normalized=False))
+        for g, label in enumerate(distinct):
+            assert label in one
+            np.testing.assert_array_equal(one[label].theta, plain.theta[g])
+            got = one.log_density(x, label, normalized=False)
+            np.testing.assert_array_equal(got, plain.log_density(x, g, normalized=False))
+
+
+def test_one_label_for_all_rows():
+    """May be an array of no dimension; one that is not there is named."""
+    x, labels = made((60, 70))
+    result = tgp.fit_groups(x, labels, **SMALL)
+    want = result.log_density(x, 1, normalized=False)
+    np.testing.assert_array_equal(result.log_density(x, np.array(1), normalized=False), want)
+    with pytest.raises(KeyError, match=r"no group frozenset\(\{1\}\) among 2"):
+        result.log_density(x, frozenset({1}))
+
+
+def times(labels):
+    import pandas
+    import polars
+
+    day = datetime.date(2020, 1, 1)
+    noon = datetime.datetime(2020, 1, 1, 12, 0, 0, 7)
+    hours = [datetime.timedelta(hours=int(i)) for i in range(3)]
+    days = [day + 24 * h for h in hours]
+    series = pandas.Series([noon + hours[i] for i in labels])
+    return {
+        "polars dates": (polars.Series([days[i] for i in labels]), days),
+        "polars times": (polars.Series([noon + hours[i] for i in labels]), [noon + hours[0]]),
+        "polars durations": (polars.Series([hours[i] for i in labels]), hours),
+        "pandas ns": (series.astype("M8[ns]"), [noon + h for h in hours]),
+        "pandas us": (series.astype("M8[us]"), [noon + h for h in hours]),
+        "pandas durations": ((series - noon).astype("m8[ns]"), hours),
+        "nanoseconds": (series.astype("M8[ns]") + pandas.Timedelta(7, "ns"), []),
+    }
+
+
+@pytest.mark.parametrize("kind", ["polars dates", "polars times", "polars durations", "pandas ns",
+                                  "pandas us", "pandas durations", "nanoseconds"])  # fmt: skip
+def test_times_are_found_by_those_of_python(kind):
+    """By what the column itself gives, by the equal time of Python, and in a list of these."""
+    for package in ("pandas", "polars"):
+        pytest.importorskip(package)
+    x, labels = made((60, 70, 80))
+    given, python = times(labels)[kind]
+    result = tgp.fit_groups(x, given, gamma=0.8, **SMALL)
+    assert len(result) == 3
+    for g, label in enumerate(python):
+        np.testing.assert_array_equal(result[label].theta, result.theta[g])
+    assert given[0] in result
+    assert given[0] + datetime.timedelta(days=99) not in result
+    got = result.log_density(x, given, normalized=False)
+    np.testing.assert_array_equal(result.log_density(x, list(given), normalized=False), got)
+    with pytest.raises(ValueError, match="groups, row 1: no group"):
+        result.log_density(x[:2], [given[0], given[0] + datetime.timedelta(days=99)])
+
+
+def test_times_that_python_does_not_hold():
+    x, labels = made((60, 70))
+    for first, unit in (("2020-01-01", "ps"), ("20000-01-01", "D"), ("2020", "Y")):
+        given = np.datetime64(first, unit) + labels
+        result = tgp.fit_groups(x, given, **SMALL)
+        assert given[0] in result
+        assert int(given[0].astype(np.int64)) not in result
+    assert np.timedelta64(1, "Y") in tgp.fit_groups(x, labels.astype("m8[Y]"), **SMALL)
+
+
 @pytest.mark.parametrize(
     ("labels", "row"),
     [
@@ -507,6 +653,8 @@ X3 = np.arange(6.0).reshape(3, 2)
         (ValueError, "n_features=0: expected", (X3, [0] * 3), {"n_features": 0}),
         (ValueError, "lam=-1: expected", (X3, [0] * 3), {"lam": -1}),
         (TypeError, "gamma='wide': expected a number or 'scott'", (X3, [0] * 3), {"gamma": "wide"}),
+        (TypeError, r"gamma=array\(\[1., 2.\]\): expected a number or 'scott'", (X3, [0] * 3),
+         {"gamma": np.array([1.0, 2.0])}),
         (ValueError, "is not an amount of memory", (X3, [0] * 3), {"budget": "much"}),
         (ValueError, "group 1 are all zero", (X3, [0, 0, 1]), {"sample_weight": [1, 1, 0]}),
         (ValueError, "sample_weight has 2 entries", (X3, [0] * 3), {"sample_weight": [1, 1]}),
@@ -525,6 +673,26 @@ def test_rows_too_far_for_the_bandwidth():
         tgp.fit_groups(x * far, labels, scale="center", base="pooled", gamma=1e-159, **SMALL)
     with pytest.raises(ValueError, match='squares of some rows overflow; use scale="standardize"'):
         tgp.fit_groups(x * far * far, labels, scale="center", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "lam"), [(1e-200, 10.0), (1e200, 10.0), (1e-170, 1e300), (1e160, 1e-300)]
+)
+def test_bandwidths_whose_squares_are_no_numbers(gamma, lam):
+    x, labels = made((60, 60))
+    with pytest.raises(ValueError, match=r"lam gamma\^2, .* is no positive number"):
+        tgp.fit_groups(x, labels, gamma=gamma, lam=lam, **SMALL)
+
+
+def test_rows_too_near_each_other():
+    """Where their squares vanish they cannot be taken as they are; in units of their own they can,
+    with no bit changed."""
+    x, labels = made((60, 60))
+    tiny = np.ldexp(x, -600)
+    with pytest.raises(ValueError, match='columns underflow; use scale="standardize"'):
+        tgp.fit_groups(tiny, labels, scale="center", **SMALL)
+    found, plain = tgp.fit_groups(tiny, labels, **SMALL), tgp.fit_groups(x, labels, **SMALL)
+    np.testing.assert_array_equal(found.theta, plain.theta)
 
 
 # -- the result ------------------------------------------------------------------------------------
@@ -575,6 +743,9 @@ def test_unknown_labels_are_answered_with_near_ones(result):
         result.log_density([x[:3]], ["a", "b"])
     with pytest.raises(ValueError, match="another number of rows"):
         result.log_density([x[:3]], ["a"] * 4)
+    for blocks in ([x[:3], x[3:9]], iter([x[:3], x[3:9]])):
+        with pytest.raises(ValueError, match="groups has 3 entries, but Y has another number"):
+            result.log_density(blocks, ["a"] * 3)
     with pytest.raises(ValueError, match="Y has 1 columns, expected 2"):
         result.log_density(x[:3, :1], "a")
 
@@ -736,6 +907,32 @@ def test_round_trip(tmp_path, kind, known):
     found[first].save(tmp_path / "one.npz")
     one = tgp.load(tmp_path / "one.npz")
     np.testing.assert_allclose(one.log_density(x[:5]), found.log_density(x[:5], first), rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 4])
+@pytest.mark.parametrize("known", ["before", "after", "not"])
+def test_one_density_of_many_keeps_its_normaliser_in_a_file(tmp_path, d, known):
+    """Bit by bit, though a density alone would find another one, from more points."""
+    x, labels = made((60, 70), d)
+    found = tgp.fit_groups(x, labels, n_features=24)
+    if known == "before":
+        found.log_density(x, labels)
+    one = found[1]
+    if known == "after":
+        found.log_density(x, labels)
+    one.save(tmp_path / "one.npz")
+    again = tgp.load(tmp_path / "one.npz")
+    assert again.log_normalizer == one.log_normalizer == found.log_normalizer(1)
+    np.testing.assert_array_equal(again.log_density(x), one.log_density(x))
+
+
+def test_a_condition_beyond_all_numbers_is_saved(tmp_path):
+    x, labels = made((60, 70))
+    with pytest.warns(RuntimeWarning, match="systems of 2 of 2 groups"):
+        found = tgp.fit_groups(x, labels, lam=1e-300, gamma=1e-9, **SMALL)
+    assert (found.condition == np.finfo(float).max).all()
+    found.save(tmp_path / "many.npz")
+    same_bits(tgp.load(tmp_path / "many.npz"), found)
 
 
 @pytest.mark.parametrize(

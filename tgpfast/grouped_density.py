@@ -17,7 +17,7 @@ from .base import GaussianBase
 from .blocks import Blocks, Table
 from .density import Density
 from .features import Array, Features
-from .labels import Ints, distinct_labels, label_values
+from .labels import Ints, distinct_labels, label_values, python_time
 from .normalizer import (
     DRAWS,
     QUADRATURE_DIMENSIONS,
@@ -56,6 +56,11 @@ class _OneOfMany(Density):
         found: Normalizer = self.find()
         return found
 
+    def save(self, path: str | os.PathLike[str], *, statistics: bool = False) -> None:
+        """As ``Density.save``, with the normaliser: a density alone would estimate another one."""
+        self.__dict__["log_normalizer"] = self.log_normalizer
+        super().save(path, statistics=statistics)
+
 
 class GroupedDensity(Mapping[Any, Density]):
     """Densities of many groups that share features and scale; made by ``fit_groups``.
@@ -88,6 +93,9 @@ class GroupedDensity(Mapping[Any, Density]):
         self.threads = threads or Threads()
         self._scaled = covariances  # of u
         self._index = {label: i for i, label in enumerate(labels)}
+        for i, label in enumerate(labels):  # times of numpy hash unlike those of Python
+            if (time := python_time(label)) is not None:
+                self._index.setdefault(time, i)
         # value, standard error, effective sample size, points; NaN where not computed
         self._normalizers = np.full((len(labels), 4), np.nan)
         if normalizers is not None:
@@ -113,10 +121,17 @@ class GroupedDensity(Mapping[Any, Density]):
         return iter(self.labels)
 
     def __contains__(self, label: object) -> bool:
+        return self._find_label(label) is not None
+
+    def _find_label(self, label: Any) -> int | None:
         try:
-            return label in self._index
+            place = self._index.get(label)
+            # a time of pandas with nanoseconds hashes unlike that of numpy
+            if place is None and not getattr(label, "tzinfo", None):
+                place = self._index.get(getattr(label, "asm8", label))
+            return place
         except TypeError:
-            return False
+            return None
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -146,9 +161,10 @@ class GroupedDensity(Mapping[Any, Density]):
         }  # fmt: skip
 
     def _place(self, label: Any) -> int:
-        if label in self:
-            return self._index[label]
-        raise KeyError(self._unknown(label))
+        place = self._find_label(label)
+        if place is None:
+            raise KeyError(self._unknown(label))
+        return place
 
     def _unknown(self, label: Any) -> str:
         """'no group ...', with the labels nearest to it."""
@@ -190,18 +206,20 @@ class GroupedDensity(Mapping[Any, Density]):
         parts, at = [], 0
         for y, _ in blocks:
             here = codes if codes.ndim == 0 else codes[at : at + len(y)]
-            if codes.ndim and len(here) < len(y):
+            at += len(y)
+            if codes.ndim and at > len(codes):
                 break
             parts += self._log_values(y, np.broadcast_to(here, len(y)), constants)
-            at += len(y)
-        if codes.ndim and (at != len(codes) or blocks.n_rows not in (None, at)):
+        if codes.ndim and at != len(codes):
             raise ValueError(f"groups has {len(codes):,} entries, but Y has another number of rows")
         return blocks.table.series(np.concatenate(parts), "log_density")
 
     def _codes(self, groups: Any, n_rows: int | None) -> Ints:
         """One index a row; of no dimension where there is one label for all rows."""
-        scalar = isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__")
-        if scalar or (isinstance(groups, tuple) and groups in self):
+        if isinstance(groups, np.ndarray) and groups.ndim == 0:
+            groups = groups[()]
+        scalar = isinstance(groups, (str, bytes, frozenset)) or not hasattr(groups, "__len__")
+        if scalar or groups in self:
             return np.array(self._place(groups))
         values = label_values(groups)
         if n_rows is not None and len(values) != n_rows:
@@ -215,8 +233,11 @@ class GroupedDensity(Mapping[Any, Density]):
             return np.array([index[v] for v in values], np.int64)
         except (KeyError, TypeError):
             plain = values.tolist() if isinstance(values, np.ndarray) else values
-            row = next(i for i, v in enumerate(plain) if v not in self)
-            raise ValueError(f"groups, row {row}: {self._unknown(plain[row])}") from None
+            found = [self._find_label(v) for v in plain]
+            if None in found:
+                row = found.index(None)
+                raise ValueError(f"groups, row {row}: {self._unknown(plain[row])}") from None
+            return np.array(found, np.int64)
 
     @functools.cached_property
     def _whitening(self) -> Array:
@@ -342,12 +363,13 @@ class GroupedDensity(Mapping[Any, Density]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all groups to one npz file without pickles; ``tgpfast.load`` reads it back."""
-        labels = np.array(self.labels) if not _has_parts(self.labels) else np.array([], object)
+        labels = _as_saved(self.labels)
         if labels.dtype.kind not in "iubfU" or labels.tolist() != self.labels:
             kinds = ", ".join(sorted({type(label).__name__ for label in self.labels}))
             raise TypeError(
                 f"labels of kind {kinds} cannot be saved: all must be integers, or all text; "
-                "give the groups such labels, by str() say"
+                "give the groups such labels, by str() say. Integers have at most 64 bits, and "
+                "text does not end in NUL"
             )
         f = self.features
         arrays: dict[str, Any] = {
@@ -429,9 +451,15 @@ class GroupedDensity(Mapping[Any, Density]):
         )
 
 
-def _has_parts(labels: list[Any]) -> bool:
-    """Whether an array of the labels would not have one dimension."""
-    return any(isinstance(label, (tuple, frozenset)) for label in labels)
+def _as_saved(labels: list[Any]) -> NDArray[Any]:
+    """An array of the labels; of objects, which no file holds, where numpy would change them."""
+    if all(type(label) is int for label in labels):
+        wide = min(labels) >= 0 and 2**63 <= max(labels) < 2**64
+        array = np.array(labels, np.uint64 if wide else None)
+        return array if array.dtype.kind in "iu" else array.astype(object)
+    if any(hasattr(label, "__len__") and not isinstance(label, str) for label in labels):
+        return np.array([], object)  # an array would not have one dimension
+    return np.array(labels)
 
 
 class _TensorGrid(Grid):

@@ -38,6 +38,7 @@ FREQUENCIES = ("identity", "data", "precision")
 AMPLE = 10.0  # times d + 1 rows: from here on a group's covariance is its own
 FLOOR = 1e-6  # least variance of a base, in any direction, relative to the pooled one
 BATCH, BATCH_ROWS = 16, 2**18  # groups (four a thread, if that is more) and rows of a batch
+LEAST = 1e-290  # least variance of a column: FLOOR of it, and of its eigenvalues, does not vanish
 LARGE = 8_192  # rows from which a group is a pass of its own, its rows shared between threads
 
 
@@ -103,7 +104,8 @@ def fit_groups(
     Notes
     -----
     The pooled covariance is V = sum_g n_g S_g / sum_g (n_g - 1), S_g that of a group divided by
-    n_g. The base of a group has C_g = (1 - a) S_g + a V with a = ((d + 1) / n_g - 0.1) / 0.9, kept
+    n_g; where weights are not normalised and sum w^2 < sum w, their ratio stands for that 1. The
+    base of a group has C_g = (1 - a) S_g + a V with a = ((d + 1) / n_g - 0.1) / 0.9, kept
     between 0 and 1: all V up to d + 1 rows, all its own from 10 (d + 1). Where its variance in some
     direction would be less than 1e-6 of that of V, as for a column that is constant in the group, a
     is as much larger as that takes. ``result.shrinkage`` keeps every a, and a warning says once how
@@ -125,7 +127,8 @@ def fit_groups(
     _check(method, scale, base, frequency_covariance, precision, n_features)
     n_features, seed = int(n_features), operator.index(seed)
     lam = positive("lam", lam)
-    gamma = gamma if gamma == "scott" else positive("gamma", gamma, "scott")
+    by_rule = isinstance(gamma, str) and gamma == "scott"
+    gamma = gamma if by_rule else positive("gamma", gamma, "scott")
     threads = Threads(backend, n_threads)
     module, count = threads.resolve()
     limit = memory_budget(budget)
@@ -141,9 +144,17 @@ def fit_groups(
             own = scatter * np.outer(unit / factor, unit / factor)
         if not (np.isfinite(pooled).all() and np.isfinite(own).all()):
             raise ValueError('the squares of some rows overflow; use scale="standardize"')
+        if np.diag(pooled).min() < LEAST:
+            raise ValueError('the squares of some columns underflow; use scale="standardize"')
         covariances, shrinkage = _bases(own, pooled, rows.n, base)
         n_typical = float(np.median(rows.n))
-        width = scott(n_typical, d, np.trace(pooled) / d) if gamma == "scott" else gamma
+        width = float(scott(n_typical, d, np.trace(pooled) / d) if by_rule else gamma)
+        if not 0.0 < lam * (width * width) < np.inf:
+            raise ValueError(
+                f"gamma={width:.6g}, lam={lam:.6g}: lam gamma^2, which is added to the diagonal of "
+                "every system, is no positive number that a float holds; expected a gamma of about "
+                "1 in scaled coordinates"
+            )
         shape = covariance_of_frequencies(frequency_covariance, pooled)
         features = Features.draw(n_features, width, shape, seed)
         rows.x /= (factor / unit)[:, None]
@@ -158,7 +169,7 @@ def fit_groups(
         )
     settings = {
         "method": method, "n_features": n_features, "lam": lam, "gamma": width,
-        "gamma_rule": "scott" if gamma == "scott" else "given", "scale": scale, "base": base,
+        "gamma_rule": "scott" if by_rule else "given", "scale": scale, "base": base,
         "frequency_covariance": frequency_covariance
         if isinstance(frequency_covariance, str) else "given",
         "weights": "none" if sample_weight is None and not rows.weighted
@@ -231,11 +242,15 @@ def _check(
 
 class _Rows:
     """The rows of each group one after the other, by columns: x (d, n), w (n,); group g is
-    starts[g]:stops[g]. ``n`` is the sum of a group's weights, ``counts`` its rows.
+    starts[g]:stops[g]. ``n`` is the sum of a group's weights, ``counts`` its rows, ``spent`` what
+    its mean takes of its degrees of freedom.
     """
 
-    def __init__(self, x: Array, w: Array, counts: Ints, table: Table, weighted: bool) -> None:
+    def __init__(
+        self, x: Array, w: Array, counts: Ints, table: Table, weighted: bool, spent: Array
+    ) -> None:
         self.x, self.w, self.counts, self.table, self.weighted = x, w, counts, table, weighted
+        self.spent = spent
         stops = np.cumsum(counts)
         self.n: Array = np.add.reduceat(w, stops - counts)
         self.spans = list(zip((stops - counts).tolist(), stops.tolist(), strict=True))
@@ -289,20 +304,27 @@ def _sorted_rows(
         at += len(part)
     if at != n:
         raise ValueError(wrong.format(f"{n:,}", f"{at:,}"))
-    counts = np.bincount(codes, minlength=len(labels))
+    counts, spent = np.bincount(codes, minlength=len(labels)), np.ones(len(labels))
     if weighted:
         sorted_codes = codes[order]
-        total, square = (np.bincount(sorted_codes, v, len(labels)) for v in (w, w * w))
-        if (total <= 0).any():
-            empty = labels[int(np.flatnonzero(total <= 0)[0])]
+        top = np.maximum.reduceat(w, np.cumsum(counts) - counts)
+        if (top <= 0).any():
+            empty = labels[int(np.flatnonzero(top <= 0)[0])]
             raise ValueError(f"the weights of group {empty!r} are all zero; drop its rows")
+        # largest weights near 1, by powers of two: squares stay in range, no bit changes
+        power = np.frexp(top)[1]
+        v = np.ldexp(w, -power[sorted_codes])
+        total, square = (np.bincount(sorted_codes, u, len(labels)) for u in (v, v * v))
         if normalize:
-            w *= (total / square)[sorted_codes]
+            w = v * (total / square)[sorted_codes]
+        else:
+            spent = np.minimum(np.ldexp(square / total, power), 1.0)
         keep = w > 0
         if not keep.all():
             x, w = x[keep], w[keep]
             counts = np.bincount(sorted_codes[keep], minlength=len(labels))
-    return _Rows(np.ascontiguousarray(x.T), w, counts.astype(np.int64), blocks.table, weighted)
+    x, counts = np.ascontiguousarray(x.T), counts.astype(np.int64)
+    return _Rows(x, w, counts, blocks.table, weighted, spent)
 
 
 def _precision(
@@ -323,11 +345,16 @@ def _precision(
 
 
 def _pooled(rows: _Rows, scatter: Array, unit: Array, means: Array) -> tuple[Array, Array]:
-    """Deviations (d,) and correlations (d, d) of V = sum n_g S_g / sum (n_g - 1)."""
+    """Deviations (d,) and correlations (d, d) of V = sum n_g S_g / sum (n_g - spent_g)."""
     columns = rows.table.columns
-    freedom = float(np.maximum(rows.n - 1.0, 0.0).sum())
+    freedom = float(np.maximum(rows.n - rows.spent, 0.0).sum())
     total = np.einsum("g,gij->ij", rows.n, scatter)
-    if freedom <= 0 or not total.any():
+    if freedom <= 0 and total.any():
+        raise ValueError(
+            "no group has two rows of like weight, and so no density can be learned: all but one "
+            "of each count for next to nothing"
+        )
+    if not total.any():
         raise ValueError(
             "no group has two rows that differ, and so no density can be learned; are the labels "
             "of groups those of rows?"
@@ -494,7 +521,7 @@ class _Work:
             gram *= self.outer
             diagonal += self.shift
             trace = diagonal.sum(axis=1)
-            self.condition[which] = trace / self.shift
+            self.condition[which] = np.minimum(trace / self.shift, np.finfo(np.float64).max)
         if not np.isfinite(trace).all():
             return None
         lower = gram.transpose(0, 2, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,8 @@ def label_values(groups: Any, name: str = "groups") -> Any:
     if isinstance(groups, np.ma.MaskedArray) and np.ma.getmaskarray(groups).any():
         row = int(np.flatnonzero(np.ma.getmaskarray(groups))[0])
         raise ValueError(f"{name} has no label at row {row} (masked); drop such rows first")
-    if isinstance(groups, (list, tuple)) and _is_mixed(groups):
-        array: Any = np.empty(len(groups), object)  # numpy would make text of 1 beside "a"
-        array[:] = list(groups)
-    else:
-        array = np.asarray(groups)
+    is_array = hasattr(groups, "__array__") or not isinstance(groups, Sequence)
+    array: Any = np.asarray(groups) if is_array else _as_array(groups)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one label a row, shape (n,), got {array.shape}")
     if array.dtype.kind in "iub":
@@ -52,15 +51,36 @@ def label_values(groups: Any, name: str = "groups") -> Any:
     return array
 
 
-def _is_mixed(labels: Any) -> bool:
+def _as_array(labels: Sequence[Any]) -> NDArray[Any]:
+    """Of objects, unless all are numbers or times of one kind: numpy would make text of 1 beside
+    "a", floats of large integers and rows of tuples, and cut text that ends in NUL."""
     kinds = {type(label) for label in labels}
-    return len(kinds) > 1 or bool(kinds & {tuple, list})
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if kind in (bool, int, float) or issubclass(kind, (np.number, np.bool_, np.datetime64)):
+            array = np.asarray(labels)
+            if kind is not int or array.dtype.kind in "iu":
+                return array
+    array = np.empty(len(labels), object)
+    array[:] = [str(v) for v in labels] if kinds == {np.str_} else list(labels)
+    return array
 
 
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, np.floating)) and bool(value != value)
+
+
+def python_time(label: Any) -> Any:
+    """The date, datetime or timedelta that equals a time of numpy; None if there is none."""
+    if not isinstance(label, (np.datetime64, np.timedelta64)):
+        return None
+    value = label.item()
+    if np.datetime_data(label.dtype)[0] in ("ns", "ps", "fs", "as"):
+        micro = label.astype(f"{label.dtype.kind}8[us]")
+        value = micro.item() if micro == label else None
+    return value if isinstance(value, (date, timedelta)) else None
 
 
 def factorize(groups: Any) -> tuple[list[Any], Ints]:
