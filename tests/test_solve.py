@@ -363,6 +363,27 @@ def test_cg_keeps_its_best_iterate():
     assert 0.0 in falls[np.argmax(falls > 0.0) :]
 
 
+@pytest.mark.parametrize("gamma", [1.0, 0.5])
+def test_cg_goes_on_while_the_residual_does_not_fall(gamma):
+    """Fewer rows than features and a small lam: the residual rises for more than 50 steps, and
+    then falls to what is promised."""
+    x = np.random.default_rng(0).standard_normal((50, 4))
+    features = tgp.Features.draw(200, gamma, np.eye(4), seed=0)
+    stats = tgp.accumulate(x, features, engine="direct", precision="float64")
+    model = tgp.solve(stats, tgp.GaussianBase.from_data(x), lam=1e-4, solver="cg")
+    assert model.diagnostics["residual"] <= 1e-12 * (1 + 1e-12)
+
+
+def test_cg_above_what_is_promised_says_so(small):
+    """However little above."""
+    done = tgp.solve(small.stats, small.base, lam=1.0, solver="cg").diagnostics
+    with pytest.warns(RuntimeWarning, match="stopped at a relative residual of"):
+        early = tgp.solve(
+            small.stats, small.base, lam=1.0, solver="cg", n_steps=done["steps"] - 4
+        ).diagnostics
+    assert done["residual"] <= 1e-12 < early["residual"] < 1e-6
+
+
 def test_cg_from_a_start_and_of_nothing():
     rng = np.random.default_rng(1)
     half = rng.standard_normal((30, 60))

@@ -280,6 +280,59 @@ def test_a_failed_save_leaves_the_old_file_whole(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["stats.npz"]
 
 
+def test_saving_through_a_link_keeps_it(tmp_path):
+    """The file that it points to is written, whether there was one or not."""
+    stats, _ = make()
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "stats.npz", tmp_path / "latest.npz"
+    try:
+        link.symlink_to(target)
+    except OSError:
+        pytest.skip("no links here")
+    for _ in range(2):
+        stats.save(link)
+        assert link.is_symlink()
+        assert not target.is_symlink()
+        assert equal(tgp.load(target), stats)
+        target.write_bytes(b"old")
+    assert os.listdir(target.parent) == ["stats.npz"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are of Unix")
+def test_the_mode_of_a_saved_file(tmp_path, monkeypatch):
+    """An old file's is kept, and nobody else can look in meanwhile; a new one's is the usual. The
+    umask, which all threads share, is left alone."""
+    stats, _ = make()
+    path, plain = tmp_path / "stats.npz", tmp_path / "plain"
+    plain.write_bytes(b"")
+    changed, during = [], []
+    fsync = os.fsync
+    monkeypatch.setattr(storage.os, "umask", changed.append)
+    monkeypatch.setattr(
+        storage.os, "fsync", lambda fd: during.append(os.fstat(fd).st_mode) or fsync(fd)
+    )
+    stats.save(path)
+    assert path.stat().st_mode == plain.stat().st_mode
+    for mode in (0o600, 0o640, 0o666, 0o400):
+        path.chmod(mode)
+        stats.save(path)
+        assert path.stat().st_mode & 0o7777 == mode
+        assert during[-1] & 0o7777 == 0o600
+    assert not changed
+
+
+@pytest.mark.skipif(os.name == "nt", reason="whole paths are limited there")
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_the_longest_name_can_be_saved(tmp_path, letter):
+    """255 bytes, of which the temporary file's name takes a few."""
+    stats, _ = make()
+    path = tmp_path / (letter * (251 // len(letter.encode())) + ".npz")
+    path.write_bytes(b"")  # the file system takes the name
+    stats.save(path)
+    assert equal(tgp.load(path), stats)
+    assert len(os.listdir(tmp_path)) == 1
+
+
 def rewritten(path, change):
     """The members of an npz as (name, bytes), changed and written anew."""
     with zipfile.ZipFile(path) as archive:

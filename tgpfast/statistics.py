@@ -148,7 +148,8 @@ class Statistics:
         """Statistics, or rows as for ``accumulate``; a pair is (rows, weights)."""
         if isinstance(other, Statistics):
             return self + other
-        if other is None or isinstance(other, (dict, set)) or np.isscalar(other):
+        is_number = np.isscalar(other) and not isinstance(other, str)  # text is a path
+        if other is None or isinstance(other, (dict, set)) or is_number:
             return NotImplemented
         if self.score_base is not None:
             raise ValueError(

@@ -6,7 +6,8 @@ import contextlib
 import importlib
 import json
 import os
-import tempfile
+import secrets
+import stat
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,25 +39,28 @@ def write(
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of the target when all has gone well: a reader, or a
-    crash, finds the old file or the new one, whole."""
-    descriptor, temporary = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
+    """A file to write, which takes the place of the target, or of what that links to, when all has
+    gone well: a reader, or a crash, finds the old file or the new one, whole. An old file's mode is
+    kept."""
+    target = Path(os.path.realpath(target))
+    mode = None
+    with contextlib.suppress(FileNotFoundError):
+        mode = stat.S_IMODE(os.stat(target).st_mode)
+    # a name may be as long as names can be
+    temporary = target.parent / f"{target.name[:32]}.{secrets.token_hex(8)}.part"
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files private; saved ones are not
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, NDArray[Any]]]:
