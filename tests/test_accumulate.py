@@ -580,30 +580,3 @@ def test_progress_bar_on_request(capsys):
     assert "100%" in capsys.readouterr().err
     tgp.accumulate(iter([x]), features, progress=True)
     assert "30,000 rows" in capsys.readouterr().err
-
-
-# -- frames ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_frames_are_read_by_blocks_and_errors_name_the_column(library):
-    frames = pytest.importorskip(library)
-    x, features = make_data(20_000, 2), make_features(4, 2)
-    want = tgp.accumulate(x, features)
-    assert_same(tgp.accumulate(frames.DataFrame({"a": x[:, 0], "b": x[:, 1]}), features), want)
-    x[16_400, 1] = np.nan
-    with pytest.raises(ValueError, match=r"row 16400, column 1 \('b'\)"):
-        tgp.accumulate(frames.DataFrame({"a": x[:, 0], "b": x[:, 1]}), features)
-    with pytest.raises(TypeError, match="real numbers"):
-        tgp.accumulate(frames.DataFrame({"a": ["x", "y"], "b": [1.0, 2.0]}), features)
-
-
-def test_pilot_of_a_frame():
-    pandas = pytest.importorskip("pandas")
-    x, features = make_data(20_000, 6), make_features(60, 6, gamma=1.0)
-    w = np.random.default_rng(8).uniform(0.5, 1.0, 20_000)
-    a = tgp.accumulate(x, features, sample_weight=w)
-    b = tgp.accumulate(pandas.DataFrame(x), features, sample_weight=w)
-    assert_same(a, b)
-    assert a.provenance == b.provenance
-    assert a.provenance["precision"] == "mixed"

@@ -534,6 +534,25 @@ def test_a_partition_that_raises_is_named(request, where):
     assert tgp.accumulate(chunked(x), f, **QUIET).n_rows == ROWS
 
 
+def raise_other(blocks, threads):
+    raise KeyError("what")
+
+
+@pytest.mark.parametrize("where", ["cluster", "here"])
+def test_errors_of_any_kind_arrive(request, where):
+    """As they are, with their partition: were one its own cause, distributed would follow causes
+    for ever, in a worker whose memory grows."""
+    if where == "cluster":
+        request.getfixturevalue("client")
+    X = chunked(rows(2, 300))
+    with pytest.raises(KeyError, match="what") as caught:
+        as_blocks(X).reduce(raise_other)
+    assert caught.value.partition in range(3)
+    assert caught.value.__cause__ is not caught.value
+    with pytest.raises(tgp_spectrum.OutsideError, match="budget"):
+        tgp.Spectrum.from_data(X, 1e9, box=([-9.0] * 2, [9.0] * 2))
+
+
 @pytest.mark.parametrize("where", ["cluster", "here"])
 def test_bad_rows_are_named(request, where):
     """Partition, row within it, row of all where lengths are known, column."""
@@ -553,6 +572,30 @@ def test_bad_rows_are_named(request, where):
     w[305] = -1.0
     with pytest.raises(ValueError, match=r"partition 3 of X: sample_weight .* got -1\.0 at row 5"):
         tgp.accumulate(chunked(rows()), f, sample_weight=chunked(w), **QUIET)
+    with pytest.raises(ValueError, match="partition 3 of X: sample_weight") as caught:
+        as_blocks(chunked(rows()), sample_weight=chunked(w)).pilot(100)
+    assert caught.value.partition == 3
+
+
+def test_partitions_whose_columns_stand_in_another_order():
+    """Each is put in the order of the collection, in a pass and in a sample; one that has more
+    columns gives those that were named."""
+    x = rows(2, 600)
+    table = pd.DataFrame(x, columns=["a", "b"])
+    parts = [table[:200], table[200:400][["b", "a"]], table[400:].assign(c=1.0)[["c", "b", "a"]]]
+    X = dd.from_map(lambda i: parts[i], range(3), meta=table.iloc[:0])
+    np.testing.assert_array_equal(np.sort(as_blocks(X).pilot(600)[0], 0), np.sort(x, 0))
+    f = features(2)
+    assert_close(tgp.accumulate(X, f, **QUIET), tgp.accumulate(x, f, **QUIET))
+
+
+def test_a_series_is_one_column_also_when_evaluated():
+    x = rows(1, 500)
+    series = dd.from_pandas(pd.Series(x[:, 0], name="a"), npartitions=3)
+    model = fixed_fit(series, n_features=10)
+    for method in ("log_density", "grad_log_density"):
+        found = np.asarray(getattr(model, method)(series).compute())
+        np.testing.assert_allclose(found, getattr(model, method)(x), rtol=1e-12)
 
 
 def test_columns_that_are_no_numbers_are_named():
@@ -567,6 +610,8 @@ def test_columns_that_are_no_numbers_are_named():
     ("X", "weights", "message"),
     [
         (lambda: da.ones((6, 3)), None, "X has 3 columns, expected 2"),
+        (lambda: frame(rows(3), 3), None, "X has 3 columns, expected 2"),
+        (lambda: frame(rows(1), 3), None, "X has 1 columns, expected 2"),
         (lambda: da.ones((6, 3, 2)), None, "must have two dimensions"),
         (lambda: da.ones((0, 2)), None, "X has no rows"),
         (lambda: da.ones((6, 2)), lambda: da.ones(5), "sample_weight has 5 entries, but X has 6"),
@@ -576,6 +621,11 @@ def test_columns_that_are_no_numbers_are_named():
         (
             lambda: frame(rows(2), 2), lambda: da.ones(ROWS, chunks=(1000, 900)),
             "partition [01] of X has 950 rows, but sample_weight has (1000|900)",
+        ),
+        (
+            lambda: da.concatenate([da.ones((6, 2)), da.ones((3, 2))[da.ones(3) < 0]]),
+            lambda: da.concatenate([da.ones(6), da.ones(2)[da.ones(2) > 0]]),
+            "partition 1 of X has 0 rows, but sample_weight has 2 there",
         ),
     ],
 )  # fmt: skip

@@ -1,5 +1,7 @@
 """Data files: what is read from them, and that errors name the line and the column."""
 
+import sys
+
 import numpy as np
 import pytest
 from conftest import fixed_fit
@@ -107,6 +109,37 @@ def test_lines_are_counted_across_chunks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(rows, [[1.0, 2.0]] * 4 + [[3.0, 4.0]] * 4)
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("text", "columns", "line"),
+    [
+        ('a,t\n1,"q\n2,r\n3,s\n', ["a"], 2),
+        ('a,t\n1,5" pipe\n2,"r\n3,s\n', ["a"], 3),
+        ('a,t\n1,p\n2,r\n3, "s', ["a"], 4),
+        ('a,t\n1,"q\n2,r\n3,"s\n4,u\n', ["a"], 2),  # the second quote closes the first
+        ('a,t\n1,"q\n2,r"\n3,s\n', ["a"], 2),  # a cell of two lines
+        ('a t\n1 "q\n2 r\n', ["a"], 2),
+        ('a,"t\n1,q\n2,r\n', ["a"], 1),
+        ('a,b\n1,2\n3,"4\n5,6\n', None, 3),
+        ('a,b\n1,2\n3,"4\n', None, 3),
+        ('a,b\n1,2\n3,"4\n"\n5,6\n', None, 3),
+    ],
+)
+def test_a_quote_that_is_not_closed(tmp_path, monkeypatch, text, columns, line, chunk):
+    """Its line is named, and no line is joined to another, wherever chunks end."""
+    monkeypatch.setattr(files, "CHUNK", chunk)
+    path = write(tmp_path / "t.csv", text)
+    with pytest.raises(ValueError, match=rf"t\.csv, line {line}: a quote is not closed"):
+        read(path if columns is None else files.Columns(path, columns))
+
+
+def test_a_line_of_tabs_is_a_row_without_values(tmp_path):
+    """As one of commas is; it is not left out in silence."""
+    for name, text in (("t.tsv", "a\tb\n1\t2\n\t\n"), ("t.csv", "a,b\n1,2\n,\n")):
+        with pytest.raises(ValueError, match=r"line 3, column 0 \('a'\): a value is missing"):
+            read(write(tmp_path / name, text))
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_text_that_is_not_utf8(tmp_path, encoding):
     """Said in words, not as a traceback of a decoder."""
@@ -182,6 +215,60 @@ def test_a_quoted_delimiter_is_no_extra_cell(tmp_path):
     """The quick count of delimiters is not the last word on a row's width."""
     path = write(tmp_path / "t.csv", 'id,a\n"x, y",1\n"z",2\n')
     np.testing.assert_array_equal(read(files.Columns(path, ["a"]))[0], [[1.0], [2.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('t,a,b\n 5" pipe,1,2\n6" x 7",3,4\n', [[1, 2], [3, 4]]),  # no quote begins the cell
+        ('t,a,b\n"p ""q"", r",1,2\n"","3",4\n', [[1, 2], [3, 4]]),
+        ('t,u,a,b\nx, "p,7,8",1,2\n "y,9",z, 3, "4"\n', [[1, 2], [3, 4]]),
+        ('t a b\n"p 7" 1  2\n  q 3 "4"\n', [[1, 2], [3, 4]]),
+    ],
+)
+def test_quotes_and_the_cells_after_them(tmp_path, text, rows):
+    """A cell is the same for the parser and for the check of widths, with blanks before a quote."""
+    path = files.Columns(write(tmp_path / "t.csv", text), ["a", "b"])
+    np.testing.assert_array_equal(read(path)[0], rows)
+
+
+def test_a_quoted_delimiter_does_not_fill_a_short_row(tmp_path):
+    """Though the number of delimiters is right."""
+    path = write(tmp_path / "t.csv", 't,a,b\nx,1,2\n"x,y",3\n')
+    with pytest.raises(ValueError, match="line 3: 2 cells, expected 3"):
+        read(files.Columns(path, ["a"]))
+
+
+def test_a_very_long_cell(tmp_path):
+    """Is passed over, or refused by the file's name where its quotes must be looked at."""
+    path = tmp_path / "t.csv"
+    for quote in ("", '"'):
+        write(path, f"a,t\n1,{quote}{'x' * 140_000}{quote}\n")
+        if quote:
+            with pytest.raises(ValueError, match=r"t\.csv cannot be read: field larger than"):
+                read(files.Columns(path, ["a"]))
+        else:
+            np.testing.assert_array_equal(read(files.Columns(path, ["a"]))[0], [[1.0]])
+
+
+def test_names_of_digits_are_no_positions(tmp_path):
+    """Columns that a model knows by name are asked for by name alone; a user's may be indices."""
+    path = write(tmp_path / "t.csv", "a,b\n1,2\n")
+    np.savez(tmp_path / "t.npz", X=[[1.0, 2.0]], columns=["a", "b"])
+    for file in (path, tmp_path / "t.npz"):
+        with pytest.raises(ValueError, match=r"lacks the columns \['1', '0'\]; it has \['a', 'b'"):
+            Blocks(file, columns=["1", "0"])
+    np.testing.assert_array_equal(read(files.Columns(path, [1, 0]))[0], [[2.0, 1.0]])
+    path = write(tmp_path / "t.csv", "x,0,1\nt,3,4\n")
+    np.testing.assert_array_equal(Blocks(path, columns=["1", "0"]).whole(), [[4.0, 3.0]])
+
+
+def test_names_are_sought_among_the_chosen_columns(tmp_path):
+    """Not in the rest of the file."""
+    path = files.Columns(write(tmp_path / "t.csv", "a,a,b,c\n1,2,3,4\n"), [1, "b"])
+    np.testing.assert_array_equal(Blocks(path, columns=["b", "a"]).whole(), [[3.0, 2.0]])
+    with pytest.raises(ValueError, match=r"t\.csv lacks the columns \['c'\]; it has \['a', 'b'\]"):
+        Blocks(path, columns=["a", "c"])
 
 
 # -- npy and npz ---------------------------------------------------------------------------------
@@ -291,10 +378,50 @@ def test_parquet(tmp_path):
         read(path)
 
 
+@pytest.fixture(params=["polars", "pyarrow"])
+def parquet_reader(request, monkeypatch):
+    """Its name; polars writes the files."""
+    polars = pytest.importorskip("polars")
+    pytest.importorskip(request.param)
+    if request.param == "pyarrow":
+        pytest.importorskip("pandas")
+        monkeypatch.setitem(sys.modules, "polars", None)
+    return polars
+
+
+@pytest.mark.parametrize("whole", [0, files.WHOLE_PARQUET])
+def test_flags_in_a_parquet_file(tmp_path, monkeypatch, parquet_reader, whole):
+    """Are 0 and 1 beside numbers; a missing one is named."""
+    monkeypatch.setattr(files, "WHOLE_PARQUET", whole)
+    data = {"a": ROWS[:, 0], "f": [True, False, True], "k": [7, 8, 9]}
+    parquet_reader.DataFrame(data).write_parquet(tmp_path / "x.parquet", row_group_size=2)
+    expected = np.column_stack([ROWS[:, 0], [1, 0, 1], [7, 8, 9]])
+    np.testing.assert_array_equal(read(tmp_path / "x.parquet")[0], expected)
+    np.testing.assert_array_equal(Blocks(tmp_path / "x.parquet").pilot(3)[0], expected)
+    data = {"f": [True, None, True], "k": [7, 8, 9]}
+    parquet_reader.DataFrame(data).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"nan at row 1, column 0 \('f'\)"):
+        read(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("whole", [0, files.WHOLE_PARQUET])
+def test_a_column_of_text_that_a_model_does_not_know(tmp_path, monkeypatch, parquet_reader, whole):
+    """Is left unread in parquet and csv, as in a frame; what is lacking is named."""
+    monkeypatch.setattr(files, "WHOLE_PARQUET", whole)
+    x = np.random.default_rng(1).standard_normal((100, 2))
+    frame = parquet_reader.DataFrame({" b": x[:, 1], "c": ["p"] * 100, "a": x[:, 0]})
+    frame.write_parquet(tmp_path / "x.parquet")
+    frame.rename({" b": "b"}).write_csv(tmp_path / "x.csv")
+    for name, columns in (("x.parquet", ["a", " b"]), ("x.csv", ["a", "b"])):
+        model = fixed_fit(parquet_reader.DataFrame(x, schema=columns), n_features=10)
+        found = np.asarray(model.log_density(tmp_path / name))
+        np.testing.assert_array_equal(found, np.asarray(model.log_density(x)))
+        with pytest.raises(ValueError, match=rf"{name} lacks the columns \['d'\]"):
+            Blocks(tmp_path / name, columns=["a", "d"])
+
+
 def test_parquet_without_a_reader(tmp_path, monkeypatch):
     """The error says what to install."""
-    import sys
-
     (tmp_path / "x.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "polars", None)
     monkeypatch.setitem(sys.modules, "pandas", None)

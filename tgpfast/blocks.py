@@ -6,22 +6,26 @@ with its weights beside it. Float64 C-ordered input is passed on as views; nothi
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .features import Array
-from .files import Columns, ParquetRows, open_rows
+from .files import ParquetRows, open_rows
 from .read_ahead import ReadAhead, ahead
 from .threads import Threads
 
+Ints = NDArray[np.int64]
+LEAST_WEIGHT = 1e-140  # of the largest weight: sums of squares must neither vanish nor overflow
 BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
 
 
@@ -98,16 +102,15 @@ class Blocks:
         self.name = name
         names = None
         self._ahead = isinstance(X, (str, os.PathLike, ReadAhead))
+        self._keeps = isinstance(X, ReadAhead)  # the reader goes on while a block is in use
         if isinstance(X, ReadAhead):
             X = X.source
         _refuse_dask(X, name)
         if isinstance(X, (str, os.PathLike)):
-            path = X
-            X, names = open_rows(path)
-            if columns is not None and names is not None and names != columns:
-                X, names = open_rows(Columns(path, columns))
+            X, names = open_rows(X, columns)
         X = _in_order(X, columns, name)
         self.table = _table_of(X, names)
+        self._order = columns
         self.block_rows = block_rows
         self.n_rows: int | None = None
         self._source: Any = X
@@ -133,7 +136,9 @@ class Blocks:
             return self._begun.pop()
         # one block leaves nothing to read while it is worked on
         several = self._streams or len(self._source) > self.block_rows
-        return ahead(self._checked()) if self._ahead and several else self._checked()
+        if not (self._ahead and several):
+            return self._checked()
+        return ahead(_each_copied(self._checked()) if self._keeps else self._checked())
 
     @property
     def reads_ahead(self) -> bool:
@@ -143,14 +148,22 @@ class Blocks:
     @property
     def lasting(self) -> bool:
         """Whether a block stays as it is when the next is asked for: a generator of the user's may
-        fill one array again and again."""
-        return not self._streams or isinstance(self._source, (list, tuple))
+        fill one array again and again. What is read ahead is a file's, or a copy."""
+        return not self._streams or self._ahead or isinstance(self._source, (list, tuple))
+
+    @property
+    def weight_ratio(self) -> float | None:
+        """sum w / sum w^2, by which Kish's rule multiplies weights; None where they come with the
+        rows."""
+        if self._weights is None:
+            return None if self._streams else 1.0
+        return ratio_of(self._weights)
 
     def begun(self) -> Begun:
         """A pass over a stream of which some rows can be looked at before the rest is read."""
         return Begun(self)
 
-    def _checked(self) -> Iterator[tuple[Array, Array | None]]:
+    def _checked(self) -> Generator[tuple[Array, Array | None], None, None]:
         total, weight_total = 0, 0.0
         for table, own_weights, label in self._tables():
             self.dimension = _columns(table, label, self.dimension)
@@ -195,6 +208,10 @@ class Blocks:
                 item, weights = item
                 if self._weights is not None:
                     raise ValueError(f"{label} brings weights, but sample_weight was given as well")
+            if _is_frame(item):
+                if self.table.columns is None:
+                    self.table = Table(self._order or [str(c) for c in item.columns])
+                item = _in_order(item, self.table.columns, label)
             table = _as_table(item, label)
             if weights is not None:
                 weights = _as_weights(weights, len(table))
@@ -231,7 +248,7 @@ class Blocks:
 
     def whole(self) -> Array:
         """All rows as one array; for evaluation at points that the caller holds anyway."""
-        parts = [x for x, _ in self]
+        parts = [x if self.lasting else x.copy() for x, _ in self]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def head(self, n: int) -> tuple[Array, Array | None] | None:
@@ -241,7 +258,7 @@ class Blocks:
         blocks: list[tuple[Array, Array | None]] = []
         have = 0
         for block in self:
-            blocks.append(block)
+            blocks.append(block if self.lasting else copied(*block))
             have += len(block[0])
             if have >= n:
                 break
@@ -265,17 +282,31 @@ class Blocks:
             _check_finite(x, numbers, self.table.columns, self.name)
             weights = None if self._weights is None else self._weights[numbers]
             return self._mapped(x, None if weights is None else _weight_rows(weights, 0, len(x)))
-        rows = len(self._source)
-        step = max(1, -(-rows // n))
-        if hasattr(self._source, "iloc"):
-            table = self._source.iloc[: step * n : step]
-        else:
-            table = self._source[: step * n : step]
-        x = _as_rows(table, 0, len(table))
-        _check_finite(x, 0, self.table.columns, self.name, step)
+        return self.rows_at(one_in(stretch(len(self._source), n), len(self._source)))
+
+    def rows_at(self, numbers: Ints) -> tuple[Array, Array | None]:
+        """Some rows of an array or a frame, and their weights."""
+        source = self._source.iloc if hasattr(self._source, "iloc") else self._source
+        x = _as_rows(source[numbers], 0, len(numbers))
+        _check_finite(x, numbers, self.table.columns, self.name)
         if self._weights is None:
             return self._mapped(x, None)
-        return self._mapped(x, _weight_rows(self._weights[: step * n : step], 0, len(x)))
+        return self._mapped(x, _weight_rows(self._weights[numbers], 0, len(x)))
+
+
+def stretch(rows: int, n: int) -> int:
+    """Length of the stretches, at most n, that rows are cut into."""
+    return max(1, -(-rows // n))
+
+
+def one_in(step: int, rows: int) -> Ints:
+    """The number of one row of every stretch, drawn within it, the same each time: regular ones
+    would miss most of rows that come in turns."""
+    starts = np.arange(0, rows, step)
+    if step == 1:
+        return starts
+    drawn = starts + np.random.default_rng(0).integers(0, step, len(starts))
+    return np.minimum(drawn, rows - 1)
 
 
 class Begun:
@@ -301,8 +332,8 @@ class Begun:
 
     def sample(self, n: int) -> Array:
         """At most n rows, spread over those held."""
-        step = max(1, -(-self.n_rows // n))
-        return np.concatenate([x[::step] for x, _ in self._held])
+        numbers = one_in(stretch(self.n_rows, n), self.n_rows)
+        return np.concatenate([x for x, _ in self._held])[numbers]
 
     def _given(self) -> Iterator[tuple[Array, Array | None]]:
         while self._held:
@@ -314,6 +345,14 @@ def copied(x: Array, w: Array | None) -> tuple[Array, Array | None]:
     x = x.copy()
     x.flags.writeable = False
     return x, None if w is None else w.copy()
+
+
+def _each_copied(
+    blocks: Generator[tuple[Array, Array | None], None, None],
+) -> Iterator[tuple[Array, Array | None]]:
+    with contextlib.closing(blocks):
+        for block in blocks:
+            yield copied(*block)
 
 
 def _refuse_dask(X: Any, name: str) -> None:
@@ -379,7 +418,7 @@ def _is_stream(X: Any) -> bool:
     if isinstance(X, (list, tuple)):  # of blocks, or of rows
         first = X[0] if len(X) else None
         first = first[0] if isinstance(first, tuple) and len(first) == 2 else first
-        return isinstance(first, np.ndarray) and first.ndim == 2
+        return _is_frame(first) or (isinstance(first, np.ndarray) and first.ndim == 2)
     return callable(X) or hasattr(X, "__iter__")
 
 
@@ -419,42 +458,45 @@ def _columns(table: Any, name: str, expected: int | None) -> int:
         raise ValueError(f"{name} has no columns")
     if expected is not None and found != expected:
         hint = ""
-        if table.shape == (expected, 1):
+        if found == 1 and isinstance(table.shape[0], int) and table.shape[0] == expected:
             hint = f"; for a single row pass it as shape (1, {expected})"
         raise ValueError(f"{name} has {found} columns, expected {expected}{hint}")
     return int(found)
 
 
 def _as_rows(table: Any, start: int, stop: int) -> Array:
-    if hasattr(table, "iloc"):
-        part = table.iloc[start:stop].to_numpy()
-    elif _is_frame(table):
-        part = table[start:stop].to_numpy()
-    else:
-        part = table[start:stop]
-    if part.dtype.kind not in "fiub":
-        raise TypeError(_name_the_column(table, part))
-    rows = np.ascontiguousarray(np.asarray(part), dtype=np.float64).view()
+    part = table.iloc[start:stop] if hasattr(table, "iloc") else table[start:stop]
+    values = _values(part) if _is_frame(part) else part
+    rows = np.ascontiguousarray(np.asarray(values), dtype=np.float64).view()
     rows.flags.writeable = False  # always: Numba compiles a kernel again for a read-only argument
     return rows
 
 
-def _name_the_column(table: Any, part: Any) -> str:
-    """What is wrong with a frame whose rows are not numbers."""
-    if _is_frame(table):
-        for k, name in enumerate(table.columns):
-            column = table.iloc[:, k] if hasattr(table, "iloc") else table[:, k]
-            if np.asarray(column[:1].to_numpy()).dtype.kind not in "fiub":
-                return (
-                    f"column {k} ({str(name)!r}) has dtype {column.dtype}; real numbers are "
-                    "expected: encode it as numbers or drop it"
-                )
-    return f"X has columns of dtype {part.dtype}; real numbers are expected"
+def _values(frame: Any) -> Any:
+    """Of a pandas or polars frame, numbers; TypeError names a column that has none."""
+    dtypes = list(frame.dtypes)
+    for k, dtype in enumerate(dtypes):
+        if not _is_number(dtype):
+            raise TypeError(
+                f"column {k} ({str(frame.columns[k])!r}) has dtype {dtype}; real numbers are "
+                "expected: encode it as numbers or drop it"
+            )
+    values = frame.to_numpy()
+    if values.dtype.kind in "fiub":
+        return values
+    if not hasattr(frame, "iloc"):
+        return frame.cast(dict.fromkeys(frame.columns, float)).to_numpy()  # decimals of polars
+    # columns of pandas that may lack values, or numbers beside truth values
+    return frame.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _check_finite(
-    x: Array, rows: Any, columns: list[str] | None, label: str, step: int = 1
-) -> None:
+def _is_number(dtype: Any) -> bool:
+    if hasattr(dtype, "is_numeric"):  # of polars
+        return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
+    return dtype.kind in "fiub"
+
+
+def _check_finite(x: Array, rows: Any, columns: list[str] | None, label: str) -> None:
     """ValueError names the first value that is not; rows : number of the first row, or of all."""
     # one pass at memory speed: a sum is finite unless a value is not, or it overflows
     with np.errstate(over="ignore", invalid="ignore"):
@@ -462,7 +504,7 @@ def _check_finite(
             return
     row, column = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
     name = f" ({columns[column]!r})" if columns is not None else ""
-    number = rows[row] if isinstance(rows, np.ndarray) else rows + row * step
+    number = rows[row] if isinstance(rows, np.ndarray) else rows + row
     raise ValueError(
         f"{label} holds {x[row, column]} at row {number}, column {column}{name}; "
         "drop or fill such rows first"
@@ -483,7 +525,19 @@ def _as_weights(weights: Any, n_rows: int | None) -> Any:
         raise ValueError(
             f"sample_weight must be finite and not negative, got {array[bad[0]]} at row {bad[0]}"
         )
+    top = float(array.max(initial=0.0))
+    if top > 0.0 and not LEAST_WEIGHT < top < 1.0 / LEAST_WEIGHT:
+        raise ValueError(
+            f"sample_weight is {top:.3g} at most, and its squares are beyond float64; divide it by "
+            "its largest entry"
+        )
     return array
+
+
+def ratio_of(weights: Any) -> float:
+    """sum w / sum w^2."""
+    w = np.asarray(weights, dtype=np.float64)
+    return float(w.sum() / (w @ w))
 
 
 def _weight_rows(weights: Any, start: int, stop: int) -> Array:

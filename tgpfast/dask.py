@@ -27,15 +27,16 @@ from .accumulate import accumulate as _accumulate
 from .blocks import (
     BLOCK_ROWS,
     Blocks,
+    Ints,
     Table,
-    _as_rows,
     _as_table,
     _as_weights,
-    _check_finite,
     _columns,
     _in_order,
     _is_frame,
-    _weight_rows,
+    one_in,
+    ratio_of,
+    stretch,
 )
 from .density import Density
 from .features import Array, Features
@@ -122,6 +123,7 @@ class Partitions(Blocks):
     can_repeat = True
     reads_ahead = False
     lasting = True
+    weight_ratio: float | None = None
 
     def __init__(
         self,
@@ -160,13 +162,16 @@ class Partitions(Blocks):
 
     def _weights_of(self, weights: Any) -> list[Any]:
         """Keys of the weights of each partition."""
+        self.weight_ratio = None
         if weights is None:
+            self.weight_ratio = 1.0
             return [None] * len(self._parts)
         if not dask.is_dask_collection(weights):
             ends = np.cumsum(self.lengths)
             array = _as_weights(weights, int(ends[-1]))
             if not array.any():
                 raise ValueError("sample_weight must not be all zero")
+            self.weight_ratio = ratio_of(array)
             name, parts = _name("weights"), np.split(array, ends[:-1])
             self._graph.update({f"{name}-{i}": part for i, part in enumerate(parts)})
             return [f"{name}-{i}" for i in range(len(parts))]
@@ -260,21 +265,24 @@ class Partitions(Blocks):
         return self._mapped(x, w)
 
     def _fetch(self, sizes: list[int]) -> None:
-        steps = {max(1, -(-self.n_rows // n)) for n in sizes}
+        rows = self.n_rows
+        numbers = {step: one_in(step, rows) for step in {stretch(rows, n) for n in sizes}}
         name, at = _name("rows"), 0
         layer: dict[Any, Any] = {}
         for i, length in enumerate(self.lengths):
-            # step -> first row of the partition that is taken
-            wanted = {step: -at % step for step in steps if -at % step < length}
+            # stretch -> numbers of rows of the partition
+            cuts = {k: np.searchsorted(v, [at, at + length]) for k, v in numbers.items()}
+            wanted = {k: numbers[k][a:b] - at for k, (a, b) in cuts.items() if a < b}
             if wanted:
                 take = functools.partial(
-                    _rows_of, wanted=wanted, index=i, name=self.name, columns=self.table.columns
-                )
+                    _rows_of, wanted=wanted, index=i, start=at, name=self.name, table=self.table,
+                    dimension=self.dimension,
+                )  # fmt: skip
                 layer[f"{name}-{i}"] = (take, self._parts[i], self._weight_parts[i])
             at += length
         found = self._compute({**layer, name: (list, list(layer))}, name)
         for n in sizes:
-            step = max(1, -(-self.n_rows // n))
+            step = stretch(rows, n)
             parts = [part[step] for part in found if step in part]
             x = np.concatenate([rows for rows, _ in parts])
             x.flags.writeable = False
@@ -295,14 +303,14 @@ class Partitions(Blocks):
         """model.method(rows) of every partition, lazily, with the partitions of the collection."""
         own = copy.copy(model)
         own.threads = Threads(model.threads.backend, model.threads.n_threads or 1)
+        own.statistics = None  # which nothing asks for, and which are most of a model
         asked = _Evaluation(own, method, options, self.name)
         task, X = delayed(asked, name=_name("model"), traverse=False), self.collection
-        if _is_frame(X):
+        if _is_frame(X) and X.ndim == 2:
             meta = _answer(asked, X._meta, None)
             return X.map_partitions(_answer_frame, task, meta=meta)
-        rows = X if X.ndim == 2 else X[:, None]
-        if hasattr(rows, "divisions"):
-            rows = rows.to_dask_array()
+        rows = X.to_dask_array() if hasattr(X, "divisions") else X
+        rows = rows if rows.ndim == 2 else rows[:, None]
         single = method != "grad_log_density"
         return rows.map_blocks(
             _answer_array, task, dtype=np.float64, meta=np.empty((0,) if single else (0, 0)),
@@ -454,27 +462,31 @@ def _length(part: Any) -> int:
 def _local(
     part: Any, weights: Any, index: int, table: Table, name: str, dimension: int | None
 ) -> Blocks:
-    label = f"partition {index} of {name}"
-    if weights is not None and len(weights) != len(part):
-        raise ValueError(f"{label} has {len(part)} rows, but sample_weight has {len(weights)}")
     return Blocks(
-        part, sample_weight=weights, dimension=dimension, columns=table.columns, name=label,
-        is_part=True,
+        part, sample_weight=weights, dimension=dimension, columns=table.columns,
+        name=f"partition {index} of {name}", is_part=True,
     )  # fmt: skip
+
+
+def _check_lengths(part: Any, weights: Any, index: int, name: str) -> None:
+    if weights is not None and len(weights) != len(part):
+        raise ValueError(
+            f"partition {index} of {name} has {len(part)} rows, but sample_weight has "
+            f"{len(weights)} there"
+        )
 
 
 def _run(job: _Job, part: Any, weights: Any, index: int, start: int | None) -> _Sum:
     """The pass over one partition."""
-    if not len(part):
-        return _Sum([0], None)
-    try:
+    with _labelling(part, index, start, job.name):
+        _check_lengths(part, weights, index, job.name)
+        if not len(part):
+            return _Sum([0], None)
         blocks = _local(part, weights, index, job.table, job.name, job.dimension)
         if job.map is not None:
             blocks = blocks.mapped(job.map, job.factor)
         with _held(job.threads):
             return _Sum([len(part)], _packed(job.function(blocks, job.threads)))
-    except Exception as error:
-        raise _labelled(error, part, index, start, job) from error
 
 
 def _merge(sums: list[_Sum]) -> _Sum:
@@ -491,19 +503,24 @@ def _merge(sums: list[_Sum]) -> _Sum:
     return _Sum(lengths, total)
 
 
-def _labelled(
-    error: Exception, part: Any, index: int, start: int | None, job: _Job
-) -> Exception:
-    """The error with the number of its partition in it, and the row among all where one is told."""
-    text, label = str(error), f"partition {index} of {job.name}"
-    if type(error) in (ValueError, TypeError):
+@contextlib.contextmanager
+def _labelling(part: Any, index: int, start: int | None, name: str) -> Iterator[None]:
+    """Errors carry the number of their partition; those of ours also in their text, with the row
+    among all where one is told."""
+    try:
+        yield
+    except Exception as error:
+        text, label = str(error), f"partition {index} of {name}"
+        if type(error) not in (ValueError, TypeError):
+            error.partition = index  # type: ignore[attr-defined]
+            raise  # the same error: as its own cause it would send distributed round and round
         if label not in text:
             text = f"{label}: {text}"
         if start and "at row" in text:
             text += _among_all(part, start)
-        error = type(error)(text)
-    error.partition = index  # type: ignore[attr-defined]
-    return error
+        told = type(error)(text)
+        told.partition = index  # type: ignore[attr-defined]
+        raise told from error
 
 
 def _among_all(part: Any, start: int) -> str:
@@ -517,23 +534,16 @@ def _among_all(part: Any, start: int) -> str:
 
 
 def _rows_of(
-    part: Any, weights: Any, wanted: dict[int, int], index: int, name: str,
-    columns: list[str] | None,
+    part: Any, weights: Any, wanted: dict[int, Ints], index: int, start: int, name: str,
+    table: Table, dimension: int | None,
 ) -> dict[int, tuple[Array, Array | None]]:  # fmt: skip
-    """step -> rows of a partition from ``first`` on, and their weights."""
+    """stretch -> rows of a partition by their numbers, and their weights."""
     found: dict[int, tuple[Array, Array | None]] = {}
-    for step, first in wanted.items():
-        if weights is not None and len(weights) != len(part):
-            _local(part, weights, index, Table(columns), name, None)  # says so
-        table = part if _is_frame(part) else _as_table(part, name)
-        picked = table.iloc[first::step] if hasattr(table, "iloc") else table[first::step]
-        x = np.array(_as_rows(picked, 0, len(picked)))
-        _check_finite(x, first, columns, f"partition {index} of {name}", step)
-        w = None
-        if weights is not None:
-            judged = _as_weights(np.asarray(weights), len(part))
-            w = _weight_rows(judged[first::step], 0, len(x))
-        found[step] = x, w
+    with _labelling(part, index, start, name):
+        _check_lengths(part, weights, index, name)
+        rows = _local(part, weights, index, table, name, dimension)
+        for step, numbers in wanted.items():
+            found[step] = rows.rows_at(numbers)
     return found
 
 

@@ -10,6 +10,7 @@ import csv
 import importlib
 import itertools
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ PIECE = 2**18  # rows of a parquet file decoded at a time, where its own groups 
 PIECES = 64  # places of a parquet file from which a sample of its rows is taken
 TABLE_NAMES = ("X", "x", "data")  # of the array taken from an npz that holds several
 COLUMN_NAMES = ("columns", "names", "feature_names")
+UNCLOSED = "a quote is not closed; close it on the same line, or drop the line"
 
 
 class Columns(os.PathLike[str]):
@@ -45,21 +47,26 @@ class Columns(os.PathLike[str]):
         return os.fspath(self.path)
 
 
-def open_rows(path: str | os.PathLike[str]) -> tuple[Any, list[str] | None]:
-    """(rows as an array, a frame, or a callable that streams blocks; column names or None)."""
-    wanted = path.columns if isinstance(path, Columns) else None
+def open_rows(
+    path: str | os.PathLike[str], order: list[str] | None = None
+) -> tuple[Any, list[str] | None]:
+    """(rows as an array, a frame, or a callable that streams blocks; column names or None).
+
+    order : names of the columns to read, and no others, of a file that has names
+    """
     file = _existing(path)
     suffix = file.suffix.lower()
     if suffix in TEXT:
-        text = _TextRows(file, TEXT[suffix], wanted)
+        text = _TextRows(file, TEXT[suffix])
+        text.choose(_choice(path, order, text.names, text.width))
         return text, text.names
     if suffix == ".parquet":
-        return _from_parquet(file, wanted), None
+        return _from_parquet(file, path, order), None
     rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
-    if wanted is None:
+    chosen = _choice(path, order, names, 1 if rows.ndim == 1 else rows.shape[1])
+    if chosen is None:
         return rows, names
     table = rows.reshape(len(rows), -1)
-    chosen = _indices(wanted, names, table.shape[1], file.name)
     return _chosen(table, chosen), None if names is None else [names[k] for k in chosen]
 
 
@@ -68,7 +75,7 @@ def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
     file = _existing(path)
     suffix = file.suffix.lower()
     if suffix in TEXT:
-        text = _TextRows(file, TEXT[suffix], None)
+        text = _TextRows(file, TEXT[suffix])
         return text.names, text.width
     if suffix == ".parquet":
         found = _parquet(file).columns
@@ -120,6 +127,25 @@ def _existing(path: str | os.PathLike[str]) -> Path:
     return file
 
 
+def _choice(
+    path: str | os.PathLike[str], order: list[str] | None, names: list[str] | None, width: int
+) -> list[int] | None:
+    """Positions of the columns to read; None: all, as they are."""
+    name, chosen = Path(path).name, None
+    if isinstance(path, Columns):
+        chosen = _indices(path.columns, names, width, name)
+    if order is None or names is None:
+        return chosen
+    have = names if chosen is None else [names[k] for k in chosen]
+    if have == order:
+        return chosen
+    missing = [c for c in order if c not in have]
+    if missing:  # a name of digits is no index here
+        raise ValueError(f"{name} lacks the columns {missing}; it has {have}")
+    places = _indices(order, have, len(have), name)
+    return places if chosen is None else [chosen[k] for k in places]
+
+
 def _indices(
     wanted: Sequence[str | int], names: list[str] | None, width: int, file_name: str
 ) -> list[int]:
@@ -127,7 +153,8 @@ def _indices(
     found = []
     for column in wanted:
         label = str(column).strip()
-        places = [k for k, name in enumerate(names or ()) if name == label]
+        places = [k for k, name in enumerate(names or ()) if name == column]
+        places = places or [k for k, name in enumerate(names or ()) if name == label]
         if len(places) > 1:
             raise ValueError(
                 f"{file_name} has {len(places)} columns named {label!r}; give their indices, "
@@ -249,10 +276,11 @@ def _table_name(shapes: dict[str, tuple[tuple[int, ...], str]]) -> str | None:
     return None
 
 
-def _from_parquet(file: Path, wanted: Sequence[str | int] | None) -> Any:
+def _from_parquet(file: Path, path: str | os.PathLike[str], order: list[str] | None) -> Any:
     rows = _parquet(file)
-    if wanted is not None:
-        rows = rows[:, _indices(wanted, rows.columns, len(rows.columns), file.name)]
+    chosen = _choice(path, order, rows.columns, len(rows.columns))
+    if chosen is not None:
+        rows = rows[:, chosen]
     for name, (kind, good) in zip(rows.columns, rows.kinds(), strict=True):
         if not good:
             raise TypeError(
@@ -283,7 +311,8 @@ def _parquet(file: Path) -> ParquetRows:
 
 
 class ParquetRows:
-    """The rows of a parquet file, sliced off it as off a frame; one piece of them is held.
+    """The rows of a parquet file, sliced off it as off a frame; one piece of them is held. Columns
+    of bool are read as 0.0 and 1.0: beside numbers, a frame would give objects.
 
     columns : names; shape : as of a frame
     """
@@ -360,7 +389,8 @@ class _PolarsRows(ParquetRows):
     def _read(self, index: int) -> Any:
         start, stop = self.edges[index], self.edges[index + 1]
         scan = self.polars.scan_parquet(self.file).select(self.columns)
-        return scan.slice(start, stop - start).collect()
+        flags = self.polars.col(self.polars.Boolean).cast(self.polars.Float64)
+        return scan.slice(start, stop - start).with_columns(flags).collect()
 
     def _cut(self, frame: Any, start: int, stop: int) -> Any:
         return frame[start:stop]
@@ -397,6 +427,9 @@ class _ArrowRows(ParquetRows):
 
     def _read(self, index: int) -> Any:
         group = self.parquet.read_row_group(index, columns=self.columns)
+        for k, field in enumerate(group.schema):
+            if str(field.type) == "bool":
+                group = group.set_column(k, field.name, group.column(k).cast("float64"))
         return group.to_pandas(ignore_metadata=True)[self.columns]
 
     def _cut(self, frame: Any, start: int, stop: int) -> Any:
@@ -412,9 +445,7 @@ class _ArrowRows(ParquetRows):
 class _TextRows:
     """Blocks of a text file, read anew at every call."""
 
-    def __init__(
-        self, file: Path, delimiter: str | None, wanted: Sequence[str | int] | None
-    ) -> None:
+    def __init__(self, file: Path, delimiter: str | None) -> None:
         self.file, self.delimiter = file, delimiter
         self.skip = 0  # lines before the first row
         with self._open() as stream:
@@ -423,14 +454,17 @@ class _TextRows:
         if header and first and self.delimiter is None and len(self._split(first)) == 1:
             fields = [header.strip().strip('"')]  # one column, with blanks in its name
         self.width = len(fields)
-        all_names = None
+        self.chosen: list[int] | None = None
+        self.names = None
         if header:
-            all_names = [name or f"column_{k}" for k, name in enumerate(fields)]
-        self.chosen = None if wanted is None else _indices(wanted, all_names, self.width, file.name)
-        self.names = all_names
-        if all_names is not None and self.chosen is not None:
-            self.names = [all_names[k] for k in self.chosen]
-        self._all_names = all_names
+            self.names = [name or f"column_{k}" for k, name in enumerate(fields)]
+        self._all_names = self.names
+
+    def choose(self, chosen: list[int] | None) -> None:
+        """Read these columns only; None: all."""
+        self.chosen = chosen
+        if self._all_names is not None and chosen is not None:
+            self.names = [self._all_names[k] for k in chosen]
 
     def _open(self) -> Any:
         return self.file.open(encoding="utf-8-sig", newline="")
@@ -443,13 +477,15 @@ class _TextRows:
             if line.lstrip().startswith("#"):  # as numpy.savetxt writes a header
                 comment = line.lstrip().lstrip("#").strip()
                 continue
-            if not line.strip():
+            if self._is_blank(line):
                 continue
             if self.delimiter is None:
                 self.delimiter = _delimiter(line)
             if _is_header(self._split(line)):
                 self.skip = number + 1
-                rest = (t.strip("\r\n") for t in self._lines(stream) if t.strip())
+                if self._is_open(line):
+                    raise ValueError(f"{self.file.name}, line {self.skip}: {UNCLOSED}")
+                rest = (t.strip("\r\n") for t in self._lines(stream) if not self._is_blank(t))
                 return line, next(rest, "")
             self.skip = number
             named = comment and len(self._split(comment)) == len(self._split(line))
@@ -467,12 +503,24 @@ class _TextRows:
                 f"{error.reason}); save it as UTF-8"
             ) from None
 
-    def _split(self, line: str) -> list[str]:
-        text = line.strip("\r\n")
+    def _is_blank(self, line: str) -> bool:
+        """Whether a line is no row; one of delimiters is, though they be tabs."""
+        return not line.strip(" \r\n" if self.delimiter == "\t" else None)
+
+    def _records(self, lines: list[str]) -> Iterator[list[str]]:
         if self.delimiter is None:
-            return [cell.strip('"') for cell in text.split()]
-        cells = next(csv.reader([text], delimiter=self.delimiter, skipinitialspace=True))
-        return [cell.strip() for cell in cells]
+            lines = [" ".join(line.split()) for line in lines]
+        try:
+            yield from csv.reader(lines, delimiter=self.delimiter or " ", skipinitialspace=True)
+        except csv.Error as error:  # a cell of more than 131,072 letters
+            raise ValueError(self._other(error)) from None
+
+    def _split(self, line: str) -> list[str]:
+        return [cell.strip() for cell in next(self._records([line.strip("\r\n")]))]
+
+    def _is_open(self, line: str) -> bool:
+        """Whether a quoted cell goes on in the next line."""
+        return '"' in line and len(list(self._records([line, ""]))) == 1
 
     def __call__(self) -> Iterator[Any]:
         found = False
@@ -482,7 +530,7 @@ class _TextRows:
             for _ in itertools.islice(source, self.skip):
                 pass
             while lines := list(itertools.islice(source, CHUNK)):
-                rows = [text for text in lines if text.strip()]
+                rows = [text for text in lines if not self._is_blank(text)]
                 if rows:
                     found = True
                     yield self._parse(rows, lines, number)
@@ -491,6 +539,9 @@ class _TextRows:
             raise ValueError(f"{self.file.name} has a header and no rows below it")
 
     def _parse(self, rows: list[str], lines: list[str], first: int) -> Any:
+        if self.delimiter is not None:  # the parser knows no blanks before a quote
+            blanks = re.compile(f'(^|{self.delimiter}) +"')
+            rows = [blanks.sub(r'\1"', text) if ' "' in text else text for text in rows]
         try:
             block = np.loadtxt(
                 rows, delimiter=self.delimiter, ndmin=2, comments=None, quotechar='"',
@@ -498,10 +549,13 @@ class _TextRows:
             )  # fmt: skip
         except ValueError as error:
             raise ValueError(self._complaint(lines, first) or self._other(error)) from None
+        if len(block) != len(rows) or self._is_open(rows[-1]):  # the parser has joined lines
+            raise ValueError(self._complaint(lines, first))
         if self.chosen is not None:  # the parser looks no further than the columns it wants
+            quoted = [text for text in rows if '"' in text]
             ragged = self.delimiter is None or any(
-                text.count(self.delimiter) != self.width - 1 for text in rows
-            )
+                text.count(self.delimiter) != self.width - 1 for text in rows if '"' not in text
+            ) or any(len(cells) != self.width for cells in self._records(quoted))  # fmt: skip
         else:
             ragged = block.shape[1] != self.width
         if ragged or not np.isfinite(block).all():
@@ -510,15 +564,17 @@ class _TextRows:
                 raise ValueError(complaint)
         return block
 
-    def _other(self, error: ValueError) -> str:
+    def _other(self, error: Exception) -> str:
         return f"{self.file.name} cannot be read: {str(error).split('; use `usecols`')[0]}"
 
     def _complaint(self, lines: list[str], first: int) -> str:
         """What is wrong with the first bad line, by its number and the column; "" if nothing."""
         for number, text in enumerate(lines, first):
-            if not text.strip():
+            if self._is_blank(text):
                 continue
             cells, where = self._split(text), f"{self.file.name}, line {number}"
+            if self._is_open(text):
+                return f"{where}: {UNCLOSED}"
             if len(cells) != self.width:
                 return f"{where}: {len(cells)} cells, expected {self.width}; mend or drop the line"
             for k in range(self.width) if self.chosen is None else self.chosen:
