@@ -53,7 +53,7 @@ def assert_close(a, b, rows=1000):
 # -- stats += rows --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["array", "frame", "pair", "blocks", "statistics", "path"])
+@pytest.mark.parametrize("kind", ["array", "frame", "pair", "blocks", "statistics", "path", "text"])
 def test_rows_are_added_to_statistics(kind, tmp_path):
     """In every form that ``accumulate`` takes, with the features and options that are there."""
     x, w = make_data(), None
@@ -67,9 +67,9 @@ def test_rows_are_added_to_statistics(kind, tmp_path):
         stats += (x[200:], w)
     elif kind == "blocks":
         stats += iter([x[200:250], x[250:]])
-    elif kind == "path":
+    elif kind in ("path", "text"):
         np.save(tmp_path / "x.npy", x[200:])
-        stats += tmp_path / "x.npy"
+        stats += tmp_path / "x.npy" if kind == "path" else str(tmp_path / "x.npy")
     else:
         stats += accumulated(x[200:])
     weights = None if w is None else np.concatenate([np.ones(200), w])
@@ -276,14 +276,31 @@ def test_after_many_updates_so_many_rows_count():
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_weights_of_an_update_are_those_of_fit(normalize):
-    """Rescaled to Kish's number of rows, unless ``fit`` was told not to."""
-    x, w = make_data(), 7.0 * make_weights(100)
-    model = fixed_fit(x[:200], normalize_weights=normalize, **SETTINGS)
-    if not normalize:
-        model.settings["weights"] = "as given"  # what fit records where it is given weights
-    new = model.update(x[200:], sample_weight=w)
-    kish = w.sum() ** 2 / (w @ w)
-    assert new.statistics.n == pytest.approx(200 + (kish if normalize else w.sum()), rel=1e-13)
+    """Rescaled so that all weights sum to Kish's number of rows, unless ``fit`` was told not to:
+    however the rows are cut, and whether the first had weights or not."""
+    x, weights = make_data(), 7.0 * make_weights(300)
+    options = {"normalize_weights": normalize, **SETTINGS}
+    for first in (None, weights[:200]):
+        known = np.concatenate([np.ones(200) if first is None else first, weights[200:]])
+        n = known.sum() ** 2 / (known @ known) if normalize else known.sum()
+        for cut in (100, 10, 1):
+            model = fixed_fit(x[:200], sample_weight=first, **options)
+            for start in range(200, 300, cut):
+                part = slice(start, start + cut)
+                model = model.update(x[part], sample_weight=weights[part])
+            assert model.statistics.n == pytest.approx(n, rel=1e-12)
+            assert model.settings["weights"] == ("Kish" if normalize else "as given")
+            assert model.settings["updates"] == 100 // cut
+    assert fixed_fit(x, sample_weight=known, **options).settings["n"] == pytest.approx(n, rel=1e-13)
+
+
+def test_rows_that_fade_are_not_rescaled():
+    """Decay is no weight of Kish's: rows of weight 1 count as many as they are, decayed."""
+    x = make_data()
+    model = fixed_fit(x[:200], **SETTINGS).update(x[200:], decay=0.5)
+    assert model.statistics.n == 200.0
+    assert model.settings["weights"] == "none"
+    assert model.settings["weight_factor"] == 1.0
 
 
 def test_a_given_base_is_kept():

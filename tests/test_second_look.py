@@ -75,9 +75,11 @@ def test_one_row_in_ten_is_held_out_of_many(n):
     look = SecondLook.at(Blocks(x, sample_weight=w))
     np.testing.assert_array_equal(look.x, x)
     np.testing.assert_array_equal(look.weights, w)
-    want = np.flatnonzero(look.held).tolist()
-    assert want == (list(range(0, n, second_look.HELD)) if n > FEW else [])
+    held = np.flatnonzero(look.held)
+    assert len(held) == (-(-n // second_look.HELD) if n > FEW else 0)
     assert look.holds_out is (n > FEW)
+    if n > FEW:  # in no order, or rows that come in turns of ten would all be of one kind
+        assert len(set((held % second_look.HELD).tolist())) > 3
 
 
 def test_rows_that_repeat_count_once(monkeypatch):
@@ -87,7 +89,10 @@ def test_rows_that_repeat_count_once(monkeypatch):
     np.testing.assert_array_equal(look.x, x)
     np.testing.assert_array_equal(look.weights, np.r_[np.full(80, 2.0), np.ones(70)])
     monkeypatch.setattr(second_look, "EM_ROWS", 50)
-    np.testing.assert_array_equal(SecondLook.at(Blocks(x)).x, x[::3])
+    some = SecondLook.at(Blocks(x)).x
+    places = [int(np.flatnonzero((x == row).all(axis=1))[0]) for row in some]
+    assert [place // 3 for place in places] == list(range(50))
+    assert len({place % 3 for place in places}) == 3
 
 
 def test_streams_give_their_first_rows_if_they_can_be_read_again():
@@ -402,7 +407,7 @@ def test_more_rows_allow_a_smaller_bandwidth(monkeypatch, method):
     monkeypatch.setattr(second_look, "SIZE", 60)
     monkeypatch.setattr(second_look, "LOG2_DRAWS", 11)
     widths = []
-    for n in (150, 3_000):
+    for n in (200, 3_000):
         x = moons(n)
         base = tgp.GaussianBase.from_data(x)
         found, tried = SecondLook.at(Blocks(x)).narrower(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +17,20 @@ from .feature_sums import FeatureSums
 from .features import Array, Features, as_floats, covariance_of_frequencies, positive
 from .learn_base import learn_base
 from .mixture_base import MixtureBase
+from .notices import tell
 from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
 from .second_look import NARROWER, SIZES, SecondLook
-from .selection import BASE_ALONE, FEW_ROWS, LAMS, Question, Selection, distinct, scott, select
+from .selection import (
+    BASE_ALONE,
+    FEW_ROWS,
+    LAMS,
+    Question,
+    Selection,
+    dealt,
+    distinct,
+    scott,
+    select,
+)
 from .selection import ROWS as PILOT_ROWS
 from .solve import METHODS, solve
 from .spectral import DIMENSIONS
@@ -38,7 +49,7 @@ METHODS_OF = {  # solver asked for -> methods that have it
 }  # fmt: skip
 LIKE = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 MAP_DRAWS = 2**15  # behind MAP's expectations when settings are chosen from the data
-LEAST_ROWS = 40  # with fewer rows settings are not chosen from the data
+LEAST_ROWS = 20  # with fewer rows settings are not chosen from the data
 # what "auto" stands for where the data cannot be looked at beforehand
 AUTO: dict[str, Any] = {
     "method": "fd", "n_features": 1000, "lam": 10.0, "gamma": "scott", "eta": "1/gamma2",
@@ -53,6 +64,7 @@ PAPER: dict[str, Any] = {
 BASE_SCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # of the covariance, tried by base="scaled"
 TOLERANCE, LEAST_TOLERANCE = 1e-9, 1e-13  # of the spectral engine, and the tightest asked of it
 LOG_TOLERANCE = 1e-4  # predicted change of a log density for which it is tightened
+FIRST_ROWS = 1_000  # of such a stream, whose spread is taken for that of all
 STREAM_ROWS, STREAM_REACH = 1e6, 5.0  # rows and largest |z| for which a stream's grid is made
 HELD_OUT = 5  # base="scaled" holds out one row in so many
 HELD_OUT_ROWS = 50_000  # and looks at this many rows at most
@@ -91,7 +103,7 @@ def fit(
     more than 3,000 rows a second look, in which all but few of them are learned from, settles
     bandwidth, number of features and lambda. ``model.selection`` lists what the pilot compared,
     ``model.settings["lam_tried"]`` what the second look did. Rows that can be read only once, and
-    fewer than 40 that differ, get fixed settings instead: "fd", 1000 features, 10, "scott",
+    fewer than 20 that differ, get fixed settings instead: "fd", 1000 features, 10, "scott",
     "1/gamma2", "empirical", "data"; repeated rows count once in "scott", and lambda is 10 times as
     much as they are repeated.
 
@@ -120,8 +132,9 @@ def fit(
         the units of X. Mixtures serve "fd", "fvpd" and "map", heavy tails "fd" and "map"
     sample_weight : (n,) non-negative. Rescaled to sum to Kish's effective number of rows, unless
         normalize_weights=False: then a weight of 2 is two rows
-    moments : (n, mean, covariance) of the data, if known: saves the first pass, and is needed for
-        iterators that can be read only once
+    moments : (n, mean, covariance) of the data, n being the sum of the weights, if known: saves the
+        first pass, and is needed for iterators that can be read only once. Weights that come with
+        the rows of an iterator, or as a dask collection, then count as they are
     engine, precision, backend, n_threads : see ``accumulate``
     solver : see ``solve``
     one_standard_error : of the settings that come within one standard error of the best, row by
@@ -149,7 +162,9 @@ def fit(
     chosen = {k: AUTO[k] if k in is_open else v for k, v in asked.items()}
     _check(chosen, scale, n_noise_levels, engine, precision)
     blocks = as_blocks(X, sample_weight=sample_weight)
-    spectrum = _spectrum(blocks) if moments is None and not blocks.can_repeat else None
+    spectrum = None
+    if moments is None and not blocks.can_repeat:
+        spectrum = _spectrum(blocks, backend=backend, n_threads=n_threads, progress=progress)
     facts = spectrum.moments() if spectrum is not None else _moments(blocks, moments)
     _check_moments(facts, chosen["base"], blocks)
     scaling = _scaling(scale, facts)
@@ -206,20 +221,36 @@ def fit(
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
     if found is not None:
         options["n_draws"] = MAP_DRAWS if stats.n_rows < MANY_ROWS else MAP_DRAWS // 2
-    if how["base"] == "learned" and isinstance(start, GaussianBase):
-        start = learned = learn_base(stats, start, chosen["lam"])
-        how["base_report"] = learned.report
-    elif how["base"] == "scaled" and isinstance(start, GaussianBase):
+    if how["base"] == "scaled" and isinstance(start, GaussianBase):
         start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
         how.update(tried)
-    model = solve(stats, start, chosen["method"], progress=progress, **options)
+
+    def solved(lam: float) -> Density:
+        base = start
+        if how["base"] == "learned" and isinstance(start, GaussianBase) and lam < BASE_ALONE:
+            base = learn_base(stats, start, lam)  # together with theta, so for every lambda anew
+            how["base_report"] = base.report
+        return solve(
+            stats, base, chosen["method"], progress=progress, **{**options, "lam": lam}
+        )
+
     if found is not None and "lam" in is_open:
-        model = _trusted(model, stats, start, options)
+        model = _trusted(solved, options["lam"])
         if model.settings["lam"] != options["lam"]:
             how["lam_raised_from"] = options["lam"]
+    else:
+        model = solved(options["lam"])
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
     is_weighted = sample_weight is not None or facts.n != facts.n_effective
+    if moments is not None and blocks.weight_ratio is None and stats.sum_w2 != stats.n:
+        if normalize_weights:
+            tell(
+                "with moments= given, weights that come with the rows count as they are: Kish's "
+                "number of rows is not known before; give an array, or normalize_weights=False"
+            )
+        is_weighted, normalize_weights = True, False
     how["weights"] = ("Kish" if normalize_weights else "as given") if is_weighted else "none"
+    how["weight_factor"] = weight if normalize_weights else None  # what weights were multiplied by
     if chosen["method"] == "ncfd":
         how.update(sigma_max=float(top), n_noise_levels=len(levels))
     how.update(
@@ -298,6 +329,8 @@ def _select(
 ) -> Selection | None:  # fmt: skip
     """Fill what is open in ``chosen`` from the data; None where nothing is, or where the rows can
     be read only once, or are too few to hold any out: then AUTO stands."""
+    if "method" in is_open:
+        chosen["method"] = METHODS_OF.get(solver, (chosen["method"],))[0]
     matters = is_open - {"n_features"}
     if chosen["method"] != "fvpd" and "method" not in is_open:
         matters -= {"eta"}
@@ -345,7 +378,7 @@ def _select(
     if "n_features" in is_open:  # the most; how many are kept is settled with all rows
         chosen["n_features"] = SIZES[0] if chosen["lam"] == BASE_ALONE else _most_features(rows)
     chosen["n_components"] = found.n_components
-    if best.method == "fvpd" and "eta" in is_open:
+    if best.method == "fvpd" and "eta" in is_open and not alone:
         chosen["eta_multiple"] = best.eta_multiple  # of the rule, for the width that is taken
     return found
 
@@ -369,16 +402,20 @@ def _most_features(rows: Blocks) -> int:
     return SIZES[-1] if n < MANY_ROWS else SIZES[-2]
 
 
-def _trusted(model: Density, stats: Any, base: Base, options: dict[str, Any]) -> Density:
-    """The model, or one of a larger lambda where its normaliser is poor: with all features, or all
-    rows, it may be so though with few it was not."""
-    for factor in (1e1, 1e2, 1e3, BASE_ALONE):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
+def _trusted(solved: Callable[[float], Density], lam: float) -> Density:
+    """The model of a lambda, or of a larger one where its normaliser is poor: with all features, or
+    all rows, it may be so though with few it was not. Told is what the one that is taken told."""
+    for factor in (1.0, 1e1, 1e2, 1e3, BASE_ALONE):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = solved(min(lam * factor, BASE_ALONE))
+            of_solving = list(caught)
             if not model.log_normalizer.is_poor:
                 break
-            lam = min(options["lam"] * factor, BASE_ALONE)
-            model = solve(stats, base, model.method, **{**options, "lam": lam})
+    for warning in of_solving:
+        warnings.warn_explicit(
+            warning.message, warning.category, warning.filename, warning.lineno
+        )
     return model
 
 
@@ -388,7 +425,7 @@ def _width(gamma: Any, x: Array, w: Array) -> float:
         return float(gamma)
     about = x - w @ x / w.sum()
     spread = float((w @ np.square(about)).mean() / w.sum())
-    return scott(float(w.sum() ** 2 / (w @ w)), x.shape[1], spread)
+    return scott(float(w.sum()), x.shape[1], spread)
 
 
 def _tolerance(n: float, features: Features, lam: float, is_open: set[str]) -> float:
@@ -439,26 +476,26 @@ def _check(
 
 
 def _moments(blocks: Blocks, given: Any) -> Moments:
-    if given is not None:
-        return given_moments(given, blocks.dimension)
-    return moments_of(blocks)
+    if given is None:
+        return moments_of(blocks)
+    facts = given_moments(given, blocks.dimension)
+    return replace(facts, n_effective=facts.n * (blocks.weight_ratio or 1.0))
 
 
-def _spectrum(blocks: Blocks) -> Spectrum:
+def _spectrum(blocks: Blocks, **options: Any) -> Spectrum:
     """An iterator that can be read only once, read into a grid: for up to three columns. Its band
-    limit is that of Scott's bandwidth for STREAM_ROWS rows, in the spread of the first block."""
-    rows = iter(blocks)
-    first = next(rows)
-    d = first[0].shape[1]
-    spread = first[0].std(axis=0)
+    limit is that of Scott's bandwidth for STREAM_ROWS rows, in the spread of the first ones."""
+    begun = blocks.begun()
+    begun.read(FIRST_ROWS)
+    first = begun.sample(FIRST_ROWS)
+    d, spread = first.shape[1], first.std(axis=0)
     if d > DIMENSIONS or not (spread > 0).all():
         raise ValueError(
             "X can be read only once, and fit reads its data twice; pass a list of blocks, a "
             "callable that returns a fresh iterator, or moments=(n, mean, covariance)"
         )
     band = 2.0 * STREAM_REACH * STREAM_ROWS ** (1.0 / (d + 4)) / spread
-    whole = (x if w is None else (x, w) for x, w in itertools.chain([first], rows))
-    return Spectrum.from_data(whole, band)
+    return Spectrum.from_data(begun.blocks, band, **options)
 
 
 def _base_for(
@@ -537,17 +574,17 @@ def _scaled_base(
             'base="scaled" holds rows out, which a stream does not allow; pass an array, a frame '
             'or a npy file, or base="empirical"'
         )
-    x, w = pilot
-    held = np.arange(len(x)) % HELD_OUT == HELD_OUT - 1
+    x, w = distinct(pilot)
+    held = dealt(len(x), HELD_OUT) == 0
     if held.sum() < 2:
-        raise ValueError(f'base="scaled" needs at least {2 * HELD_OUT} rows, got {len(x)}')
+        raise ValueError(
+            f'base="scaled" needs at least {2 * HELD_OUT} rows that differ, got {len(x)}'
+        )
     rest = {k: options[k] for k in ("backend", "n_threads")}
     stats = accumulate(
-        x[~held], features, noise_levels=levels, origin=base.mean,
-        sample_weight=None if w is None else w[~held], **rest,
-    )  # fmt: skip
-    weights = np.ones(int(held.sum())) if w is None else w[held]
-    scores = []
+        x[~held], features, noise_levels=levels, origin=base.mean, sample_weight=w[~held], **rest
+    )
+    weights, scores = w[held], []
     for factor in BASE_SCALES:
         candidate = GaussianBase(base.mean, factor * base.covariance)
         with warnings.catch_warnings():

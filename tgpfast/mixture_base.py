@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .base import Base, GaussianBase
-from .blocks import Blocks, as_blocks
+from .blocks import Blocks, as_blocks, ratio_of
 from .features import Array, Features, as_floats
 from .normals import logsumexp, sobol_uniforms, to_normals
 from .notices import tell
@@ -97,13 +97,14 @@ class MixtureBase(Base):
         if pilot is None:
             raise ValueError("X can be read only once, and EM reads it often; pass an array")
         x, w = pilot
-        return cls._by_em(x, np.ones(len(x)) if w is None else w, n_components, seed)
+        return cls._by_em(x, np.ones(len(x)) if w is None else w * ratio_of(w), n_components, seed)
 
     @classmethod
     def _by_em(
         cls, x: Array, w: Array, n_components: int | None, seed: int, *, least: int = 1
     ) -> MixtureBase:
-        """least : from where numbers of components are tried, where none is given."""
+        """w : how many rows each row counts; least : from where numbers of components are tried,
+        where none is given."""
         if n_components is not None and (
             isinstance(n_components, bool)
             or not hasattr(n_components, "__index__")
@@ -113,11 +114,11 @@ class MixtureBase(Base):
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         if n_components is not None:
             return _told(expectation_maximisation(x, w, int(n_components), seed))
-        n = w.sum() ** 2 / (w @ w)
+        n = w.sum()
         best: Climbed | None = None
         lowest, worse = np.inf, 0
         for k in (k for k in LADDER if k >= least):
-            if _parameters(k, x.shape[1]) > n:
+            if _parameters(k, x.shape[1]) > min(n, len(x)):
                 break
             found = expectation_maximisation(x, w, k, seed)
             kept = found.mixture.n_components  # some may have been dropped
@@ -143,7 +144,7 @@ class MixtureBase(Base):
         if self.n_components == 1:
             return self
         moments = moments_of(Blocks(x, sample_weight=w))
-        share = 0.5 / (moments.n_effective + 0.5)
+        share = 0.5 / (moments.n + 0.5)
         return MixtureBase(
             np.append((1.0 - share) * self.weights, share),
             np.concatenate([self.means, moments.mean[None]]),

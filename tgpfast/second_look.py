@@ -24,6 +24,7 @@ from .selection import (
     Block,
     Fold,
     Scored,
+    dealt,
     distances_to,
     distinct,
     standard_error,
@@ -69,7 +70,7 @@ class SecondLook:
         if pilot is None:
             return None
         x, weights = distinct(pilot)
-        return cls(x, weights, (np.arange(len(x)) % HELD == 0) & (len(x) > FEW_ROWS))
+        return cls(x, weights, (dealt(len(x), HELD) == 0) & (len(x) > FEW_ROWS))
 
     @property
     def holds_out(self) -> bool:
@@ -97,7 +98,7 @@ class SecondLook:
     def _fold(self, base: Base, x: Array, weights: Array, method: str, seed: int) -> Fold:
         draws = base._sobol(LOG2_DRAWS if method == "fd" else LOG2_DRAWS - 1, seed + 1)
         nodes = base._sobol(LOG2_DRAWS - 1, seed + 2) if method == "map" else x[:0]
-        nearby = self.x[:: -(-len(self.x) // NEARBY)]
+        nearby = self.x[dealt(len(self.x), -(-len(self.x) // NEARBY)) == 0]
         return Fold(
             base, x[:0], x, weights[:0], weights / weights.sum(), draws, nodes,
             base._log_density(x), distances_to(nearby, draws),

@@ -137,7 +137,7 @@ def select(
     one_standard_error: bool = False,
     progress: bool = False,
 ) -> Selection | None:
-    """Compare candidates on rows x with weights w > 0, in the model's coordinates.
+    """Compare candidates on rows x, each of which counts w > 0 rows, in the model's coordinates.
 
     shape_of : name of a frequency covariance -> (d, d)
 
@@ -165,8 +165,14 @@ def select(
 
 def held_out(n: int) -> list[Any]:
     """Masks of the rows that are held out, one a fold."""
-    index = np.arange(n) % FOLDS
+    index = dealt(n, FOLDS)
     return [index == k for k in range(FOLDS if n <= FEW_ROWS else 1)]
+
+
+def dealt(n: int, parts: int) -> Any:
+    """For n rows the number of the part, of as many rows as the others, that each falls to: by
+    chance, the same each time. Regular parts of rows that come in turns would differ in kind."""
+    return np.random.default_rng(0).permutation(n) % parts
 
 
 def _choice(
@@ -273,6 +279,10 @@ class Fold:
     nearest: Array  # distance of every draw from the nearest row that is kept
 
 
+def _are_single(folds: list[Fold]) -> bool:
+    return all(getattr(fold.base, "n_components", 1) == 1 for fold in folds)
+
+
 class _Screen:
     def __init__(
         self, x: Array, w: Array, folds: list[Any], question: Question, shape_of: Any,
@@ -294,6 +304,9 @@ class _Screen:
             try:
                 self.bases[name] = [self._fold(kind, mask) for mask in self.masks]
             except ValueError:  # without those held out, rows lie in a plane
+                continue
+            if name == "mixture" and "empirical" in self.bases and _are_single(self.bases[name]):
+                del self.bases[name]  # the Gaussian once more, without what it alone has
                 continue
             trial = self._bare(name)
             scores[name] = trial.score
@@ -335,8 +348,7 @@ class _Screen:
         return tuple(m * self._scott() for m in MULTIPLES)
 
     def _scott(self) -> float:
-        n = self.w.sum() ** 2 / (self.w @ self.w)
-        return scott(n, self.x.shape[1], self.spread)
+        return scott(float(self.w.sum()), self.x.shape[1], self.spread)
 
     # -- one fold --------------------------------------------------------------------------------
 
@@ -360,7 +372,9 @@ class _Screen:
         )  # fmt: skip
 
     def _bare(self, name: str) -> Trial:
-        return self._trial(name, "fd", "identity", np.nan, np.inf, np.nan, [
+        methods = self.question.methods
+        method = "fd" if "fd" in methods else methods[0]
+        return self._trial(name, method, "identity", np.nan, np.inf, np.nan, [
             Scored(fold.held_base, 1.0, 0.0, fold.held_weights) for fold in self.bases[name]
         ])  # fmt: skip
 

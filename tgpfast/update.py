@@ -36,10 +36,17 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         "progress": progress,
     }  # fmt: skip
     part: Any = sums_like(stats, rows, model.base, **run)
-    if model.settings.get("weights") in ("none", "Kish"):  # as ``fit`` rescales weights
-        part = part._times(part.n / part.sum_w2)
-    total = stats.decay(decay) + part
-    settings = model.settings
+    settings, old = model.settings, stats.decay(decay)
+    before = settings.get("weight_factor")
+    facts: dict[str, Any] = {"updates": settings.get("updates", 0) + 1, "decay": decay}
+    if part.sum_w2 != part.n and settings.get("weights") == "none":
+        facts["weights"] = "as given" if before is None else "Kish"
+    if before is not None:  # rescaled as by a fit of all rows
+        sum_w = old.n / before
+        factor = (sum_w + part.n) / (sum_w / before + part.sum_w2)
+        old, part = old._times(factor / before), part._times(factor)
+        facts["weight_factor"] = factor
+    total = old + part
     solver = model.diagnostics.get("solver", "auto")
     new = solve(
         total, _base_of(model, total), model.method, settings["lam"], settings.get("eta"), solver,
@@ -47,10 +54,9 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         seed=settings.get("seed") or 0, **run,
     )  # fmt: skip
     new.scaling, new.table, new.selection = scaling, model.table, model.selection
-    counts: dict[str, Any] = {"updates": settings.get("updates", 0) + 1, "decay": decay}
     if "n_rows" in settings:
-        counts["n_rows"] = total.n_rows
-    new.settings = {**settings, **new.settings, **counts}
+        facts["n_rows"] = total.n_rows
+    new.settings = {**settings, **new.settings, **facts}
     return new
 
 
