@@ -499,13 +499,19 @@ def kill_own_worker(part, marker, at, block_info=None):
     return part
 
 
-@pytest.mark.parametrize("at", [0, 11, PARTITIONS - 1])
-def test_a_worker_killed_in_the_pass_changes_nothing(client, tmp_path, at):
+@pytest.mark.parametrize(
+    ("at", "engine", "precision"),
+    [(0, "direct", "float64"), (11, "direct", "float64"), (PARTITIONS - 1, "direct", "float64"),
+     (11, "direct", "mixed"), (11, "spectral", "float64")],
+)  # fmt: skip
+def test_a_worker_killed_in_the_pass_changes_nothing(client, tmp_path, at, engine, precision):
     """SIGKILL when a partition comes up; what was lost runs again: the same bits."""
-    x, f = rows(), features()
+    x, f = rows(2), features(2)
     marker = str(tmp_path / "killed")
-    # the backend that a worker started anew has soonest
-    options = {"noise_levels": [0.0, 0.4], "gram_phi": True, "backend": "numpy", **QUIET}
+    options = {
+        "noise_levels": [0.0, 0.4], "gram_phi": True, "engine": engine, "precision": precision,
+        "backend": "numpy",  # which a worker started anew has soonest
+    }  # fmt: skip
     want = tgp.accumulate(chunked(x), f, **options)
     doomed = chunked(x).map_blocks(kill_own_worker, marker, at, dtype=float, meta=np.empty((0, 0)))
     found = tgp.accumulate(doomed, f, **options)
@@ -774,6 +780,40 @@ def test_without_the_hold_tasks_would_take_all_threads(monkeypatch):
     with dask.config.set(scheduler="synchronous"):
         found = as_blocks(chunked(rows())).reduce(stacked_threads, backend="numba")
     assert (found[:, 0] == numba.config.NUMBA_NUM_THREADS).all()
+
+
+@pytest.mark.parametrize(("n_threads", "most"), [(None, 1), (2, 2)])
+@pytest.mark.parametrize("one_grid", [True, False])
+def test_transforms_are_held_to_their_threads(monkeypatch, n_threads, most, one_grid):
+    """finufft's own, in the tasks: spread on one grid, or transformed partition by partition. Two,
+    where two are asked for, show that the count of one is the task's."""
+    finufft = pytest.importorskip("finufft")
+    x, f = rows(2, 40_000), features(2, 12, 0.5)
+    plan, run, within, seen = finufft.Plan, tgp_dask._run, [], []
+
+    def counted(*args, nthreads, **options):
+        if within:
+            seen.append(nthreads)
+        return plan(*args, nthreads=nthreads, **options)
+
+    def watched(*args, **options):
+        within.append(True)
+        try:
+            return run(*args, **options)
+        finally:
+            within.pop()
+
+    def refuse(*args, **options):
+        raise tgp_spectrum.OutsideError
+
+    monkeypatch.setattr(finufft, "Plan", counted)
+    monkeypatch.setattr(tgp_dask, "_run", watched)
+    if not one_grid:
+        monkeypatch.setattr(tgp.Spectrum, "box_for", refuse)
+    with dask.config.set(scheduler="synchronous"):
+        tgp.accumulate(chunked(x, 40_000), f, engine="spectral", n_threads=n_threads)
+    assert seen
+    assert max(seen) == most
 
 
 def test_one_task_at_a_time_where_numba_demands_it(monkeypatch):
