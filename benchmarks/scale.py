@@ -131,24 +131,26 @@ def overlap(rows, folder):
         paths.append(folder / "rows.parquet")
     except ImportError:
         pass
-    features = tgpfast.Features.draw(500, 0.5, np.eye(6), 0)
     for path in paths:
         read = np.concatenate([block for block, _ in Blocks(path)])
-
-        def pass_over(rows):
-            tgpfast.accumulate(rows, features, engine="direct", precision="float64", n_threads=1)
-
-        alone, compute, both = measure.take_turns(
-            [
-                measure.timed(lambda path=path: [len(b) for b, _ in Blocks(path)]),
-                measure.timed(lambda read=read: pass_over(read)),
-                measure.timed(lambda path=path: pass_over(path)),
-            ],
-            3,
-        )  # fmt: skip
-        slower = max(alone, compute)
-        print(f"{path.suffix}: reading {alone:.2f} s, computing {compute:.2f} s, both {both:.2f} "
-              f"s: {both / slower:.2f} of the slower, {both / (alone + compute):.2f} of their sum")
+        for S in (500, 100, 40):  # from computing that takes longer to reading that does
+            features = tgpfast.Features.draw(S, 0.5, np.eye(6), 0)
+            pass_over = functools.partial(
+                tgpfast.accumulate, features=features, engine="direct", precision="float64",
+                n_threads=1,
+            )  # fmt: skip
+            alone, compute, both = measure.take_turns(
+                [
+                    measure.timed(lambda path=path: [len(b) for b, _ in Blocks(path)]),
+                    measure.timed(functools.partial(pass_over, read)),
+                    measure.timed(functools.partial(pass_over, path)),
+                ],
+                5,
+            )  # fmt: skip
+            slower = max(alone, compute)
+            print(f"{path.suffix}, S={S}: reading {alone:.2f} s, computing {compute:.2f} s, both "
+                  f"{both:.2f} s: {both / slower:.2f} of the slower, "
+                  f"{both / (alone + compute):.2f} of their sum")
 
 
 def over_dask(rows, folder):

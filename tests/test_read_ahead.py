@@ -198,7 +198,7 @@ def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "CHUNK", 100)
     make = sources(tmp_path, make_data())[kind]
     ran = []
-    monkeypatch.setattr(blocks_module, "ahead", lambda items: ran.append(1) or ahead(items))
+    monkeypatch.setattr(blocks_module, "ahead", lambda *args: ran.append(1) or ahead(*args))
     with_thread = list(Blocks(make(), block_rows=64))
     assert ran == [1]
     features, runs = make_features(), []
@@ -210,7 +210,7 @@ def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
             tgp.accumulate(part, features, engine="direct", **options),
             tgp.accumulate(Blocks(make()), features, engine="spectral", **options),
         ])  # fmt: skip
-        monkeypatch.setattr(blocks_module, "ahead", lambda items: items)
+        monkeypatch.setattr(blocks_module, "ahead", lambda items, depth: items)
     without = list(Blocks(make(), block_rows=64))
     assert len(with_thread) == len(without) > 3
     for (x, _), (y, _) in zip(with_thread, without, strict=True):
@@ -363,6 +363,25 @@ def test_a_large_parquet_file_is_read_in_pieces(large_parquet, monkeypatch):
     assert np.array_equal(np.concatenate([part for part, _ in blocks]), x)
     assert len(read) >= 4
     assert read == list(range(len(read)))
+
+
+def test_the_next_piece_is_decoded_while_one_is_used(large_parquet, monkeypatch):
+    """A piece is decoded at once and gives several blocks: two blocks ahead would leave the pass
+    waiting for all of the next."""
+    blocks = Blocks(large_parquet[0], block_rows=30)
+    kind, decoded = type(blocks._source), threading.Event()
+    read = kind._read
+
+    def seen(self, index):
+        if index == 1:
+            decoded.set()
+        return read(self, index)
+
+    monkeypatch.setattr(kind, "_read", seen)
+    found = iter(blocks)
+    next(found)  # of four or five in the first piece
+    assert decoded.wait(60)
+    found.close()
 
 
 @pytest.mark.parametrize("n", [1, 7, 100, 499, 500, 5000])

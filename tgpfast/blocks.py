@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from .features import Array
 from .files import ParquetRows, open_rows
-from .read_ahead import ReadAhead, ahead
+from .read_ahead import DEPTH, ReadAhead, ahead
 from .threads import Threads
 
 Ints = NDArray[np.int64]
@@ -138,7 +138,10 @@ class Blocks:
         several = self._streams or len(self._source) > self.block_rows
         if not (self._ahead and several):
             return self._checked()
-        return ahead(_each_copied(self._checked()) if self._keeps else self._checked())
+        depth = DEPTH
+        if isinstance(self._source, ParquetRows):  # while one piece is used up, the next is decoded
+            depth += -(-self._source.longest // self.block_rows)
+        return ahead(_each_copied(self._checked()) if self._keeps else self._checked(), depth)
 
     @property
     def reads_ahead(self) -> bool:

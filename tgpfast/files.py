@@ -325,6 +325,11 @@ class ParquetRows:
     def __len__(self) -> int:
         return self.shape[0]
 
+    @property
+    def longest(self) -> int:
+        """Rows of the longest piece."""
+        return max((b - a for a, b in itertools.pairwise(self.edges)), default=0)
+
     def __getitem__(self, key: Any) -> Any:
         """Rows start:stop as a frame, or [:, indices] as fewer columns of the same file."""
         if isinstance(key, tuple):
