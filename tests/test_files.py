@@ -109,6 +109,21 @@ def test_lines_are_counted_across_chunks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(rows, [[1.0, 2.0]] * 4 + [[3.0, 4.0]] * 4)
 
 
+@pytest.mark.parametrize("columns", [None, ["b"]])
+@pytest.mark.parametrize("row", ["7", "7,8,9", "7,x", "7,"])
+def test_a_bad_line_in_a_later_part_of_a_block(tmp_path, monkeypatch, row, columns):
+    """Lines are parsed some at a time; each part by itself may be of one width."""
+    monkeypatch.setattr(files, "PARSED", 2)
+    text = "a,b\n1,2\n3,4\n5,6\n\n5,6\n"
+    path = write(tmp_path / "t.csv", text)
+    wanted = path if columns is None else files.Columns(path, columns)
+    want = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [5.0, 6.0]])
+    np.testing.assert_array_equal(read(wanted)[0], want if columns is None else want[:, 1:])
+    write(path, text + row + "\n")
+    with pytest.raises(ValueError, match=r"t\.csv, line 7"):
+        read(wanted)
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 100])
 @pytest.mark.parametrize(
     ("text", "columns", "line"),
@@ -128,6 +143,7 @@ def test_lines_are_counted_across_chunks(tmp_path, monkeypatch):
 def test_a_quote_that_is_not_closed(tmp_path, monkeypatch, text, columns, line, chunk):
     """Its line is named, and no line is joined to another, wherever chunks end."""
     monkeypatch.setattr(files, "CHUNK", chunk)
+    monkeypatch.setattr(files, "PARSED", 1)
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(ValueError, match=rf"t\.csv, line {line}: a quote is not closed"):
         read(path if columns is None else files.Columns(path, columns))

@@ -11,6 +11,7 @@ import importlib
 import itertools
 import os
 import re
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 16_384  # lines of a text file parsed at a time
+CHUNK = 16_384  # lines of a text file that make a block
+PARSED = 4_096  # of these, parsed at a time
 TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # suffix -> delimiter, None: found out
 SUFFIXES = (".npy", ".npz", ".parquet", *TEXT)
 WRITABLE = (".npy", *TEXT)
@@ -535,7 +537,9 @@ class _TextRows:
             for _ in itertools.islice(source, self.skip):
                 pass
             while lines := list(itertools.islice(source, CHUNK)):
-                rows = [text for text in lines if not self._is_blank(text)]
+                rows = lines
+                if any(map(str.isspace, lines)):
+                    rows = [text for text in lines if not self._is_blank(text)]
                 if rows:
                     found = True
                     yield self._parse(rows, lines, number)
@@ -544,17 +548,16 @@ class _TextRows:
             raise ValueError(f"{self.file.name} has a header and no rows below it")
 
     def _parse(self, rows: list[str], lines: list[str], first: int) -> Any:
-        if self.delimiter is not None:  # the parser knows no blanks before a quote
+        quotes = '"' in "".join(rows)  # one search, where most files have none
+        if quotes and self.delimiter is not None:  # the parser knows no blanks before a quote
             blanks = re.compile(f'(^|{self.delimiter}) +"')
             rows = [blanks.sub(r'\1"', text) if ' "' in text else text for text in rows]
         try:
-            block = np.loadtxt(
-                rows, delimiter=self.delimiter, ndmin=2, comments=None, quotechar='"',
-                usecols=self.chosen,
-            )  # fmt: skip
+            # a quote that is not closed must be seen with the lines that follow it
+            block = self._numbers(rows, len(rows) if quotes else PARSED)
         except ValueError as error:
             raise ValueError(self._complaint(lines, first) or self._other(error)) from None
-        if len(block) != len(rows) or self._is_open(rows[-1]):  # the parser has joined lines
+        if quotes and (len(block) != len(rows) or self._is_open(rows[-1])):  # lines were joined
             raise ValueError(self._complaint(lines, first))
         if self.chosen is not None:  # the parser looks no further than the columns it wants
             quoted = [text for text in rows if '"' in text]
@@ -568,6 +571,19 @@ class _TextRows:
             if complaint:
                 raise ValueError(complaint)
         return block
+
+    def _numbers(self, rows: list[str], step: int) -> Any:
+        """The table, ``step`` lines at a time. The parser holds Python's lock throughout: whoever
+        computes meanwhile gets it in the pauses, and would else wait for all lines."""
+        parts = []
+        for at in range(0, len(rows), step):
+            if at:
+                time.sleep(1e-6)
+            parts.append(np.loadtxt(
+                rows[at : at + step], delimiter=self.delimiter, ndmin=2, comments=None,
+                quotechar='"', usecols=self.chosen,
+            ))  # fmt: skip
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _other(self, error: Exception) -> str:
         return f"{self.file.name} cannot be read: {str(error).split('; use `usecols`')[0]}"
