@@ -133,7 +133,7 @@ def overlap(rows, folder):
         pass
     for path in paths:
         read = np.concatenate([block for block, _ in Blocks(path)])
-        for S in (200, 40):  # computing takes longer; for text with few features, reading
+        for S in (200, 120, 40):  # computing takes longer than reading text, as long, and less
             features = tgpfast.Features.draw(S, 0.5, np.eye(6), 0)
             pass_over = functools.partial(
                 tgpfast.accumulate, features=features, engine="direct", precision="float64",

@@ -485,10 +485,10 @@ def test_where_each_criterion_misleads():
     held out less than a larger one does.
 
     The log-likelihood sees them, since mass on islands is lacking at the rows, but only through
-    its normaliser. Few draws from the base miss narrow islands: then the density looks as if it
-    had none, and the smallest lambda, whose islands are the narrowest, looks best though it is
-    the worst. The effective share and the share of mass far away are means over the same draws
-    and see no more than they do.
+    its normaliser. Few draws from the base may miss narrow islands (the 32 taken here do, as do 4
+    of the first 60 sets of 32): then the density looks as if it had none, and the smallest lambda,
+    whose islands are the narrowest, looks best though it is the worst. The effective share and the
+    share of mass far away are means over the same draws and see no more than they do.
 
     With draws enough to meet islands, a draw on one of them outweighs thousands of others, which
     the effective share tells, and lies far from data, which the other share tells: such scores are
@@ -807,12 +807,19 @@ def test_one_standard_error_is_passed_on(looks_again, monkeypatch, rule):
 
 
 def test_one_standard_error_is_smoother(monkeypatch):
-    """Few rows, that cannot tell lambdas apart."""
+    """Few rows, that cannot tell lambdas apart: never less smooth, whatever the rows, and for some
+    of them more."""
     monkeypatch.setattr(selection, "LAMS", tuple(10.0 * 2.0 ** np.arange(7)))
-    x = np.random.default_rng(2).exponential(1.0, (200, 2))
-    best, smooth = (chosen_of(fit(x, **NARROW, one_standard_error=r)) for r in (False, True))
-    assert (smooth["lam"], smooth["gamma_multiple"]) > (best["lam"], best["gamma_multiple"])
-    assert best["score"] - best["error"] < smooth["score"] < best["score"]
+    smoother = 0
+    for seed in range(8):
+        x = np.random.default_rng(seed).exponential(1.0, (200, 2))
+        best, smooth = (chosen_of(fit(x, **NARROW, one_standard_error=r)) for r in (False, True))
+        some, more = ((row["lam"], row["gamma_multiple"]) for row in (best, smooth))
+        assert more >= some
+        if more > some:
+            smoother += 1
+            assert best["score"] - best["error"] < smooth["score"] < best["score"]
+    assert smoother > 0
 
 
 def test_one_shot_iterators_get_fixed_settings():
@@ -997,11 +1004,15 @@ def test_normal_samples_have_no_tilt_to_find(n, d):
 
 
 def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
-    """Negative control: the best of many candidates is above the base by luck alone."""
+    """Negative control, on the samples of the test above: the best of many candidates is above the
+    base by luck alone; on rows not seen all of them lose, and some by more than their error."""
     monkeypatch.setattr(selection, "BETTER", 0.0)
     monkeypatch.setattr(selection, "ERRORS", 0.0)
-    row, gain = over_the_base(60, 3)
-    assert gain.mean() < -row["gain_error"]
+    found = [over_the_base(n, d) for n in (60, 150, 400) for d in (1, 2, 3)]
+    lost = [(gain.mean(), row["gain_error"]) for row, gain in found if np.isfinite(row["lam"])]
+    assert len(lost) > 4
+    assert sum(gain for gain, _ in lost) < 0.0
+    assert any(gain < -error for gain, error in lost)
 
 
 def test_the_same_seed_gives_the_same_model():
