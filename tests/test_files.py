@@ -378,31 +378,30 @@ def test_npz_without_one_table(tmp_path):
 # -- parquet -------------------------------------------------------------------------------------
 
 
-def test_parquet(tmp_path):
-    """Names, rows and chosen columns; a column of text and a file of another kind are named."""
+@pytest.fixture(params=["pyarrow.parquet", "polars"])
+def parquet_reader(request, monkeypatch):
+    """Polars, which writes the files, with one of the two that read them."""
     polars = pytest.importorskip("polars")
+    pytest.importorskip(request.param)
+    if request.param == "polars":
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    return polars
+
+
+def test_parquet(tmp_path, parquet_reader):
+    """Names, rows and chosen columns; a column of text and a file of another kind are named."""
     path = tmp_path / "x.parquet"
-    polars.DataFrame({"id": ["p", "q", "r"], "a": ROWS[:, 0], "b": [1, 2, 3]}).write_parquet(path)
+    frame = parquet_reader.DataFrame({"id": ["p", "q", "r"], "a": ROWS[:, 0], "b": [1, 2, 3]})
+    frame.write_parquet(path)
     rows, names = read(files.Columns(path, ["b", "a"]))
     np.testing.assert_array_equal(rows, np.column_stack([[1, 2, 3], ROWS[:, 0]]))
     assert names == ["b", "a"]
     assert files.columns_of(path) == (["id", "a", "b"], 3)
-    with pytest.raises(TypeError, match=r"x\.parquet: column 'id' is of type String"):
+    with pytest.raises(TypeError, match=r"x\.parquet: column 'id' is of type (S|large_s)tring"):
         read(path)
     path.write_bytes(b"not parquet at all")
     with pytest.raises(ValueError, match=r"x\.parquet is not a parquet file"):
         read(path)
-
-
-@pytest.fixture(params=["polars", "pyarrow"])
-def parquet_reader(request, monkeypatch):
-    """Its name; polars writes the files."""
-    polars = pytest.importorskip("polars")
-    pytest.importorskip(request.param)
-    if request.param == "pyarrow":
-        pytest.importorskip("pandas")
-        monkeypatch.setitem(sys.modules, "polars", None)
-    return polars
 
 
 @pytest.mark.parametrize("whole", [0, files.WHOLE_PARQUET])
@@ -418,6 +417,37 @@ def test_flags_in_a_parquet_file(tmp_path, monkeypatch, parquet_reader, whole):
     parquet_reader.DataFrame(data).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=r"nan at row 1, column 0 \('f'\)"):
         read(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("whole", [0, files.WHOLE_PARQUET])
+def test_every_type_of_number_in_a_parquet_file(tmp_path, monkeypatch, parquet_reader, whole):
+    """Is float64 to us, rounded where it must be; a name may begin as another does."""
+    monkeypatch.setattr(files, "WHOLE_PARQUET", whole)
+    large = 2**63 - 1
+    data = {
+        "a": parquet_reader.Series([1, -2, 3], dtype=parquet_reader.Int8),
+        "a.b": parquet_reader.Series([large, 0, -large], dtype=parquet_reader.Int64),
+        "u": parquet_reader.Series([2 * large, 7, 0], dtype=parquet_reader.UInt64),
+        "f": parquet_reader.Series([0.1, 1e30, -2.5], dtype=parquet_reader.Float32),
+        "g": [0.1, 1e300, -5e-324],
+    }
+    parquet_reader.DataFrame(data).write_parquet(tmp_path / "x.parquet")
+    expected = np.column_stack([np.array(list(column), dtype=float) for column in data.values()])
+    rows, names = read(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(rows, expected)
+    assert names == list(data)
+    one = files.Columns(tmp_path / "x.parquet", ["a"])
+    np.testing.assert_array_equal(read(one)[0], expected[:, :1])
+
+
+def test_parquet_without_a_library_of_frames(tmp_path, monkeypatch):
+    """Pyarrow alone reads it, and results are arrays."""
+    pytest.importorskip("polars").DataFrame({"a": ROWS[:, 0]}).write_parquet(tmp_path / "x.parquet")
+    pytest.importorskip("pyarrow")
+    for name in ("polars", "pandas"):
+        monkeypatch.setitem(sys.modules, name, None)
+    table = Blocks(tmp_path / "x.parquet").table
+    assert (table.columns, table.kind) == (["a"], "array")
 
 
 @pytest.mark.parametrize("whole", [0, files.WHOLE_PARQUET])
@@ -440,8 +470,8 @@ def test_parquet_without_a_reader(tmp_path, monkeypatch):
     """The error says what to install."""
     (tmp_path / "x.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "polars", None)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install polars"):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError, match="pip install pyarrow"):
         read(tmp_path / "x.parquet")
 
 

@@ -331,7 +331,7 @@ def test_an_iterator_bound_to_its_thread_works_unless_it_is_wrapped():
 # -- parquet -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["polars", "pyarrow"])
+@pytest.fixture(params=["pyarrow.parquet", "polars"])
 def large_parquet(request, tmp_path, monkeypatch):
     """(path, rows) of a file that counts as large, with several groups of rows."""
     polars = pytest.importorskip("polars")
@@ -342,44 +342,77 @@ def large_parquet(request, tmp_path, monkeypatch):
     frame.write_parquet(path, row_group_size=120)
     monkeypatch.setattr(files, "WHOLE_PARQUET", 0)
     monkeypatch.setattr(files, "PIECE", 150)
-    if request.param == "pyarrow":
-        pytest.importorskip("pandas")
-        monkeypatch.setitem(sys.modules, "polars", None)
+    monkeypatch.setattr(files, "PAGE", 150)
+    if request.param == "polars":
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     return files.Columns(path, ["a", "b", "c"]), x
 
 
+def decoding(monkeypatch, rows, note):
+    """Have ``note`` called with the number of rows decoded so far in a pass, at every step."""
+    step = "_numbers" if isinstance(rows, files._ArrowRows) else "_read"
+    original, done = getattr(type(rows), step), []
+
+    def seen(self, *args):
+        found = original(self, *args)
+        done.append(len(found))
+        note(sum(done))
+        return found
+
+    monkeypatch.setattr(type(rows), step, seen)
+
+
 def test_a_large_parquet_file_is_read_in_pieces(large_parquet, monkeypatch):
-    """One piece is decoded at a time, once a pass; rows, names and their number are as ever."""
+    """Each row is decoded once a pass; rows, names and their number are as ever."""
     path, x = large_parquet
-    read = []
-    for kind in (files._PolarsRows, files._ArrowRows):
-        original = kind._read
-        monkeypatch.setattr(
-            kind, "_read", lambda self, k, original=original: read.append(k) or original(self, k)
-        )
     blocks = Blocks(path, block_rows=64)
     assert (blocks.n_rows, blocks.dimension, blocks.table.columns) == (500, 3, ["a", "b", "c"])
     assert blocks.reads_ahead
-    assert np.array_equal(np.concatenate([part for part, _ in blocks]), x)
-    assert len(read) >= 4
-    assert read == list(range(len(read)))
+    decoded = []
+    decoding(monkeypatch, blocks._source, decoded.append)
+    found = [part for part, _ in blocks]
+    assert [len(part) for part in found] == [64] * 7 + [52]  # whatever the file's groups are
+    assert np.array_equal(np.concatenate(found), x)
+    assert len(decoded) >= 4
+    assert decoded[-1] == 500
+
+
+def test_a_small_parquet_file_is_decoded_once(large_parquet, monkeypatch):
+    """For all passes."""
+    monkeypatch.setattr(files, "WHOLE_PARQUET", 2**25)
+    blocks = Blocks(large_parquet[0], block_rows=64)
+    assert not blocks.reads_ahead
+    monkeypatch.delattr(files.ParquetRows, "spread")
+    for kind in (files._ArrowRows, files._PolarsRows):
+        monkeypatch.delattr(kind, "blocks")
+    for _ in range(2):
+        assert np.array_equal(blocks.whole(), large_parquet[1])
+    assert np.array_equal(blocks.pilot(500)[0], large_parquet[1])
+
+
+def test_memory_for_a_parquet_file_of_one_large_group(tmp_path, monkeypatch):
+    """Some blocks and a buffer for each column, neither the group's rows nor its bytes."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(files, "WHOLE_PARQUET", 0)
+    x = np.random.default_rng(0).standard_normal((1_000_000, 3))
+    table = arrow.table({name: x[:, k] for k, name in enumerate("abc")})
+    parquet.write_table(table, tmp_path / "x.parquet", row_group_size=len(x))
+    rows, most = Blocks(tmp_path / "x.parquet")._source, 0
+    del table
+    for batch in rows._batches(16_384):
+        most = max(most, arrow.total_allocated_bytes())
+        del batch
+    assert (tmp_path / "x.parquet").stat().st_size > 20e6
+    assert most < 16e6  # of each column a buffer, a page as it is and decoded, of 1 MB each
 
 
 def test_the_next_piece_is_decoded_while_one_is_used(large_parquet, monkeypatch):
-    """A piece is decoded at once and gives several blocks: two blocks ahead would leave the pass
+    """Many rows are decoded at once, for several blocks: two blocks ahead would leave the pass
     waiting for all of the next."""
-    blocks = Blocks(large_parquet[0], block_rows=30)
-    kind, decoded = type(blocks._source), threading.Event()
-    read = kind._read
-
-    def seen(self, index):
-        if index == 1:
-            decoded.set()
-        return read(self, index)
-
-    monkeypatch.setattr(kind, "_read", seen)
+    blocks, decoded = Blocks(large_parquet[0], block_rows=30), threading.Event()
+    decoding(monkeypatch, blocks._source, lambda rows: decoded.set() if rows > 150 else None)
     found = iter(blocks)
-    next(found)  # of four or five in the first piece
+    next(found)  # of five in the first piece
     assert decoded.wait(60)
     found.close()
 
@@ -408,7 +441,7 @@ def test_other_columns_of_a_large_parquet_file_are_named(large_parquet):
 
 
 def test_an_index_is_no_column(tmp_path, monkeypatch):
-    """A pandas frame's, in a file that pyarrow reads."""
+    """A pandas frame's, in a file that pyarrow reads; without polars results are frames of it."""
     pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     monkeypatch.setitem(sys.modules, "polars", None)
     x = make_data(20, 2)

@@ -113,6 +113,8 @@ class Blocks:
         self._order = columns
         self.block_rows = block_rows
         self.n_rows: int | None = None
+        if isinstance(X, ParquetRows) and X.is_small:
+            X = X.whole()
         self._source: Any = X
         self._streams = _is_stream(X)
         self._weights: Any = None
@@ -139,8 +141,8 @@ class Blocks:
         if not (self._ahead and several):
             return self._checked()
         depth = DEPTH
-        if isinstance(self._source, ParquetRows):  # while one piece is used up, the next is decoded
-            depth += -(-self._source.longest // self.block_rows)
+        if isinstance(self._source, ParquetRows):  # while rows are used up, the next are decoded
+            depth += -(-self._source.stride // self.block_rows)
         return ahead(_each_copied(self._checked()) if self._keeps else self._checked(), depth)
 
     @property
@@ -198,6 +200,9 @@ class Blocks:
         self.n_rows = total
 
     def _tables(self) -> Iterator[tuple[Any, Any, str]]:
+        if isinstance(self._source, ParquetRows):
+            yield from ((rows, None, self.name) for rows in self._source.blocks(self.block_rows))
+            return
         if not self._streams:
             yield self._source, None, self.name
             return
@@ -280,8 +285,8 @@ class Blocks:
         if self._streams:
             return None
         if isinstance(self._source, ParquetRows):
-            table, numbers = self._source.spread(n)
-            x = _as_rows(table, 0, len(table))
+            rows, numbers = self._source.spread(n)
+            x = _as_rows(rows, 0, len(rows))
             _check_finite(x, numbers, self.table.columns, self.name)
             weights = None if self._weights is None else self._weights[numbers]
             return self._mapped(x, None if weights is None else _weight_rows(weights, 0, len(x)))
@@ -393,6 +398,8 @@ def _is_frame(X: Any) -> bool:
 
 
 def _table_of(X: Any, names: list[str] | None) -> Table:
+    if isinstance(X, ParquetRows):
+        return Table(names, X.frame)
     if not _is_frame(X):
         return Table(names)
     columns = [str(c) for c in X.columns]

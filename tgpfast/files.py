@@ -3,18 +3,18 @@ piece at a time where it is large)."""
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import copy
 import csv
 import importlib
+import importlib.util
 import itertools
 import os
 import re
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ WRITABLE = (".npy", *TEXT)
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", "-"))  # in lower case
 WHOLE_PARQUET = 2**25  # bytes of a file up to which it is read at once
 PIECE = 2**18  # rows of a parquet file decoded at a time, where its own groups are not known
+PAGE = 2**17  # rows of a megabyte of float64, the usual page of a column, which is decoded at once
 PIECES = 64  # places of a parquet file from which a sample of its rows is taken
 TABLE_NAMES = ("X", "x", "data")  # of the array taken from an npz that holds several
 COLUMN_NAMES = ("columns", "names", "feature_names")
@@ -52,7 +53,7 @@ class Columns(os.PathLike[str]):
 def open_rows(
     path: str | os.PathLike[str], order: list[str] | None = None
 ) -> tuple[Any, list[str] | None]:
-    """(rows as an array, a frame, or a callable that streams blocks; column names or None).
+    """(rows as an array, as `ParquetRows`, or as a callable that streams blocks; names or None).
 
     order : names of the columns to read, and no others, of a file that has names
     """
@@ -63,7 +64,8 @@ def open_rows(
         text.choose(_choice(path, order, text.names, text.width))
         return text, text.names
     if suffix == ".parquet":
-        return _from_parquet(file, path, order), None
+        table = _from_parquet(file, path, order)
+        return table, table.columns
     rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
     chosen = _choice(path, order, names, 1 if rows.ndim == 1 else rows.shape[1])
     if chosen is None:
@@ -278,11 +280,13 @@ def _table_name(shapes: dict[str, tuple[tuple[int, ...], str]]) -> str | None:
     return None
 
 
-def _from_parquet(file: Path, path: str | os.PathLike[str], order: list[str] | None) -> Any:
+def _from_parquet(
+    file: Path, path: str | os.PathLike[str], order: list[str] | None
+) -> ParquetRows:
     rows = _parquet(file)
     chosen = _choice(path, order, rows.columns, len(rows.columns))
     if chosen is not None:
-        rows = rows[:, chosen]
+        rows = rows.chosen(chosen)
     for name, (kind, good) in zip(rows.columns, rows.kinds(), strict=True):
         if not good:
             raise TypeError(
@@ -291,14 +295,12 @@ def _from_parquet(file: Path, path: str | os.PathLike[str], order: list[str] | N
             )
     if not len(rows):
         raise ValueError(f"{file.name} has no rows; at least one is needed")
-    return rows[:] if file.stat().st_size <= WHOLE_PARQUET else rows
+    return rows
 
 
 def _parquet(file: Path) -> ParquetRows:
-    for name, kind in (("polars", _PolarsRows), ("pyarrow.parquet", _ArrowRows)):
+    for name, kind in (("pyarrow.parquet", _ArrowRows), ("polars", _PolarsRows)):
         with contextlib.suppress(ImportError):
-            if kind is _ArrowRows:
-                importlib.import_module("pandas")
             module = importlib.import_module(name)
             try:
                 return kind(module, file)
@@ -307,143 +309,158 @@ def _parquet(file: Path) -> ParquetRows:
             except Exception as error:  # each library has its own
                 message = str(error).splitlines()[0]
                 raise ValueError(f"{file.name} is not a parquet file: {message}") from None
-    raise ImportError(
-        f"{file.name}: parquet files need polars, or pandas with pyarrow: pip install polars"
-    )
+    raise ImportError(f"{file.name}: parquet files need pyarrow, or polars: pip install pyarrow")
 
 
 class ParquetRows:
-    """The rows of a parquet file, sliced off it as off a frame; one piece of them is held. Columns
-    of bool are read as 0.0 and 1.0: beside numbers, a frame would give objects.
+    """The rows of a parquet file, as arrays of float64: all in turn, or some. Columns of bool are
+    0.0 and 1.0, values that are missing nan.
 
-    columns : names; shape : as of a frame
+    columns : names; shape : as of an array; stride : rows that may be decoded at once
     """
 
     columns: list[str]
     shape: tuple[int, int]
-    edges: list[int]  # where pieces begin, and the end
-    _held: tuple[int, Any]  # number of a piece, and its frame
+    stride: int
+
+    def __init__(self, module: Any, file: Path) -> None:
+        self.module, self.file = module, file
 
     def __len__(self) -> int:
         return self.shape[0]
 
     @property
-    def longest(self) -> int:
-        """Rows of the longest piece."""
-        return max((b - a for a, b in itertools.pairwise(self.edges)), default=0)
+    def is_small(self) -> bool:
+        """Whether all rows are best held at once: most fits go over them more than once."""
+        return self.file.stat().st_size <= WHOLE_PARQUET
 
-    def __getitem__(self, key: Any) -> Any:
-        """Rows start:stop as a frame, or [:, indices] as fewer columns of the same file."""
-        if isinstance(key, tuple):
-            other = copy.copy(self)
-            other.columns = [self.columns[k] for k in key[1]]
-            other.shape, other._held = (len(self), len(other.columns)), (-1, None)
-            return other
-        start, stop, _ = key.indices(len(self))
-        first = bisect.bisect_right(self.edges, start) - 1
-        parts = []
-        while self.edges[first] < stop:
-            low, high = self.edges[first], self.edges[first + 1]
-            parts.append(self._cut(self._piece(first), max(start - low, 0), min(stop, high) - low))
-            first += 1
-        return parts[0] if len(parts) == 1 else self._joined(parts)
+    @property
+    def frame(self) -> str:
+        """The kind of frame that results are given in: of a library that is there."""
+        found = (name for name in ("polars", "pandas") if importlib.util.find_spec(name))
+        return next(found, "array")
+
+    def chosen(self, places: Sequence[int]) -> ParquetRows:
+        """Some columns of the same file."""
+        other = copy.copy(self)
+        other.columns = [self.columns[k] for k in places]
+        other.shape = (len(self), len(other.columns))
+        return other
+
+    def whole(self) -> Any:
+        """All rows."""
+        return np.concatenate(list(self.blocks(self.stride)))
 
     def spread(self, n: int) -> tuple[Any, Any]:
-        """(a frame of about n rows from places spread over the file, their numbers)."""
+        """(about n rows from places spread over the file, their numbers)."""
         rows = len(self)
         count = min(PIECES, n)
         size = n // count
         if rows <= n:
-            return self[:], np.arange(rows)
+            return self.whole(), np.arange(rows)
         starts = np.unique(np.linspace(0, rows - size, count).astype(int))
-        frames = [self[i : i + size] for i in starts]
-        return self._joined(frames), (starts[:, None] + np.arange(size)).ravel()
-
-    def _piece(self, index: int) -> Any:
-        if self._held[0] != index:
-            self._held = (index, self._read(index))
-        return self._held[1]
+        return self._stretches(starts, size), (starts[:, None] + np.arange(size)).ravel()
 
     def kinds(self) -> list[tuple[str, bool]]:
         """(type, whether it is of real numbers) of every column."""
         raise NotImplementedError
 
-    def _read(self, index: int) -> Any:
+    def blocks(self, size: int) -> Iterator[Any]:
+        """All rows in turn, ``size`` at a time."""
         raise NotImplementedError
 
-    def _cut(self, frame: Any, start: int, stop: int) -> Any:
+    def _stretches(self, starts: Any, size: int) -> Any:
+        """``size`` rows from each of the starts, which ascend and lie that far apart."""
         raise NotImplementedError
 
-    def _joined(self, frames: list[Any]) -> Any:
-        raise NotImplementedError
+
+class _ArrowRows(ParquetRows):
+    """Read by pyarrow, in the thread that asks: a pool of threads, as polars has, would take the
+    cores of the pass."""
+
+    def __init__(self, module: Any, file: Path) -> None:
+        super().__init__(module, file)
+        with module.ParquetFile(file) as opened:
+            facts, self.schema = opened.metadata, opened.schema_arrow
+        of_frame = (self.schema.pandas_metadata or {}).get("index_columns", ())  # no data of ours
+        self.columns = [str(c) for c in self.schema.names if c not in of_frame]
+        self.shape, self.stride = (facts.num_rows, len(self.columns)), PAGE
+        sizes = [facts.row_group(i).num_rows for i in range(facts.num_row_groups)]
+        self.edges = [0, *itertools.accumulate(sizes)]  # of the groups of rows
+
+    def kinds(self) -> list[tuple[str, bool]]:
+        types = importlib.import_module("pyarrow").types
+        found = [self.schema.field(name).type for name in self.columns]
+        tests = (types.is_integer, types.is_floating, types.is_boolean)
+        return [(str(kind), any(test(kind) for test in tests)) for kind in found]
+
+    def blocks(self, size: int) -> Iterator[Any]:
+        return map(self._numbers, self._batches(size))
+
+    def _stretches(self, starts: Any, size: int) -> Any:
+        wanted = (starts[:, None] + np.arange(size)).ravel()
+        parts = []
+        for group, (at, end) in enumerate(itertools.pairwise(self.edges)):
+            low, high = np.searchsorted(wanted, [at, end])
+            left = wanted[low:high] - at
+            batches = self._batches(CHUNK, row_groups=[group])
+            while len(left):
+                rows = next(batches)
+                here = np.searchsorted(left, rows.num_rows)
+                if here:
+                    parts.append(self._numbers(rows)[left[:here]])
+                left = left[here:] - rows.num_rows
+            batches.close()
+        return np.concatenate(parts)
+
+    def _batches(self, size: int, **options: Any) -> Generator[Any, None, None]:
+        # a buffer for each column: else the bytes of a group are read whole, however large it is
+        with self.module.ParquetFile(self.file, buffer_size=2**20, pre_buffer=False) as opened:
+            yield from opened.iter_batches(size, columns=self.columns, use_threads=False, **options)
+
+    def _numbers(self, batch: Any) -> Any:
+        rows = np.empty((batch.num_rows, len(self.columns)))
+        for k, name in enumerate(self.columns):
+            cells = batch.column(name)
+            if str(cells.type) == "bool":
+                cells = cells.cast("uint8")
+            if cells.null_count or not hasattr(cells, "__dlpack__"):  # from pyarrow 15 on
+                rows[:, k] = cells.to_numpy(zero_copy_only=False)  # imports pandas
+            else:
+                rows[:, k] = np.from_dlpack(cells)
+        return rows
 
 
 class _PolarsRows(ParquetRows):
-    def __init__(self, polars: Any, file: Path) -> None:
-        self.polars, self.file, self._held = polars, file, (-1, None)
-        scan = polars.scan_parquet(file)
+    """Read by polars, by its threads, in pieces: it does not tell the groups of rows."""
+
+    def __init__(self, module: Any, file: Path) -> None:
+        super().__init__(module, file)
+        scan = module.scan_parquet(file)
         self.schema = scan.collect_schema()
         self.columns = [str(c) for c in self.schema.names()]
-        n = int(scan.select(polars.len()).collect().item())
-        self.shape = (n, len(self.columns))
-        self.edges = [*range(0, n, PIECE), n]
+        n = int(scan.select(module.len()).collect().item())
+        self.shape, self.stride = (n, len(self.columns)), PIECE
 
     def kinds(self) -> list[tuple[str, bool]]:
         found = [self.schema[name] for name in self.columns]
         good = [k.is_integer() or k.is_float() or str(k) == "Boolean" for k in found]
         return [(str(k), bool(g)) for k, g in zip(found, good, strict=True)]
 
-    def _read(self, index: int) -> Any:
-        start, stop = self.edges[index], self.edges[index + 1]
-        scan = self.polars.scan_parquet(self.file).select(self.columns)
-        flags = self.polars.col(self.polars.Boolean).cast(self.polars.Float64)
-        return scan.slice(start, stop - start).with_columns(flags).collect()
+    def blocks(self, size: int) -> Iterator[Any]:
+        piece = size * max(1, PIECE // size)
+        for at in range(0, len(self), piece):
+            rows = self._read(at, piece)
+            for start in range(0, len(rows), size):
+                yield rows[start : start + size]
 
-    def _cut(self, frame: Any, start: int, stop: int) -> Any:
-        return frame[start:stop]
+    def _stretches(self, starts: Any, size: int) -> Any:
+        return np.concatenate([self._read(int(at), size) for at in starts])
 
-    def _joined(self, frames: list[Any]) -> Any:
-        return self.polars.concat(frames)
-
-
-class _ArrowRows(ParquetRows):
-    """Read by pyarrow, a group of rows at a time, into pandas frames."""
-
-    index = None  # of a frame
-
-    def __init__(self, parquet: Any, file: Path) -> None:
-        self.parquet, self._held = parquet.ParquetFile(file), (-1, None)
-        facts = self.parquet.metadata
-        schema = self.parquet.schema_arrow
-        of_frame = (schema.pandas_metadata or {}).get("index_columns", ())  # no columns of the data
-        self.columns = [str(c) for c in schema.names if c not in of_frame]
-        self.shape = (facts.num_rows, len(self.columns))
-        sizes = [facts.row_group(i).num_rows for i in range(facts.num_row_groups)]
-        self.edges = [0, *itertools.accumulate(sizes)]
-
-    @property
-    def iloc(self) -> _ArrowRows:
-        """Itself: rows are taken as of a pandas frame."""
-        return self
-
-    def kinds(self) -> list[tuple[str, bool]]:
-        types = importlib.import_module("pyarrow").types
-        found = [self.parquet.schema_arrow.field(name).type for name in self.columns]
-        tests = (types.is_integer, types.is_floating, types.is_boolean)
-        return [(str(kind), any(test(kind) for test in tests)) for kind in found]
-
-    def _read(self, index: int) -> Any:
-        group = self.parquet.read_row_group(index, columns=self.columns)
-        for k, field in enumerate(group.schema):
-            if str(field.type) == "bool":
-                group = group.set_column(k, field.name, group.column(k).cast("float64"))
-        return group.to_pandas(ignore_metadata=True)[self.columns]
-
-    def _cut(self, frame: Any, start: int, stop: int) -> Any:
-        return frame.iloc[start:stop]
-
-    def _joined(self, frames: list[Any]) -> Any:
-        return importlib.import_module("pandas").concat(frames, ignore_index=True)
+    def _read(self, start: int, size: int) -> Any:
+        numbers = self.module.col(self.columns).cast(self.module.Float64)
+        scan = self.module.scan_parquet(self.file).select(numbers)
+        return scan.slice(start, size).collect().to_numpy(order="c")
 
 
 # -- text ----------------------------------------------------------------------------------------
