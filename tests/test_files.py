@@ -7,10 +7,18 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import files
+from tgpfast import files, kernels, parquet_rows, text_rows
 from tgpfast.blocks import Blocks
 
 ROWS = np.array([[1.0, -2.5], [3.0, 4e-3], [5.0, 6.0]])
+
+
+@pytest.fixture(autouse=True, params=["kernel", "numpy"])
+def text_reader(request, monkeypatch):
+    """Which of the two reads plain lines of text; the kernel is else for large files."""
+    least = 0 if request.param == "kernel" else sys.maxsize
+    monkeypatch.setattr(text_rows, "KERNEL_BYTES", least)
+    return request.param
 
 
 def write(path, text, encoding="utf-8"):
@@ -101,7 +109,7 @@ def test_bad_text_names_line_and_column(tmp_path, text, message):
 
 def test_lines_are_counted_across_chunks(tmp_path, monkeypatch):
     """A bad cell in a later chunk is named by the line of the whole file."""
-    monkeypatch.setattr(files, "CHUNK", 3)
+    monkeypatch.setattr(text_rows, "CHUNK", 3)
     lines = ["a,b", *["1,2"] * 4, "", *["3,4"] * 4, "5,?"]
     with pytest.raises(ValueError, match=r"line 11, column 1 \('b'\): a value is missing \('\?'\)"):
         read(write(tmp_path / "t.csv", "\n".join(lines)))
@@ -109,11 +117,72 @@ def test_lines_are_counted_across_chunks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(rows, [[1.0, 2.0]] * 4 + [[3.0, 4.0]] * 4)
 
 
+LINES = [
+    "1,2,x", "-0.5,+.25,y z", "1e-3,2.5E+10, #", "0.1,123456789.123456789,", " 7 ,\t8\t,'",
+    "-0,000000000000000000000001.5,~", "1.7976931348623157e308,5e-324,far", '"3",4,"q,q"', "5,6,é",
+    "0.30000000000000004440892098500626,12345678901234567890,long", "   ", "1e-300,0e999,z",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("window", [8, 40, 4096])
+@pytest.mark.parametrize("columns", [[0, 1], ["b"], ["b", "a"]])
+def test_blocks_of_text_do_not_depend_on_who_reads_them(
+    tmp_path, monkeypatch, text_reader, end, window, columns
+):
+    """Plain lines, others, and both in turn; some longer than what is held of the file."""
+    monkeypatch.setattr(text_rows, "CHUNK", 4)
+    monkeypatch.setattr(text_rows, "WINDOW", window)
+    rng = np.random.default_rng(5)
+    for odd in (0, 1, 2, 5):
+        lines = [LINES[k] for k in rng.integers(0, 7, 40)]
+        for at in rng.integers(0, 40, odd):
+            lines[at] = LINES[rng.integers(7, len(LINES))]
+        for last in ("", end, end + end):
+            path = write(tmp_path / "t.csv", end.join(["\ufeffa,b,c", *lines]) + last)
+            want = [
+                [float(cell.strip('"')) for cell in line.split(",")[:2]]
+                for line in lines if line.strip()
+            ]  # fmt: skip
+            want = np.array(want)[:, [0, 1] if columns == [0, 1] else [1, 0][: len(columns)]]
+            blocks = [x for x, _ in Blocks(files.Columns(path, columns), block_rows=4)]
+            np.testing.assert_array_equal(np.concatenate(blocks), want)
+            bits = np.concatenate(blocks).view(np.int64)
+            assert np.array_equal(bits, np.ascontiguousarray(want).view(np.int64))
+            assert all(len(block) == 4 for block in blocks[:-1]) or "   " in lines
+
+
+def test_plain_lines_are_read_by_a_kernel(tmp_path, monkeypatch, text_reader):
+    """All of them where a file is large; what numpy's parser gets is the block of an odd line."""
+    monkeypatch.setattr(text_rows, "CHUNK", 4)
+    given, parse = [], text_rows.TextRows._parse
+
+    def seen(self, rows, lines, first):
+        given.append(first)
+        return parse(self, rows, lines, first)
+
+    monkeypatch.setattr(text_rows.TextRows, "_parse", seen)
+    lines = ["a,b", *["1,2"] * 5, '"3",4', *["5,6"] * 6, ""]
+    assert len(read(write(tmp_path / "t.csv", "\n".join(lines)))[0]) == 12
+    by_kernel = text_reader == "kernel" and kernels.available() != ["numpy"]
+    assert given == ([6] if by_kernel else [2, 6, 10])
+
+
+def test_small_files_need_no_kernel(tmp_path, monkeypatch):
+    """Loading one would take longer than reading them."""
+    monkeypatch.undo()
+    monkeypatch.setattr(kernels, "load", None)  # would raise
+    assert len(read(write(tmp_path / "t.csv", "1,2\n3,4\n"))[0]) == 2
+    monkeypatch.setattr(text_rows, "KERNEL_BYTES", 8)
+    with pytest.raises(TypeError):
+        read(tmp_path / "t.csv")
+
+
 @pytest.mark.parametrize("columns", [None, ["b"]])
 @pytest.mark.parametrize("row", ["7", "7,8,9", "7,x", "7,"])
 def test_a_bad_line_in_a_later_part_of_a_block(tmp_path, monkeypatch, row, columns):
     """Lines are parsed some at a time; each part by itself may be of one width."""
-    monkeypatch.setattr(files, "PARSED", 2)
+    monkeypatch.setattr(text_rows, "PARSED", 2)
     text = "a,b\n1,2\n3,4\n5,6\n\n5,6\n"
     path = write(tmp_path / "t.csv", text)
     wanted = path if columns is None else files.Columns(path, columns)
@@ -142,8 +211,8 @@ def test_a_bad_line_in_a_later_part_of_a_block(tmp_path, monkeypatch, row, colum
 )
 def test_a_quote_that_is_not_closed(tmp_path, monkeypatch, text, columns, line, chunk):
     """Its line is named, and no line is joined to another, wherever chunks end."""
-    monkeypatch.setattr(files, "CHUNK", chunk)
-    monkeypatch.setattr(files, "PARSED", 1)
+    monkeypatch.setattr(text_rows, "CHUNK", chunk)
+    monkeypatch.setattr(text_rows, "PARSED", 1)
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(ValueError, match=rf"t\.csv, line {line}: a quote is not closed"):
         read(path if columns is None else files.Columns(path, columns))
@@ -404,10 +473,10 @@ def test_parquet(tmp_path, parquet_reader):
         read(path)
 
 
-@pytest.mark.parametrize("whole", [0, files.WHOLE_PARQUET])
+@pytest.mark.parametrize("whole", [0, parquet_rows.WHOLE])
 def test_flags_in_a_parquet_file(tmp_path, monkeypatch, parquet_reader, whole):
     """Are 0 and 1 beside numbers; a missing one is named."""
-    monkeypatch.setattr(files, "WHOLE_PARQUET", whole)
+    monkeypatch.setattr(parquet_rows, "WHOLE", whole)
     data = {"a": ROWS[:, 0], "f": [True, False, True], "k": [7, 8, 9]}
     parquet_reader.DataFrame(data).write_parquet(tmp_path / "x.parquet", row_group_size=2)
     expected = np.column_stack([ROWS[:, 0], [1, 0, 1], [7, 8, 9]])
@@ -419,10 +488,10 @@ def test_flags_in_a_parquet_file(tmp_path, monkeypatch, parquet_reader, whole):
         read(tmp_path / "x.parquet")
 
 
-@pytest.mark.parametrize("whole", [0, files.WHOLE_PARQUET])
+@pytest.mark.parametrize("whole", [0, parquet_rows.WHOLE])
 def test_every_type_of_number_in_a_parquet_file(tmp_path, monkeypatch, parquet_reader, whole):
     """Is float64 to us, rounded where it must be; a name may begin as another does."""
-    monkeypatch.setattr(files, "WHOLE_PARQUET", whole)
+    monkeypatch.setattr(parquet_rows, "WHOLE", whole)
     large = 2**63 - 1
     data = {
         "a": parquet_reader.Series([1, -2, 3], dtype=parquet_reader.Int8),
@@ -450,10 +519,10 @@ def test_parquet_without_a_library_of_frames(tmp_path, monkeypatch):
     assert (table.columns, table.kind) == (["a"], "array")
 
 
-@pytest.mark.parametrize("whole", [0, files.WHOLE_PARQUET])
+@pytest.mark.parametrize("whole", [0, parquet_rows.WHOLE])
 def test_a_column_of_text_that_a_model_does_not_know(tmp_path, monkeypatch, parquet_reader, whole):
     """Is left unread in parquet and csv, as in a frame; what is lacking is named."""
-    monkeypatch.setattr(files, "WHOLE_PARQUET", whole)
+    monkeypatch.setattr(parquet_rows, "WHOLE", whole)
     x = np.random.default_rng(1).standard_normal((100, 2))
     frame = parquet_reader.DataFrame({" b": x[:, 1], "c": ["p"] * 100, "a": x[:, 0]})
     frame.write_parquet(tmp_path / "x.parquet")

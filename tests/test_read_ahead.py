@@ -14,7 +14,7 @@ from conftest import assert_statistics
 
 import tgpfast as tgp
 from tgpfast import blocks as blocks_module
-from tgpfast import files, read_ahead, spectral
+from tgpfast import files, parquet_rows, read_ahead, spectral, text_rows
 from tgpfast.blocks import Blocks
 from tgpfast.read_ahead import ReadAhead, ahead
 
@@ -195,7 +195,7 @@ KINDS = ("memmap", "view of a memmap", "float32", "npy", "csv", "generator", "ca
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
     """Blocks are equal one by one, and so are the statistics of both engines."""
-    monkeypatch.setattr(files, "CHUNK", 100)
+    monkeypatch.setattr(text_rows, "CHUNK", 100)
     make = sources(tmp_path, make_data())[kind]
     ran = []
     monkeypatch.setattr(blocks_module, "ahead", lambda *args: ran.append(1) or ahead(*args))
@@ -236,7 +236,7 @@ def test_a_small_memmap_needs_no_thread(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_name_row_and_column(kind, tmp_path, monkeypatch):
     """A bad value far into the data is named as it is without a thread."""
-    monkeypatch.setattr(files, "CHUNK", 100)
+    monkeypatch.setattr(text_rows, "CHUNK", 100)
     x = make_data()
     x[431, 2] = np.nan
     make = sources(tmp_path, x)[kind]
@@ -340,9 +340,9 @@ def large_parquet(request, tmp_path, monkeypatch):
     path = tmp_path / "x.parquet"
     frame = polars.DataFrame({"a": x[:, 0], "id": ["p"] * 500, "b": x[:, 1], "c": x[:, 2]})
     frame.write_parquet(path, row_group_size=120)
-    monkeypatch.setattr(files, "WHOLE_PARQUET", 0)
-    monkeypatch.setattr(files, "PIECE", 150)
-    monkeypatch.setattr(files, "PAGE", 150)
+    monkeypatch.setattr(parquet_rows, "WHOLE", 0)
+    monkeypatch.setattr(parquet_rows, "PIECE", 150)
+    monkeypatch.setattr(parquet_rows, "PAGE", 150)
     if request.param == "polars":
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     return files.Columns(path, ["a", "b", "c"]), x
@@ -350,7 +350,7 @@ def large_parquet(request, tmp_path, monkeypatch):
 
 def decoding(monkeypatch, rows, note):
     """Have ``note`` called with the number of rows decoded so far in a pass, at every step."""
-    step = "_numbers" if isinstance(rows, files._ArrowRows) else "_read"
+    step = "_numbers" if isinstance(rows, parquet_rows._ArrowRows) else "_read"
     original, done = getattr(type(rows), step), []
 
     def seen(self, *args):
@@ -379,11 +379,11 @@ def test_a_large_parquet_file_is_read_in_pieces(large_parquet, monkeypatch):
 
 def test_a_small_parquet_file_is_decoded_once(large_parquet, monkeypatch):
     """For all passes."""
-    monkeypatch.setattr(files, "WHOLE_PARQUET", 2**25)
+    monkeypatch.setattr(parquet_rows, "WHOLE", 2**25)
     blocks = Blocks(large_parquet[0], block_rows=64)
     assert not blocks.reads_ahead
-    monkeypatch.delattr(files.ParquetRows, "spread")
-    for kind in (files._ArrowRows, files._PolarsRows):
+    monkeypatch.delattr(parquet_rows.ParquetRows, "spread")
+    for kind in (parquet_rows._ArrowRows, parquet_rows._PolarsRows):
         monkeypatch.delattr(kind, "blocks")
     for _ in range(2):
         assert np.array_equal(blocks.whole(), large_parquet[1])
@@ -393,7 +393,7 @@ def test_a_small_parquet_file_is_decoded_once(large_parquet, monkeypatch):
 def test_memory_for_a_parquet_file_of_one_large_group(tmp_path, monkeypatch):
     """Some blocks and a buffer for each column, neither the group's rows nor its bytes."""
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(files, "WHOLE_PARQUET", 0)
+    monkeypatch.setattr(parquet_rows, "WHOLE", 0)
     x = np.random.default_rng(0).standard_normal((1_000_000, 3))
     table = arrow.table({name: x[:, k] for k, name in enumerate("abc")})
     parquet.write_table(table, tmp_path / "x.parquet", row_group_size=len(x))
@@ -447,8 +447,8 @@ def test_an_index_is_no_column(tmp_path, monkeypatch):
     x = make_data(20, 2)
     frame = pandas.DataFrame(x, columns=["a", "b"], index=pandas.Index(np.arange(20) * 2, name="k"))
     frame.to_parquet(tmp_path / "x.parquet")
-    for size in (files.WHOLE_PARQUET, 0):
-        monkeypatch.setattr(files, "WHOLE_PARQUET", size)
+    for size in (parquet_rows.WHOLE, 0):
+        monkeypatch.setattr(parquet_rows, "WHOLE", size)
         blocks = Blocks(tmp_path / "x.parquet")
         assert (blocks.table.columns, blocks.table.kind) == (["a", "b"], "pandas")
         assert np.array_equal(blocks.whole(), x)
@@ -470,8 +470,8 @@ def test_columns_of_a_large_parquet_file_in_another_order(large_parquet):
 def test_bad_values_in_a_large_parquet_file(tmp_path, monkeypatch):
     """By row and column, in a pass and in a pilot."""
     polars = pytest.importorskip("polars")
-    monkeypatch.setattr(files, "WHOLE_PARQUET", 0)
-    monkeypatch.setattr(files, "PIECE", 150)
+    monkeypatch.setattr(parquet_rows, "WHOLE", 0)
+    monkeypatch.setattr(parquet_rows, "PIECE", 150)
     x = make_data(500, 2)
     x[431, 1] = np.inf
     polars.DataFrame(x, schema=["a", "b"]).write_parquet(tmp_path / "x.parquet")

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .features import Array
-from .files import ParquetRows, open_rows
+from .files import open_rows
+from .parquet_rows import ParquetRows
 from .read_ahead import DEPTH, ReadAhead, ahead
 from .threads import Threads
 

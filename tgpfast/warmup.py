@@ -11,6 +11,7 @@ from .direct import DTYPES, LANE_FEATURES
 from .features import Features
 from .kde import ExactKDE
 from .marginals import marginal_cdfs
+from .text_rows import powers_of_five
 from .threads import Threads
 from .tilt import PointTilt, PredictiveTilt
 
@@ -39,4 +40,6 @@ def warmup(backend: str = "auto") -> str:
     PredictiveTilt(features, np.eye(2), zeros, zeros).value(x, threads)
     ExactKDE(x, bandwidth=1.0, covariance="identity", backend=name).log_density(x)
     marginal_cdfs(x, np.eye(2), [0.0, 0.0], [0.1, 0.1], 4, backend=name)
+    line = np.frombuffer(bytearray(b"1,2\n"), np.uint8)
+    kernels.load(name).parse_rows(line, ord(","), np.arange(2), powers_of_five(), np.empty((1, 2)))
     return str(name)

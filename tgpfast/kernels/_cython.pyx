@@ -8,8 +8,8 @@ the loops.
 """
 
 from cython.parallel cimport prange, threadid
-from libc.math cimport INFINITY, log
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.math cimport INFINITY, ldexp, log
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from scipy.linalg.cython_blas cimport dgemm, dsyrk, dtrsm, sgemm, ssyrk
 
 import os
@@ -640,3 +640,155 @@ def marginal_mass(
             xt, n, w, directions, group * DIRECTION_GROUP,
             min((group + 1) * DIRECTION_GROUP, n_directions), low, step, mass, squares, excess,
             &projections[slot, 0], &index[slot, 0], counts[slot])
+
+
+# -- numbers in text -----------------------------------------------------------------------------
+
+cdef double[23] TENS  # the powers of ten that are exact
+for _k in range(23):
+    TENS[_k] = 10.0**_k
+
+
+cdef inline uint64_t wide_product(uint64_t a, uint64_t b, uint64_t *low) noexcept nogil:
+    """The upper half of a product of 64-bit integers; the lower goes to low."""
+    cdef uint64_t half = 0xFFFFFFFF, a1 = a >> 32, a0 = a & half, b1 = b >> 32, b0 = b & half
+    cdef uint64_t least = a0 * b0
+    cdef uint64_t one = a1 * b0 + (least >> 32)
+    cdef uint64_t two = a0 * b1 + (one & half)
+    low[0] = (two << 32) | (least & half)
+    return a1 * b1 + (one >> 32) + (two >> 32)
+
+
+cdef inline double decimal(uint64_t w, int64_t q, uint64_t first, uint64_t second) noexcept nogil:
+    """w 10^q, correctly rounded; the twin in _numba.py says how."""
+    cdef uint64_t high, low, carry, unused, m
+    cdef int64_t shift = 0, spare
+    cdef bint half
+    if w <= (<uint64_t>1) << 53 and -22 <= q <= 22:
+        return <double>w * TENS[q] if q >= 0 else <double>w / TENS[-q]
+    while not w >> 63:
+        w <<= 1
+        shift += 1
+    high = wide_product(w, first, &low)
+    carry = wide_product(w, second, &unused)
+    low += carry
+    high += low < carry
+    spare = 9 + <int64_t>(high >> 63)
+    m = high >> spare
+    half = low == 0 and -4 <= q <= 23 and (m << spare) == high
+    if not (half and m & 3 == 1):
+        m += m & 1
+    # >> of a negative number is not C's to define: 2^20 times 2^16 is added before, and 2^20 taken
+    return ldexp(
+        <double>(m >> 1), <int>(spare + 2 + ((217706 * q + (<int64_t>1 << 36)) >> 16)
+                                - (1 << 20) - shift))
+
+
+cdef inline const uint8_t *read_digits(const uint8_t *at, uint64_t *w) noexcept nogil:
+    """The place after the digits that begin at one; w gets them appended."""
+    cdef uint64_t value = w[0]
+    cdef uint8_t digit = at[0] - 48
+    while digit < 10:
+        value = value * 10 + digit
+        at += 1
+        digit = at[0] - 48
+    w[0] = value
+    return at
+
+
+cdef inline const uint8_t *read_number(
+    const uint8_t *at, uint64_t *w, int64_t *q
+) noexcept nogil:
+    """The place after a number w 10^q without a sign; NULL where there is none that is plain."""
+    cdef const uint8_t *first = at
+    cdef const uint8_t *mark
+    cdef uint64_t e = 0
+    cdef int64_t n_digits
+    cdef bint plain, down
+    w[0], q[0] = 0, 0
+    at = read_digits(at, w)
+    n_digits = at - first
+    if at[0] == 46:
+        mark = at + 1
+        at = read_digits(mark, w)
+        q[0] = mark - at
+        n_digits += at - mark
+    plain = n_digits > 0
+    if n_digits > 19:  # w may have overflown, unless they begin with zeros
+        while first[0] == 48 or first[0] == 46:
+            n_digits -= first[0] == 48
+            first += 1
+        plain = n_digits <= 19
+    if at[0] | 32 == 101:
+        at += 1
+        down = at[0] == 45
+        at += down or at[0] == 43
+        mark = at
+        at = read_digits(at, &e)
+        plain = plain and 0 < at - mark < 19
+        q[0] += -<int64_t>e if down else <int64_t>e
+    return at if plain else NULL
+
+
+cdef inline bint is_inside(uint8_t c, uint8_t delimiter, uint8_t blank) noexcept nogil:
+    """Whether a byte may stand in a plain cell; blanks do not where they delimit."""
+    cdef bint plain = 32 < c < 127 or (delimiter != 0 and (c == 32 or c == blank))
+    return plain and c != delimiter and c != 34
+
+
+cdef inline const uint8_t *after_blanks(const uint8_t *at, uint8_t blank) noexcept nogil:
+    while at[0] == 32 or at[0] == blank:
+        at += 1
+    return at
+
+
+cdef const uint8_t *read_line(
+    const uint8_t *at, uint8_t delimiter, const int64_t[::1] places, const uint64_t[:, ::1] powers,
+    double *row
+) noexcept nogil:
+    """The place after a line that is plain, NULL where it is not."""
+    cdef int64_t j, q, most = powers.shape[0] // 2, last = places.shape[0] - 1
+    cdef uint8_t blank = 32 if delimiter == 9 else 9  # beside 32
+    cdef const uint8_t *mark
+    cdef uint64_t w
+    cdef bint minus
+    cdef double value
+    for j in range(last + 1):  # the line's end stops every loop
+        at = after_blanks(at, blank)
+        mark = at
+        if places[j] >= 0:
+            minus = at[0] == 45
+            at = read_number(at + (minus or at[0] == 43), &w, &q)
+            if at == NULL or (w != 0 and (q > most or q < -most)):
+                return NULL
+            value = decimal(w, q, powers[q + most, 0], powers[q + most, 1]) if w != 0 else 0.0
+            row[places[j]] = -value if minus else value
+        else:
+            while is_inside(at[0], delimiter, blank):
+                at += 1
+            if delimiter == 0 and at == mark:  # blanks, and then no cell
+                return NULL
+        mark = at
+        at = after_blanks(at, blank)
+        if j < last:
+            if (at == mark) if delimiter == 0 else (at[0] != delimiter):
+                return NULL
+            at += delimiter != 0
+    at += at[0] == 13
+    return at + 1 if at[0] == 10 else NULL
+
+
+def parse_rows(
+    const uint8_t[::1] text, int64_t delimiter, const int64_t[::1] places,
+    const uint64_t[:, ::1] powers, double[:, ::1] out,
+):
+    cdef int64_t rows = 0, used = 0
+    cdef const uint8_t *at
+    with nogil:
+        while rows < out.shape[0] and used < text.shape[0]:
+            at = read_line(&text[used], <uint8_t>delimiter, places, powers, &out[rows, 0])
+            if at == NULL:
+                break
+            used = at - &text[0]
+            rows += 1
+    return rows, used
