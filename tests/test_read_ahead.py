@@ -189,6 +189,17 @@ def sources(tmp_path, x):
     }
 
 
+def test_blocks_of_few_columns_wait_in_greater_number(tmp_path):
+    """As many as eight where they are small; two where they are large, or not known to be small."""
+    for columns, depth in ((1, 8), (6, 8), (16, 4), (32, 2), (1000, 2)):
+        np.save(tmp_path / "x.npy", np.zeros((3, columns)))
+        assert Blocks(tmp_path / "x.npy")._depth() == depth
+        (tmp_path / "x.csv").write_text(",".join(["1"] * columns) + "\n")
+        assert Blocks(tmp_path / "x.csv")._depth() == depth
+    assert Blocks(files.Columns(tmp_path / "x.csv", [3, 5]))._depth() == 8
+    assert Blocks(ReadAhead(iter([np.zeros((3, 1))])))._depth() == 2
+
+
 KINDS = ("memmap", "view of a memmap", "float32", "npy", "csv", "generator", "callable", "list")
 
 

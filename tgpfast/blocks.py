@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .features import Array
 from .files import open_rows
 from .parquet_rows import ParquetRows
-from .read_ahead import DEPTH, ReadAhead, ahead
+from .read_ahead import AHEAD_BYTES, DEPTH, MOST_DEPTH, ReadAhead, ahead
 from .threads import Threads
 
 Ints = NDArray[np.int64]
@@ -141,10 +141,18 @@ class Blocks:
         several = self._streams or len(self._source) > self.block_rows
         if not (self._ahead and several):
             return self._checked()
-        depth = DEPTH
+        made = _each_copied(self._checked()) if self._keeps else self._checked()
+        return ahead(made, self._depth())
+
+    def _depth(self) -> int:
+        """Blocks to stay ahead. Of few columns several: where reading takes as long as computing,
+        a pause of the one would be a wait of the other."""
+        columns, depth = self.dimension or getattr(self._source, "n_columns", 0), DEPTH
+        if columns:
+            depth = max(DEPTH, min(MOST_DEPTH, AHEAD_BYTES // (8 * self.block_rows * columns)))
         if isinstance(self._source, ParquetRows):  # while rows are used up, the next are decoded
             depth += -(-self._source.stride // self.block_rows)
-        return ahead(_each_copied(self._checked()) if self._keeps else self._checked(), depth)
+        return depth
 
     @property
     def reads_ahead(self) -> bool:

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 T = TypeVar("T")
-DEPTH = 2  # blocks that wait, or are being made, beside the one in use
+DEPTH = 2  # blocks that wait, or are being made, beside the one in use, at least
+MOST_DEPTH = 8
+AHEAD_BYTES = 2**23  # of the blocks that wait, beyond that least
 
 
 class ReadAhead:

@@ -52,6 +52,11 @@ class TextRows:
         if self._all_names is not None and chosen is not None:
             self.names = [self._all_names[k] for k in chosen]
 
+    @property
+    def n_columns(self) -> int:
+        """Of a block."""
+        return self.width if self.chosen is None else len(self.chosen)
+
     def _open(self) -> Any:
         return self.file.open(encoding="utf-8-sig", newline="")
 
@@ -166,7 +171,7 @@ class TextRows:
             places = np.full(self.width, -1)
             places[self.chosen] = np.arange(len(self.chosen))
         delimiter = ord(self.delimiter) if self.delimiter else 0
-        block, done = np.empty((CHUNK, int((places >= 0).sum()))), 0
+        block, done = np.empty((CHUNK, self.n_columns)), 0
         while done < CHUNK:
             text = window.lines(at)
             if text is None:
