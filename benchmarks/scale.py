@@ -171,7 +171,7 @@ def overlap(rows, folder):
                     measure.timed(functools.partial(pass_over, read)),
                     measure.timed(functools.partial(pass_over, path)),
                 ],
-                5,
+                5 if S > 100 else 15,  # short passes are the more at the mercy of neighbours
             )  # fmt: skip
             slower = max(alone, compute)
             print(f"{path.suffix}, S={S}: reading {alone:.2f} s, computing {compute:.2f} s, both "

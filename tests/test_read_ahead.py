@@ -388,17 +388,29 @@ def test_a_large_parquet_file_is_read_in_pieces(large_parquet, monkeypatch):
     assert decoded[-1] == 500
 
 
-def test_a_small_parquet_file_is_decoded_once(large_parquet, monkeypatch):
-    """For all passes."""
+@pytest.mark.parametrize("first", ["pass", "pilot"])
+def test_a_small_parquet_file_is_decoded_once(large_parquet, monkeypatch, first):
+    """In the first pass, ahead of it, or for a pilot; then its rows are held."""
     monkeypatch.setattr(parquet_rows, "WHOLE", 2**25)
-    blocks = Blocks(large_parquet[0], block_rows=64)
+    path, x = large_parquet
+    blocks = Blocks(path, block_rows=64)
+    assert blocks.reads_ahead
+    left = iter(blocks)
+    next(left)
+    left.close()  # a pass that was not finished holds nothing
+    assert blocks.reads_ahead
+    if first == "pass":
+        assert np.array_equal(np.concatenate([part for part, _ in blocks]), x)
+    else:
+        assert len(blocks.pilot(100)[0]) == 100
     assert not blocks.reads_ahead
-    monkeypatch.delattr(parquet_rows.ParquetRows, "spread")
     for kind in (parquet_rows._ArrowRows, parquet_rows._PolarsRows):
         monkeypatch.delattr(kind, "blocks")
     for _ in range(2):
-        assert np.array_equal(blocks.whole(), large_parquet[1])
-    assert np.array_equal(blocks.pilot(500)[0], large_parquet[1])
+        found = [part for part, _ in blocks]
+        assert [len(part) for part in found] == [64] * 7 + [52]
+        assert np.array_equal(np.concatenate(found), x)
+    assert np.array_equal(blocks.pilot(500)[0], x)
 
 
 def test_memory_for_a_parquet_file_of_one_large_group(tmp_path, monkeypatch):

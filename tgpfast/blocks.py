@@ -114,8 +114,6 @@ class Blocks:
         self._order = columns
         self.block_rows = block_rows
         self.n_rows: int | None = None
-        if isinstance(X, ParquetRows) and X.is_small:
-            X = X.whole()
         self._source: Any = X
         self._streams = _is_stream(X)
         self._weights: Any = None
@@ -210,7 +208,7 @@ class Blocks:
 
     def _tables(self) -> Iterator[tuple[Any, Any, str]]:
         if isinstance(self._source, ParquetRows):
-            yield from ((rows, None, self.name) for rows in self._source.blocks(self.block_rows))
+            yield from ((rows, None, self.name) for rows in self._decoded(self._source))
             return
         if not self._streams:
             yield self._source, None, self.name
@@ -233,6 +231,21 @@ class Blocks:
             if weights is not None:
                 weights = _as_weights(weights, len(table))
             yield table, weights, label
+
+    def _decoded(self, source: ParquetRows) -> Iterator[Array]:
+        """Blocks of a parquet file; a small one is held after its first pass."""
+        if not source.is_small:
+            yield from source.blocks(self.block_rows)
+            return
+        held, at = np.empty(source.shape), 0
+        for rows in source.blocks(self.block_rows):
+            held[at : at + len(rows)] = rows
+            yield held[at : at + len(rows)]
+            at += len(rows)
+        self._hold(held)
+
+    def _hold(self, rows: Array) -> None:
+        self._source, self._ahead = rows, False
 
     def mapped(self, function: Callable[[Array], Array], factor: float = 1.0) -> Blocks:
         """The same blocks with a function applied to their rows and their weights multiplied."""
@@ -293,6 +306,8 @@ class Blocks:
         """At most n rows spread evenly over an array with their weights; None for a stream."""
         if self._streams:
             return None
+        if isinstance(self._source, ParquetRows) and self._source.is_small:
+            self._hold(self._source.whole())
         if isinstance(self._source, ParquetRows):
             rows, numbers = self._source.spread(n)
             x = _as_rows(rows, 0, len(rows))

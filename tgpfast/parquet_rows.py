@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-WHOLE = 2**25  # bytes of a file up to which it is read at once
+WHOLE = 2**25  # bytes of a file up to which its rows are held, once they are decoded
 PAGE = 2**17  # rows of a megabyte of float64, the usual page of a column, which is decoded at once
 PIECE = 2**18  # rows decoded at a time by polars
 PLACES = 64  # of a file, from which a sample of its rows is taken
@@ -54,7 +54,7 @@ class ParquetRows:
 
     @property
     def is_small(self) -> bool:
-        """Whether all rows are best held at once: most fits go over them more than once."""
+        """Whether all rows are best held: most fits go over them more than once."""
         return self.file.stat().st_size <= WHOLE
 
     @property
