@@ -1,6 +1,7 @@
 """Data files: what is read from them, and that errors name the line and the column."""
 
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -166,6 +167,33 @@ def test_plain_lines_are_read_by_a_kernel(tmp_path, monkeypatch, text_reader):
     assert len(read(write(tmp_path / "t.csv", "\n".join(lines)))[0]) == 12
     by_kernel = text_reader == "kernel" and kernels.available() != ["numpy"]
     assert given == ([6] if by_kernel else [2, 6, 10])
+
+
+@pytest.mark.parametrize("columns", [None, [0, 49_999]])
+def test_a_wide_file_of_few_lines(tmp_path, columns):
+    """Takes the memory of its rows, not of as many as a block may have."""
+    text = "\n".join(",".join(["1"] * 49_999 + [str(k)]) for k in range(3))
+    path = write(tmp_path / "t.csv", text)
+    tracemalloc.start()
+    try:
+        rows, _ = read(path if columns is None else files.Columns(path, columns))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(rows[:, -1], [0.0, 1.0, 2.0])
+    assert most < 60e6  # 16,384 such rows: 6.5 GB
+
+
+@pytest.mark.parametrize("backend", ["bogus", "numpy"])
+def test_text_where_no_kernel_can_be_had(tmp_path, monkeypatch, backend):
+    """Is read by numpy's parser; who runs the pass says what is wrong, if it is."""
+    monkeypatch.setenv("TGPFAST_BACKEND", backend)
+    path = write(tmp_path / "t.csv", "1,2\n3,4\n")
+    features = tgp.Features.draw(3, 1.0, np.eye(2), 0)
+    assert tgp.accumulate(path, features, backend="numpy").n == 2
+    if backend == "bogus":
+        with pytest.raises(ValueError, match="TGPFAST_BACKEND='bogus' is not a backend"):
+            tgp.accumulate(path, features)
 
 
 def test_small_files_need_no_kernel(tmp_path, monkeypatch):
@@ -507,6 +535,74 @@ def test_every_type_of_number_in_a_parquet_file(tmp_path, monkeypatch, parquet_r
     assert names == list(data)
     one = files.Columns(tmp_path / "x.parquet", ["a"])
     np.testing.assert_array_equal(read(one)[0], expected[:, :1])
+
+
+def test_a_parquet_file_with_a_colon_in_its_name(tmp_path, monkeypatch, parquet_reader):
+    """Is a file, no address."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("run12:30.parquet", "s3:x.parquet"):
+        parquet_reader.DataFrame({"a": ROWS[:, 0]}).write_parquet(tmp_path / name)
+        np.testing.assert_array_equal(read(name)[0][:, 0], ROWS[:, 0])
+
+
+def test_an_index_in_a_parquet_file(tmp_path, monkeypatch):
+    """Of a pandas frame: no column of it, but one that can be asked for; both readers agree."""
+    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("polars")
+    path, index = tmp_path / "x.parquet", pandas.Index([0.5, 1.5, 2.5], name="t")
+    pandas.DataFrame(ROWS, columns=["a", "b"], index=index).to_parquet(path)
+    for _ in range(2):
+        rows, names = read(path)
+        np.testing.assert_array_equal(rows, ROWS)
+        assert (names, files.columns_of(path)) == (["a", "b"], (["a", "b"], 2))
+        rows, names = read(files.Columns(path, ["t", "a"]))
+        np.testing.assert_array_equal(rows, np.column_stack([index, ROWS[:, 0]]))
+        assert names == ["t", "a"]
+        np.testing.assert_array_equal(Blocks(path, columns=["b", "t"]).whole()[:, 1], index)
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+
+
+def test_columns_of_one_name_in_a_parquet_file(tmp_path):
+    """Cannot be told apart; others are read."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet, path = pytest.importorskip("pyarrow.parquet"), tmp_path / "x.parquet"
+    columns = [arrow.array(column) for column in (*ROWS.T, ROWS[:, 0])]
+    parquet.write_table(arrow.Table.from_arrays(columns, ["a", "b", "a"]), path)
+    np.testing.assert_array_equal(read(files.Columns(path, ["b"]))[0], ROWS[:, 1:])
+    for given in (path, files.Columns(path, [0]), files.Columns(path, [1, 2])):
+        with pytest.raises(ValueError, match=r"x\.parquet has 2 columns named 'a'.*; rename them"):
+            read(given)
+    with pytest.raises(ValueError, match=r"2 columns named 'a'; give their indices"):
+        read(files.Columns(path, ["a"]))
+
+
+def test_names_that_are_patterns_to_polars(tmp_path, parquet_reader):
+    data = {"^a$": [1.0, 2.0], "a": [3.0, 4.0], "*": [5.0, 6.0]}
+    parquet_reader.DataFrame(data).write_parquet(tmp_path / "x.parquet")
+    for name, values in data.items():
+        found = read(files.Columns(tmp_path / "x.parquet", [name]))
+        np.testing.assert_array_equal(found[0][:, 0], values)
+        assert found[1] == [name]
+
+
+def test_a_parquet_file_that_pyarrow_does_not_understand(tmp_path):
+    """Is read by polars, where that is there: a column of another type must not matter."""
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"a": [1.0, 2.0], "i": polars.Series([1, 2], dtype=polars.Int128)})
+    frame.write_parquet(tmp_path / "x.parquet")
+    found = read(files.Columns(tmp_path / "x.parquet", ["a"]))
+    np.testing.assert_array_equal(found[0][:, 0], [1.0, 2.0])
+
+
+def test_a_parquet_file_is_small_by_its_rows(tmp_path, monkeypatch):
+    """Not by its bytes, which may be few for many rows."""
+    polars = pytest.importorskip("polars")
+    polars.DataFrame({"a": np.zeros(100_000)}).write_parquet(tmp_path / "x.parquet")
+    assert (tmp_path / "x.parquet").stat().st_size < 50_000
+    monkeypatch.setattr(parquet_rows, "WHOLE", 799_999)
+    assert not files.open_rows(tmp_path / "x.parquet")[0].is_small
+    monkeypatch.setattr(parquet_rows, "WHOLE", 800_000)
+    assert files.open_rows(tmp_path / "x.parquet")[0].is_small
 
 
 def test_parquet_without_a_library_of_frames(tmp_path, monkeypatch):

@@ -198,6 +198,8 @@ def test_blocks_of_few_columns_wait_in_greater_number(tmp_path):
         assert Blocks(tmp_path / "x.csv")._depth() == depth
     assert Blocks(files.Columns(tmp_path / "x.csv", [3, 5]))._depth() == 8
     assert Blocks(ReadAhead(iter([np.zeros((3, 1))])))._depth() == 2
+    source = type("Own", (list,), {"n_columns": lambda self: 1})([np.zeros((3, 1))])
+    assert Blocks(ReadAhead(source))._depth() == 2
 
 
 KINDS = ("memmap", "view of a memmap", "float32", "npy", "csv", "generator", "callable", "list")

@@ -23,6 +23,7 @@ from .features import Array
 from .files import open_rows
 from .parquet_rows import ParquetRows
 from .read_ahead import AHEAD_BYTES, DEPTH, MOST_DEPTH, ReadAhead, ahead
+from .text_rows import TextRows
 from .threads import Threads
 
 Ints = NDArray[np.int64]
@@ -145,7 +146,9 @@ class Blocks:
     def _depth(self) -> int:
         """Blocks to stay ahead. Of few columns several: where reading takes as long as computing,
         a pause of the one would be a wait of the other."""
-        columns, depth = self.dimension or getattr(self._source, "n_columns", 0), DEPTH
+        columns, depth = self.dimension, DEPTH
+        if isinstance(self._source, TextRows):
+            columns = self._source.n_columns
         if columns:
             depth = max(DEPTH, min(MOST_DEPTH, AHEAD_BYTES // (8 * self.block_rows * columns)))
         if isinstance(self._source, ParquetRows):  # while rows are used up, the next are decoded

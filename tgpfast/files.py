@@ -71,7 +71,8 @@ def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
         text = TextRows(file, TEXT[suffix])
         return text.names, text.width
     if suffix == ".parquet":
-        found = open_parquet(file).columns
+        parquet = open_parquet(file)
+        found = [parquet.columns[k] for k in parquet.data_columns]
         return found, len(found)
     rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
     return names, 1 if rows.ndim == 1 else int(rows.shape[1])
@@ -274,8 +275,17 @@ def _from_parquet(
 ) -> ParquetRows:
     rows = open_parquet(file)
     chosen = _choice(path, order, rows.columns, len(rows.columns))
+    if chosen is None and order is None and rows.index:
+        chosen = rows.data_columns  # an index is no column, unless it is asked for by name
+    names = rows.columns
     if chosen is not None:
         rows = rows.chosen(chosen)
+    for name in rows.columns:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"{file.name} has {names.count(name)} columns named {name!r}, which cannot be told "
+                "apart; rename them"
+            )
     for name, (kind, good) in zip(rows.columns, rows.kinds(), strict=True):
         if not good:
             raise TypeError(

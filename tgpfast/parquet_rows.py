@@ -7,21 +7,23 @@ import copy
 import importlib
 import importlib.util
 import itertools
+import json
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-WHOLE = 2**25  # bytes of a file up to which its rows are held, once they are decoded
+WHOLE = 2**26  # bytes of float64 up to which the rows of a file are held, once they are decoded
 PAGE = 2**17  # rows of a megabyte of float64, the usual page of a column, which is decoded at once
 PIECE = 2**18  # rows decoded at a time by polars
 PLACES = 64  # of a file, from which a sample of its rows is taken
-BATCH = 16_384  # rows decoded at a time where a few are wanted
+BATCH = 16_384  # rows decoded at a time where they are not for a pass
 
 
 def open_parquet(file: Path) -> ParquetRows:
     """The rows of a file, read by what is installed; ImportError says what could be."""
+    message = ""
     for name, kind in (("pyarrow.parquet", _ArrowRows), ("polars", _PolarsRows)):
         with contextlib.suppress(ImportError):
             module = importlib.import_module(name)
@@ -29,9 +31,10 @@ def open_parquet(file: Path) -> ParquetRows:
                 return kind(module, file)
             except (ImportError, OSError):
                 raise
-            except Exception as error:  # each library has its own
-                message = str(error).splitlines()[0]
-                raise ValueError(f"{file.name} is not a parquet file: {message}") from None
+            except Exception as error:  # each library has its own; the other may know more types
+                message = message or str(error).splitlines()[0]
+    if message:
+        raise ValueError(f"{file.name} is not a parquet file: {message}")
     raise ImportError(f"{file.name}: parquet files need pyarrow, or polars: pip install pyarrow")
 
 
@@ -40,14 +43,16 @@ class ParquetRows:
     0.0 and 1.0, values that are missing nan.
 
     columns : names; shape : as of an array; stride : rows that may be decoded at once
+    index : names of the columns that were the index of a pandas frame
     """
 
     columns: list[str]
     shape: tuple[int, int]
     stride: int
+    index: set[str]
 
     def __init__(self, module: Any, file: Path) -> None:
-        self.module, self.file = module, file
+        self.module, self.file = module, file.absolute()  # pyarrow takes x:y for an address
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -55,13 +60,18 @@ class ParquetRows:
     @property
     def is_small(self) -> bool:
         """Whether all rows are best held: most fits go over them more than once."""
-        return self.file.stat().st_size <= WHOLE
+        return 8 * self.shape[0] * self.shape[1] <= WHOLE
 
     @property
     def frame(self) -> str:
         """The kind of frame that results are given in: of a library that is there."""
         found = (name for name in ("polars", "pandas") if importlib.util.find_spec(name))
         return next(found, "array")
+
+    @property
+    def data_columns(self) -> list[int]:
+        """Places of the columns that are no index."""
+        return [k for k, name in enumerate(self.columns) if name not in self.index]
 
     def chosen(self, places: Sequence[int]) -> ParquetRows:
         """Some columns of the same file."""
@@ -72,7 +82,11 @@ class ParquetRows:
 
     def whole(self) -> Any:
         """All rows."""
-        return np.concatenate(list(self.blocks(self.stride)))
+        rows, at = np.empty(self.shape), 0
+        for block in self.blocks(BATCH):
+            rows[at : at + len(block)] = block
+            at += len(block)
+        return rows
 
     def spread(self, n: int) -> tuple[Any, Any]:
         """(about n rows from places spread over the file, their numbers)."""
@@ -97,16 +111,21 @@ class ParquetRows:
         raise NotImplementedError
 
 
+def _index_of(facts: dict[str, Any]) -> set[str]:
+    """Names of the index's columns, from what pandas writes of a frame; a range has none."""
+    return {name for name in facts.get("index_columns", ()) if isinstance(name, str)}
+
+
 class _ArrowRows(ParquetRows):
     """Read by pyarrow, in the thread that asks: a pool of threads, as polars has, would take the
     cores of the pass."""
 
     def __init__(self, module: Any, file: Path) -> None:
         super().__init__(module, file)
-        with module.ParquetFile(file) as opened:
+        with module.ParquetFile(self.file) as opened:
             facts, self.schema = opened.metadata, opened.schema_arrow
-        of_frame = (self.schema.pandas_metadata or {}).get("index_columns", ())  # no data of ours
-        self.columns = [str(c) for c in self.schema.names if c not in of_frame]
+        self.index = _index_of(self.schema.pandas_metadata or {})
+        self.columns = [str(c) for c in self.schema.names]
         self.shape, self.stride = (facts.num_rows, len(self.columns)), PAGE
         sizes = [facts.row_group(i).num_rows for i in range(facts.num_row_groups)]
         self.edges = [0, *itertools.accumulate(sizes)]  # of the groups of rows
@@ -159,9 +178,13 @@ class _PolarsRows(ParquetRows):
 
     def __init__(self, module: Any, file: Path) -> None:
         super().__init__(module, file)
-        scan = module.scan_parquet(file)
+        scan = module.scan_parquet(self.file)
         self.schema = scan.collect_schema()
         self.columns = [str(c) for c in self.schema.names()]
+        self.index = set()
+        if hasattr(module, "read_parquet_metadata"):  # from polars 1.16 on
+            facts = module.read_parquet_metadata(self.file).get("pandas", "{}")
+            self.index = _index_of(json.loads(facts))
         n = int(scan.select(module.len()).collect().item())
         self.shape, self.stride = (n, len(self.columns)), PIECE
 
@@ -181,6 +204,7 @@ class _PolarsRows(ParquetRows):
         return np.concatenate([self._read(int(at), size) for at in starts])
 
     def _read(self, start: int, size: int) -> Any:
-        numbers = self.module.col(self.columns).cast(self.module.Float64)
+        names = self.schema.names()  # by place: some names are patterns to polars
+        numbers = self.module.nth([names.index(c) for c in self.columns]).cast(self.module.Float64)
         scan = self.module.scan_parquet(self.file).select(numbers)
         return scan.slice(start, size).collect().to_numpy(order="c")

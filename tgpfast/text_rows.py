@@ -160,18 +160,23 @@ class TextRows:
         """The backend that reads plain lines; None where numpy's parser is the quicker."""
         if self.file.stat().st_size < KERNEL_BYTES:
             return None
-        backend: ModuleType = kernels.load()
+        try:
+            backend: ModuleType = kernels.load()
+        except (ImportError, ValueError):  # TGPFAST_BACKEND; the pass may have been told another
+            return None
         return None if backend.NAME == "numpy" else backend
 
     def _plain(self, kernel: ModuleType, window: _Window, at: int) -> tuple[Any, int]:
         """(a block of rows, from a place in the file on, None where a line is not plain; the place
         after it)."""
-        places = np.arange(self.width)
+        places = np.arange(self.width, dtype=np.int64)
         if self.chosen is not None:
-            places = np.full(self.width, -1)
+            places = np.full(self.width, -1, np.int64)
             places[self.chosen] = np.arange(len(self.chosen))
         delimiter = ord(self.delimiter) if self.delimiter else 0
-        block, done = np.empty((CHUNK, self.n_columns)), 0
+        left = max(self.file.stat().st_size - at, 0)
+        most = left // (self.width + self.n_columns) + 1  # an end for each cell, a digit for some
+        block, done = np.empty((min(CHUNK, most), self.n_columns)), 0
         while done < CHUNK:
             text = window.lines(at)
             if text is None:
