@@ -182,7 +182,7 @@ class _PolarsRows(ParquetRows):
         self.schema = scan.collect_schema()
         self.columns = [str(c) for c in self.schema.names()]
         self.index = set()
-        if hasattr(module, "read_parquet_metadata"):  # from polars 1.16 on
+        if hasattr(module, "read_parquet_metadata"):  # not in older ones
             facts = module.read_parquet_metadata(self.file).get("pandas", "{}")
             self.index = _index_of(json.loads(facts))
         n = int(scan.select(module.len()).collect().item())
