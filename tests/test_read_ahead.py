@@ -73,7 +73,7 @@ def test_items_are_made_in_another_thread_before_they_are_asked_for():
 
     for k in ahead(items()):
         if k == 0:
-            assert made.wait(10.0)
+            assert made.wait(60.0)
     assert set(seen) == {"tgpfast-read-ahead"}
 
 
@@ -91,7 +91,7 @@ def test_no_more_than_depth_items_wait(depth):
 
     for k in ahead(items(), depth):
         for _ in range(min(depth + 1, 20) if k == 0 else 1 if k + depth < 20 else 0):
-            assert full.acquire(timeout=10.0)  # the reader has come this far
+            assert full.acquire(timeout=60.0)  # the reader has come this far
         assert len(made) == min(k + 1 + depth, 20)
 
 
