@@ -249,6 +249,99 @@ def test_weights(kind):
     assert_close(tgp.accumulate(X, f, sample_weight=weights, **QUIET), want)
 
 
+def split(table):
+    return [table[i : i + 100] for i in range(0, ROWS, 100)]
+
+
+def weighted_frame(tmp_path, source):
+    """(pandas frame of a, b, k and w = e^a, the same of dask); from files of few rows dask would
+    join some, and others for other columns."""
+    x = rows(2)
+    table = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "k": np.arange(ROWS) % 7})
+    table["w"] = np.exp(0.1 * table.a)
+    made = dd.from_pandas(table, npartitions=PARTITIONS)
+    if source == "parquet":
+        for i, part in enumerate(split(table)):
+            part.to_parquet(tmp_path / f"{i:02}.parquet")
+        made = dd.read_parquet(tmp_path / "*.parquet")
+    return table, made
+
+
+REARRANGED = {
+    "as it is": lambda q: q,
+    "set_index": lambda q: q.set_index("k"),
+    "sort_values": lambda q: q.sort_values("k"),
+    "shuffle": lambda q: q.shuffle("k"),
+    "merge": lambda q: q.merge(
+        dd.from_pandas(pd.DataFrame({"k": range(7)}), npartitions=2), on="k"
+    ),
+    "repartition": lambda q: q.repartition(npartitions=5),
+    "filter": lambda q: q[q.k < 9],
+    "arithmetic": lambda q: q * 1.0,
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, at dask's sorting
+@pytest.mark.parametrize("where", ["cluster", "threads", "sync"])
+@pytest.mark.parametrize("source", ["memory", "parquet"])
+def test_weights_are_a_column_of_a_frame_whatever_became_of_it(request, tmp_path, source, where):
+    """Each row keeps its weight. Where dask shuffles, rows and weights by themselves would be two
+    shuffles, and the rows of a partition in two orders."""
+    if where == "cluster":
+        request.getfixturevalue("client")
+    with contextlib.nullcontext() if where == "cluster" else dask.config.set(scheduler=where):
+        table, made = weighted_frame(tmp_path, source)
+        f = features(2)
+        want = tgp.accumulate(table[["a", "b"]], f, sample_weight=table["w"], **QUIET)
+        for name, change in REARRANGED.items():
+            q = change(made)
+            found = tgp.accumulate(q[["a", "b"]], f, sample_weight=q["w"], **QUIET)
+            assert_close(found, want)
+            kept = as_blocks(q[["a", "b"]], sample_weight=q["w"])
+            assert len(kept._parts) == q.npartitions, name
+            x, w = kept.pilot(500)
+            assert np.array_equal(w, np.exp(0.1 * x[:, 0])), name
+
+
+def test_partitions_stay_as_they_are(tmp_path, monkeypatch):
+    """Lengths are counted of one column, the pass is of all: the same partitions, though dask
+    would join more files the fewer columns are asked for."""
+    table, made = weighted_frame(tmp_path, "parquet")
+    X = made[["a", "b"]] * 2.0
+    want = tgp.accumulate(2.0 * table[["a", "b"]], features(2), **QUIET)
+    for options in ({}, {"sample_weight": np.ones(ROWS)}):
+        assert_close(tgp.accumulate(X, features(2), **options, **QUIET), want)
+    assert as_blocks(X).lengths == [100] * PARTITIONS
+    assert np.array_equal(as_blocks(X).pilot(300)[0], Blocks(2.0 * table[["a", "b"]]).pilot(300)[0])
+    assert_equal(  # also bit by bit
+        tgp.accumulate(X, features(2), noise_levels=[0.0], gram_phi=True, **QUIET),
+        tree([
+            tgp.accumulate(2.0 * part[["a", "b"]], features(2), noise_levels=[0.0], gram_phi=True,
+                           **QUIET)
+            for part in split(table)
+        ]),
+    )  # fmt: skip
+    monkeypatch.setattr(tgp_dask, "AS_THEY_ARE", {})
+    assert len(as_blocks(X)._parts) < PARTITIONS  # so that the above means something
+
+
+def test_weights_in_another_order_are_refused():
+    """As far as an index tells; numbers of another index are weights by their place."""
+    x, f = rows(2), features(2)
+    w = pd.Series(np.random.default_rng(1).uniform(size=ROWS))
+    want = tgp.accumulate(x, f, sample_weight=w, **QUIET)
+    X, weights = frame(x), dd.from_pandas(w, npartitions=PARTITIONS)
+    turned = weights.map_partitions(lambda part: part[::-1], meta=w.iloc[:0])
+    with pytest.raises(ValueError, match=r"partition \d+ of X: sample_weight has .* another order"):
+        tgp.accumulate(X, f, sample_weight=turned, **QUIET)
+    with pytest.raises(ValueError, match="in another order"):
+        as_blocks(X, sample_weight=turned).pilot(100)
+    other = weights.map_partitions(lambda part: part.reset_index(drop=True), meta=w.iloc[:0])
+    for given in (other, weights.to_dask_array(), chunked(w.to_numpy())):
+        assert_close(tgp.accumulate(X, f, sample_weight=given, **QUIET), want)
+        assert_close(tgp.accumulate(chunked(x), f, sample_weight=given, **QUIET), want)
+
+
 def test_empty_partitions_and_one_without_weight():
     """They change nothing, and count nothing but rows."""
     x, f = rows(), features()
@@ -278,6 +371,25 @@ def test_one_dimension_is_one_column():
     want = tgp.accumulate(x, f, **QUIET)
     assert_close(tgp.accumulate(chunked(x[:, 0]), f, **QUIET), want)
     assert_close(tgp.accumulate(frame(x)["c0"], f, **QUIET), want)
+
+
+def test_a_series_wherever_its_length_is_asked_for():
+    x, f = rows(1), features(1, bandwidth=0.7)
+    w = np.random.default_rng(1).uniform(size=ROWS)
+    series, plain = frame(x)["c0"], pd.Series(x[:, 0], name="c0")
+    assert_close(tgp.accumulate(series, f, precision="float64"), tgp.accumulate(x, f), 1e-9)
+    weighted = tgp.accumulate(series, f, sample_weight=w, **QUIET)
+    assert_close(weighted, tgp.accumulate(x, f, sample_weight=w, **QUIET))
+    box = ([-9.0], [9.0])
+    here, there = (
+        tgp.Spectrum.from_data(X, f.bandlimit, box=box, n_threads=1) for X in (plain, series)
+    )
+    np.testing.assert_allclose(there.grid, here.grid, atol=1e-12 * np.abs(here.grid).max())
+    moments = (ROWS, x.mean(axis=0), np.cov(x.T).reshape(1, 1))
+    model = fixed_fit(series, n_features=10, moments=moments)
+    assert model.update(series).statistics.n_rows == 2 * ROWS
+    here, there = (tgp.evaluate(model, X, n_directions=2, n_samples=500) for X in (plain, series))
+    np.testing.assert_allclose(there.ks, here.ks, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n", [37, 500, 6000])
@@ -540,6 +652,44 @@ def test_a_partition_that_raises_is_named(request, where):
     assert tgp.accumulate(chunked(x), f, **QUIET).n_rows == ROWS
 
 
+def fail_once(part, place):
+    """The first time that it is asked for."""
+    with contextlib.suppress(FileExistsError), open(place, "x"):
+        raise ZeroDivisionError("not now")
+    return part
+
+
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_a_partition_of_weights_that_raises_is_named(kind):
+    """Beside an array as its own, within a frame as that of its rows."""
+    x, w = rows(), np.ones(ROWS)
+    weights = chunked(w).map_blocks(fail_at, 12, dtype=float, meta=np.empty(0))
+    X = chunked(x) if kind == "array" else frame(x)
+    name = "sample_weight" if kind == "array" else "X"
+    with pytest.raises(RuntimeError, match=f"partition 12 of {name} could not be computed: Zero"):
+        tgp.accumulate(X, features(), sample_weight=weights, **QUIET)
+
+
+def test_the_search_for_a_partition_is_not_one_by_one(monkeypatch):
+    """Some at a time, and no further than the first that fails; an error that does not come again
+    arrives as it was."""
+    runs, compute = [], tgp_dask._compute
+    monkeypatch.setattr(tgp_dask, "_compute", lambda *a: runs.append(1) or compute(*a))
+    monkeypatch.setattr(tgp_dask, "PROBED", 5)
+    X = chunked(rows()).map_blocks(fail_at, 12, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(RuntimeError, match="partition 12 of X"):
+        tgp.accumulate(X, features(), **QUIET)
+    assert len(runs) == 1 + 3 + 3  # the pass; 0-4, 5-9, 10-14; 10, 11, 12
+
+
+def test_an_error_that_does_not_come_again(tmp_path):
+    X = chunked(rows()).map_blocks(
+        fail_once, str(tmp_path / "x"), dtype=float, meta=np.empty((0, 0))
+    )
+    with pytest.raises(ZeroDivisionError, match="not now"):
+        tgp.accumulate(X, features(), **QUIET)
+
+
 def raise_other(blocks, threads):
     raise KeyError("what")
 
@@ -576,8 +726,13 @@ def test_bad_rows_are_named(request, where):
         tgp.fit(chunked(x))
     w = np.ones(ROWS)
     w[305] = -1.0
-    with pytest.raises(ValueError, match=r"partition 3 of X: sample_weight .* got -1\.0 at row 5"):
-        tgp.accumulate(chunked(rows()), f, sample_weight=chunked(w), **QUIET)
+    x = rows()
+    x[310] = np.nan  # comes later, and is not what is complained of
+    with pytest.raises(
+        ValueError,
+        match=r"partition 3 of X: sample_weight .* got -1\.0 at row 5 \(row 305 of all\)",
+    ):
+        tgp.accumulate(chunked(x), f, sample_weight=chunked(w), **QUIET)
     with pytest.raises(ValueError, match="partition 3 of X: sample_weight") as caught:
         as_blocks(chunked(rows()), sample_weight=chunked(w)).pilot(100)
     assert caught.value.partition == 3
@@ -643,6 +798,8 @@ def test_input_that_cannot_be_used(X, weights, message):
 def test_other_collections_are_refused():
     with pytest.raises(TypeError, match="X is a Delayed of dask; an array or a data frame"):
         tgp.fit(dask.delayed(np.ones)((3, 2)))
+    with pytest.raises(TypeError, match="X is a Index of dask; an array or a data frame"):
+        tgp.fit(frame(rows(2), 3).index)
     with pytest.raises(TypeError, match="must be a dask array or data frame, got ndarray"):
         tgp_dask.fit(np.ones((3, 2)))
     with pytest.raises(TypeError, match="must be a dask array or data frame, got ndarray"):

@@ -12,11 +12,12 @@ import contextlib
 import copy
 import functools
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,21 +64,27 @@ except ImportError as error:
 FAN_IN = 8  # results that one task of the tree adds; fixed, or the order of the sums would change
 PART_BUDGET = 2**30  # bytes for the grids of a task; fixed, so that no machine decides the result
 SYMMETRIC = ("gram", "gram_phi", "noise_gram")
+PROBED = 64  # partitions tried at a time when the one that failed is looked for
+# dask would else join partitions of files, by the columns that are asked for: other partitions than
+# the user's, and than those of another expression of the same frame
+AS_THEY_ARE = {"optimization.tune.active": False}
 
 
 def fit(X: Any, **settings: Any) -> Density:
     """`tgpfast.fit` of a dask array or data frame; ``tgpfast.fit`` takes them as well.
 
-    Reads the partitions twice on the workers, for moments (not if ``moments`` is given) and for
-    statistics, and a sample of rows (at most 50,000) for the automatic settings. ``n_threads`` is
-    that of one task, 1 by default: a worker runs as many tasks at a time as it has threads. The
-    equations are solved here.
+    Reads the partitions on the workers for moments (not if ``moments`` is given), for a sample of
+    rows (at most 50,000) that settings and precision are chosen by, and for statistics; where
+    lengths are not known and there was no pass for moments, they are counted first, of one column.
+    What is costly to make is better kept by the workers (``X.persist()``). ``n_threads`` is that of
+    one task, 1 by default: a worker runs as many tasks at a time as it has threads. The equations
+    are solved here.
 
     Parameters
     ----------
     X : dask array (n, d), data frame or series; lengths of chunks may be unknown
     settings : as for ``tgpfast.fit``; ``sample_weight`` is a dask array or series with the
-        partitions of X, or an array (n,)
+        partitions of X, such as a column of the same frame, or an array (n,)
     """
     return _fit(_collection(X), **settings)
 
@@ -86,7 +93,8 @@ def accumulate(X: Any, features: Features, **options: Any) -> Statistics:
     """`tgpfast.accumulate` of a dask array or data frame; ``tgpfast.accumulate`` takes them too.
 
     The direct engine gives the tree of sums of ``accumulate`` of each partition, bit by bit. The
-    spectral one spreads all partitions on equal grids, adds these, and reads them off here.
+    spectral one spreads all partitions on equal grids, adds these, and reads them off here. Lengths
+    that are not known are counted first, and a sample is read where precision or engine are "auto".
 
     Parameters
     ----------
@@ -151,46 +159,72 @@ class Partitions(Blocks):
         if self._seen["lengths"] is not None and not sum(self._seen["lengths"]):
             raise ValueError(f"{name} has no rows; at least one is needed")
         self._graph: dict[Any, Any] = {}
-        self._parts = self._keys_of(X)
-        self._weight_parts = self._weights_of(sample_weight)
+        self._parts, self._weight_parts = self._keys_of(X, sample_weight)
 
-    def _keys_of(self, X: Any) -> list[Any]:
+    def _keys_of(self, X: Any, weights: Any) -> tuple[list[Any], list[Any]]:
+        """Keys of the partitions, in the graph, and of their weights."""
+        self.weight_ratio = 1.0 if weights is None else None
+        if not dask.is_dask_collection(weights):
+            parts = self._enter(X)
+            return parts, [None] * len(parts) if weights is None else self._cut(weights)
+        if getattr(weights, "ndim", 0) != 1:
+            raise ValueError("sample_weight must have one dimension: a dask array or series")
+        if _is_frame(X):
+            parts = self._enter(self._pairs(X, weights))
+            return parts, [None] * len(parts)
+        parts, weight_parts = self._enter(X), self._enter(self._like_rows(weights))
+        self._check_number(len(weight_parts), len(parts))
+        return parts, weight_parts
+
+    def _enter(self, X: Any) -> list[Any]:
         """Keys of the partitions of a collection, whose graph joins the others."""
         keys, graph = _keyed(X)
         self._graph.update(graph)
         return keys
 
-    def _weights_of(self, weights: Any) -> list[Any]:
-        """Keys of the weights of each partition."""
-        self.weight_ratio = None
-        if weights is None:
-            self.weight_ratio = 1.0
-            return [None] * len(self._parts)
-        if not dask.is_dask_collection(weights):
-            ends = np.cumsum(self.lengths)
-            array = _as_weights(weights, int(ends[-1]))
-            if not array.any():
-                raise ValueError("sample_weight must not be all zero")
-            self.weight_ratio = ratio_of(array)
-            name, parts = _name("weights"), np.split(array, ends[:-1])
-            self._graph.update({f"{name}-{i}": part for i, part in enumerate(parts)})
-            return [f"{name}-{i}" for i in range(len(parts))]
-        if getattr(weights, "ndim", 0) != 1:
-            raise ValueError("sample_weight must have one dimension: a dask array or series")
+    def _cut(self, weights: Any) -> list[Any]:
+        """Keys of an array of weights, cut like the rows."""
+        ends = np.cumsum(self.lengths)
+        array = _as_weights(weights, int(ends[-1]))
+        if not array.any():
+            raise ValueError("sample_weight must not be all zero")
+        self.weight_ratio = ratio_of(array)
+        name, parts = _name("weights"), np.split(array, ends[:-1])
+        self._graph.update({f"{name}-{i}": part for i, part in enumerate(parts)})
+        return [f"{name}-{i}" for i in range(len(parts))]
+
+    def _pairs(self, X: Any, weights: Any) -> Any:
+        """A frame's partitions with their weights, in one expression. By themselves dask would
+        shuffle or sort each anew, and rows of equal keys may come in another order each time."""
+        numbered = not _is_frame(weights)
+        if numbered:  # an array has no index of its own
+            weights = weights.to_dask_dataframe()
+        self._check_number(weights.npartitions, X.npartitions)
+        return X.map_partitions(
+            _Pair.of, weights, numbered=numbered, meta=X._meta, enforce_metadata=False,
+            clear_divisions=True,
+        )  # fmt: skip
+
+    def _like_rows(self, weights: Any) -> Any:
+        """Weights of an array, as one with its chunks."""
+        if _is_frame(weights):
+            with dask.config.set(AS_THEY_ARE):
+                weights = weights.to_dask_array()
         mine, theirs = self._seen["lengths"], _known_lengths(weights)
-        if mine is not None and theirs is not None and mine != theirs:
-            if sum(mine) != sum(theirs):
-                raise ValueError(
-                    f"sample_weight has {sum(theirs)} entries, but {self.name} has {sum(mine)} rows"
-                )
-            weights = weights.rechunk((tuple(mine),))
-        keys = self._keys_of(weights)
-        if len(keys) != len(self._parts):
+        if mine is None or theirs is None or mine == theirs:
+            return weights
+        if sum(mine) != sum(theirs):
             raise ValueError(
-                f"sample_weight has {len(keys)} partitions, but {self.name} has "
-                f"{len(self._parts)}; give both the same"
+                f"sample_weight has {sum(theirs)} entries, but {self.name} has {sum(mine)} rows"
             )
-        return keys
+        return weights.rechunk((tuple(mine),))
+
+    def _check_number(self, theirs: int, mine: int) -> None:
+        if theirs != mine:
+            raise ValueError(
+                f"sample_weight has {theirs} partitions, but {self.name} has {mine}; give both the "
+                "same"
+            )
 
     # -- what is known ---------------------------------------------------------------------------
 
@@ -200,7 +234,7 @@ class Partitions(Blocks):
         if self._seen["lengths"] is None:
             X, name = self.collection, _name("length")
             # one column is enough, and the only one that a file need give
-            keys, graph = _keyed(X[list(X.columns[:1])] if _is_frame(X) else X)
+            keys, graph = _keyed(X[list(X.columns[:1])] if _is_frame(X) and X.ndim == 2 else X)
             layer = {f"{name}-{i}": (_length, key) for i, key in enumerate(keys)}
             self._learn(self._compute({**graph, **layer, name: (list, list(layer))}, name))
         known: list[int] = self._seen["lengths"]
@@ -293,7 +327,7 @@ class Partitions(Blocks):
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
         for i, (part, weights) in enumerate(zip(self._parts, self._weight_parts, strict=True)):
             name = _name("rows")
-            rows, own = self._compute({name: (list, [part, weights])}, name)
+            rows, own = _Pair.apart(*self._compute({name: (list, [part, weights])}, name))
             if len(rows):
                 local = _local(rows, own, i, self.table, self.name, self.dimension)
                 local.block_rows = self.block_rows
@@ -329,19 +363,33 @@ class Partitions(Blocks):
             if guilty is None:
                 raise
             raise RuntimeError(
-                f"partition {guilty} of {self.name} could not be computed: "
-                f"{type(error).__name__}: {error}"
+                f"{guilty} could not be computed: {type(error).__name__}: {error}"
             ) from error
 
-    def _guilty(self) -> int | None:
-        """The first partition that cannot be computed, looked for after a pass has failed."""
-        for i, part in enumerate(self._parts):
-            name = _name("length")
-            try:
-                _compute(_delayed({**self._graph, name: (_length, part)}, name), False)
-            except Exception:
-                return i
+    def _guilty(self) -> str | None:
+        """The first partition that cannot be computed, looked for after a pass has failed: some at
+        a time, which run in parallel, then one by one among these."""
+        keys = {key: f"partition {i} of {self.name}" for i, key in enumerate(self._parts)}
+        for i, key in enumerate(self._weight_parts):
+            if key is not None:
+                keys[key] = f"partition {i} of sample_weight"
+        tried = list(keys)
+        for at in range(0, len(tried), PROBED):
+            some = tried[at : at + PROBED]
+            if self._fails(some):
+                guilty = next((keys[key] for key in some if self._fails([key])), None)
+                if guilty is not None:
+                    return guilty
         return None
+
+    def _fails(self, keys: list[Any]) -> bool:
+        name = _name("length")
+        layer = {f"{name}-{i}": (_length, key) for i, key in enumerate(keys)}
+        try:
+            _compute(_delayed({**self._graph, **layer, name: (list, list(layer))}, name), False)
+        except Exception:
+            return True
+        return False
 
 
 # -- the client -----------------------------------------------------------------------------------
@@ -354,7 +402,7 @@ def _whole_rows(X: Any, name: str) -> Any:
     ):
         X = X.data  # of xarray
     if not isinstance(X, dask.array.Array):
-        if hasattr(type(X), "map_partitions") and hasattr(type(X), "divisions"):
+        if hasattr(type(X), "map_partitions") and hasattr(X._meta, "iloc"):  # an index has none
             return X
         raise TypeError(
             f"{name} is a {type(X).__name__} of dask; an array or a data frame is expected"
@@ -375,7 +423,8 @@ def _known_lengths(X: Any) -> list[int] | None:
 
 def _keyed(X: Any) -> tuple[list[Any], dict[Any, Any]]:
     """Keys of the partitions, and a graph that has them."""
-    parts = list(np.ravel(X.to_delayed()))
+    with dask.config.set(AS_THEY_ARE):
+        parts = list(np.ravel(X.to_delayed()))
     graph = dict(parts[0].__dask_graph__())  # one for all of them
     keys = [part.key for part in parts]
     missing = [key for key in keys if key not in graph]
@@ -455,8 +504,23 @@ class _Sum:
         return object.__sizeof__(self) + arrays + 32 * len(self.lengths)
 
 
+class _Pair(NamedTuple):
+    """A partition of a frame, and its weights."""
+
+    rows: Any
+    weights: Any
+
+    @staticmethod
+    def of(rows: Any, weights: Any, numbered: bool) -> _Pair:
+        return _Pair(rows, weights.to_numpy() if numbered else weights)
+
+    @staticmethod
+    def apart(part: Any, weights: Any) -> tuple[Any, Any]:
+        return part if isinstance(part, _Pair) else (part, weights)
+
+
 def _length(part: Any) -> int:
-    return len(part)
+    return len(_Pair.apart(part, None)[0])
 
 
 def _local(
@@ -468,18 +532,30 @@ def _local(
     )  # fmt: skip
 
 
-def _check_lengths(part: Any, weights: Any, index: int, name: str) -> None:
-    if weights is not None and len(weights) != len(part):
+def _check_weights(part: Any, weights: Any, index: int, name: str) -> None:
+    """ValueError where weights are not those of the rows, as far as can be seen."""
+    if weights is None:
+        return
+    if len(weights) != len(part):
         raise ValueError(
             f"partition {index} of {name} has {len(part)} rows, but sample_weight has "
             f"{len(weights)} there"
+        )
+    mine, theirs = getattr(part, "index", None), getattr(weights, "index", None)
+    if mine is None or theirs is None or mine.equals(theirs):
+        return
+    if set(mine) == set(theirs):
+        raise ValueError(
+            f"sample_weight has the rows of {name} in another order, by their index; make it a "
+            "column of the same frame, or give it as an array (to_dask_array) if the order is right"
         )
 
 
 def _run(job: _Job, part: Any, weights: Any, index: int, start: int | None) -> _Sum:
     """The pass over one partition."""
-    with _labelling(part, index, start, job.name):
-        _check_lengths(part, weights, index, job.name)
+    part, weights = _Pair.apart(part, weights)
+    with _labelling(index, start, job.name):
+        _check_weights(part, weights, index, job.name)
         if not len(part):
             return _Sum([0], None)
         blocks = _local(part, weights, index, job.table, job.name, job.dimension)
@@ -504,7 +580,7 @@ def _merge(sums: list[_Sum]) -> _Sum:
 
 
 @contextlib.contextmanager
-def _labelling(part: Any, index: int, start: int | None, name: str) -> Iterator[None]:
+def _labelling(index: int, start: int | None, name: str) -> Iterator[None]:
     """Errors carry the number of their partition; those of ours also in their text, with the row
     among all where one is told."""
     try:
@@ -516,21 +592,12 @@ def _labelling(part: Any, index: int, start: int | None, name: str) -> Iterator[
             raise  # the same error: as its own cause it would send distributed round and round
         if label not in text:
             text = f"{label}: {text}"
-        if start and "at row" in text:
-            text += _among_all(part, start)
+        row = re.search(r"at row (\d+)", text)
+        if start and row:
+            text += f" (row {start + int(row[1])} of all)"
         told = type(error)(text)
         told.partition = index  # type: ignore[attr-defined]
         raise told from error
-
-
-def _among_all(part: Any, start: int) -> str:
-    with contextlib.suppress(Exception):
-        rows = np.asarray(part, dtype=np.float64).reshape(len(part), -1)
-        bad = np.argwhere(~np.isfinite(rows))
-        if len(bad):
-            row = int(bad[0, 0])
-            return f" (row {start + row} of all)"
-    return ""
 
 
 def _rows_of(
@@ -539,8 +606,9 @@ def _rows_of(
 ) -> dict[int, tuple[Array, Array | None]]:  # fmt: skip
     """stretch -> rows of a partition by their numbers, and their weights."""
     found: dict[int, tuple[Array, Array | None]] = {}
-    with _labelling(part, index, start, name):
-        _check_lengths(part, weights, index, name)
+    part, weights = _Pair.apart(part, weights)
+    with _labelling(index, start, name):
+        _check_weights(part, weights, index, name)
         rows = _local(part, weights, index, table, name, dimension)
         for step, numbers in wanted.items():
             found[step] = rows.rows_at(numbers)
