@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -1068,6 +1069,9 @@ def test_progress_is_dasks_own_bar(request, capsys, where):
     assert capsys.readouterr().out == ""
     tgp.accumulate(chunked(rows()), features(), progress=True, **QUIET)
     assert "Completed" in capsys.readouterr().out
+    fixed_fit(chunked(rows()), n_features=10, progress=True)
+    ended = re.findall("100% Completed", capsys.readouterr().out)
+    assert len(ended) >= 2  # of moments and of statistics
 
 
 def test_public_functions_are_the_same(client):

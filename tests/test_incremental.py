@@ -336,6 +336,16 @@ def test_models_without_statistics_say_so():
         model.save("nowhere.npz", statistics=True)
 
 
+def test_map_keeps_its_nodes():
+    """Other nodes would move the optimum by more than a few rows do."""
+    x = make_data(400)
+    base = tgp.GaussianBase.from_data(x)
+    stats = tgp.accumulate(x, FEATURES, precision="float64")
+    model = tgp.solve(stats, base, "map", lam=10.0, n_draws=700)
+    assert model.diagnostics["n_nodes"] == 700
+    assert model.update(x[:1]).diagnostics["n_nodes"] == 700
+
+
 def test_map_from_sums_of_features_is_updated_by_them(tmp_path):
     """The base stays; theta is that of the sums over all rows, those before decayed; and the sums
     are saved and loaded with the model."""

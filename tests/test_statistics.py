@@ -1,5 +1,6 @@
 """Statistics: the laws of ``+``, fingerprints, and files that are whole or refused."""
 
+import dataclasses
 import io
 import json
 import os
@@ -182,6 +183,35 @@ def test_a_sum_less_one_of_its_terms_is_the_other(weighted):
     assert rest.fingerprint == a.fingerprint
     assert rest.provenance == (a + b).provenance
     assert not equal(rest, b)  # negative control
+
+
+def test_no_more_weight_is_taken_away_than_there_is():
+    """A part that has not been forgotten as the whole has; what is left would weigh less than
+    nothing, and say so only when it is solved."""
+    (a, _), (b, _) = make(seed=1), make(seed=2, n=40)
+    total = (a + b).decay(0.1)
+    with pytest.raises(ValueError, match=r"weigh 40 cannot be taken from .* that weigh 10: decay"):
+        total - b
+    rest = total - b.decay(0.1)
+    assert rest.n == pytest.approx(6.0)
+    assert (rest - a.decay(0.1)).n == pytest.approx(0.0, abs=1e-14)  # rounding is no weight
+
+
+def test_provenance_of_a_stream_does_not_grow():
+    """Of numbers the least and the greatest are kept, of texts a few; tolerances in full effect."""
+    stats, _ = make(engine="direct")
+    for k in range(100):
+        facts = {
+            "estimated_direct": 0.5 + (k * 37) % 100, "estimated_spectral": None if k % 2 else 1.0,
+            "tolerance": 1e-9 * (k + 1), "reason": f"reason {k:03}", "one_grid": bool(k % 2),
+        }  # fmt: skip
+        stats = stats + dataclasses.replace(make(n=2)[0], provenance=facts)
+    assert stats.provenance["estimated_direct"] == [0.5, 99.5]
+    assert stats.provenance["estimated_spectral"] == [None, 1.0]
+    assert stats.provenance["one_grid"] == [False, True]
+    assert len(stats.provenance["reason"]) == 8
+    assert stats.provenance["engine"] == "direct"
+    assert stats._accuracy()["tolerance"] == 1e-9
 
 
 def test_nothing_and_everything_can_be_taken_away():

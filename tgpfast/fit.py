@@ -165,7 +165,7 @@ def fit(
     spectrum = None
     if moments is None and not blocks.can_repeat:
         spectrum = _spectrum(blocks, backend=backend, n_threads=n_threads, progress=progress)
-    facts = spectrum.moments() if spectrum is not None else _moments(blocks, moments)
+    facts = spectrum.moments() if spectrum is not None else _moments(blocks, moments, progress)
     _check_moments(facts, chosen["base"], blocks)
     scaling = _scaling(scale, facts)
     weight = facts.n_effective / facts.n if normalize_weights else 1.0
@@ -475,9 +475,9 @@ def _check(
             raise ValueError(f"{name}={value!r}: expected an integer of at least 1")
 
 
-def _moments(blocks: Blocks, given: Any) -> Moments:
+def _moments(blocks: Blocks, given: Any, progress: bool) -> Moments:
     if given is None:
-        return moments_of(blocks)
+        return moments_of(blocks, progress and blocks.in_parts)
     facts = given_moments(given, blocks.dimension)
     return replace(facts, n_effective=facts.n * (blocks.weight_ratio or 1.0))
 

@@ -220,7 +220,10 @@ class GroupedDensity(Mapping[Any, Density]):
             groups = groups[()]
         scalar = isinstance(groups, (str, bytes, frozenset)) or not hasattr(groups, "__len__")
         if scalar or groups in self:
-            return np.array(self._place(groups))
+            place = self._find_label(groups)
+            if place is None:
+                raise ValueError(f"groups: {self._unknown(groups)}")
+            return np.array(place)
         values = label_values(groups)
         if n_rows is not None and len(values) != n_rows:
             raise ValueError(f"groups has {len(values):,} entries, but Y has {n_rows:,} rows")
@@ -364,12 +367,12 @@ class GroupedDensity(Mapping[Any, Density]):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all groups to one npz file without pickles; ``tgpfast.load`` reads it back."""
         labels = _as_saved(self.labels)
-        if labels.dtype.kind not in "iubfU" or labels.tolist() != self.labels:
+        if labels.dtype.kind not in "iubfUMm" or _as_labels(labels) != self.labels:
             kinds = ", ".join(sorted({type(label).__name__ for label in self.labels}))
             raise TypeError(
-                f"labels of kind {kinds} cannot be saved: all must be integers, or all text; "
-                "give the groups such labels, by str() say. Integers have at most 64 bits, and "
-                "text does not end in NUL"
+                f"labels of kind {kinds} cannot be saved: all must be integers, all text, or all "
+                "times of numpy; give the groups such labels, by str() say. Integers have at most "
+                "64 bits, and text does not end in NUL"
             )
         f = self.features
         arrays: dict[str, Any] = {
@@ -423,7 +426,7 @@ class GroupedDensity(Mapping[Any, Density]):
             np.linalg.cholesky(C)
             if arrays:
                 raise ValueError(f"unexpected members {sorted(arrays)}")
-            names = labels.tolist()
+            names = _as_labels(labels)
             if len(set(names)) != G:
                 raise ValueError("labels must be distinct")
             settings = dict(facts["settings"])
@@ -459,7 +462,17 @@ def _as_saved(labels: list[Any]) -> NDArray[Any]:
         return array if array.dtype.kind in "iu" else array.astype(object)
     if any(hasattr(label, "__len__") and not isinstance(label, str) for label in labels):
         return np.array([], object)  # an array would not have one dimension
-    return np.array(labels)
+    array = np.array(labels)
+    if array.dtype.kind in "Mm" and {getattr(label, "dtype", None) for label in labels} != {
+        array.dtype
+    }:
+        return array.astype(object)  # times of Python, or of several units
+    return array
+
+
+def _as_labels(array: NDArray[Any]) -> list[Any]:
+    """The labels that were saved: numbers and text of Python, times of numpy."""
+    return list(array) if array.dtype.kind in "Mm" else list(array.tolist())
 
 
 class _TensorGrid(Grid):

@@ -70,7 +70,8 @@ def fit_groups(
 
     Parameters
     ----------
-    X : (n, d) rows, of any kind that ``fit`` takes; they are copied into memory once, sorted
+    X : (n, d) rows, of any kind that ``fit`` takes but those of dask (pass ``X.compute()``): they
+        are copied into memory once, sorted
     groups : (n,) labels: integers, text, a pandas or polars column, or any values that hash
     method : "fd" only: FVPD would keep a matrix, and MAP iterate, for each group
     n_features : S

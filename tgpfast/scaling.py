@@ -76,9 +76,9 @@ class MomentSums:
         return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
 
 
-def moments_of(blocks: Blocks) -> Moments:
-    """In one pass over the blocks."""
-    sums: MomentSums = blocks.reduce(_sum_moments)
+def moments_of(blocks: Blocks, progress: bool = False) -> Moments:
+    """In one pass over the blocks; progress : of partitions, which show dask's bar."""
+    sums: MomentSums = blocks.reduce(_sum_moments, progress=progress)
     return sums.moments()
 
 

@@ -89,6 +89,7 @@ def solve(
     }  # fmt: skip
     diagnostics: dict[str, Any]
     if method == "map":
+        settings["n_draws"] = n_draws
         theta, diagnostics = map_theta(
             stats, base, lam, solver=solver, n_draws=n_draws, n_steps=n_steps, seed=seed,
             threads=threads, progress=progress,

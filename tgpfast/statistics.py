@@ -14,6 +14,8 @@ from . import storage
 from .features import Array, Features, as_floats
 
 KIND = "statistics"
+ROUNDING = 1e-9  # by which a part may seem to weigh more than the whole
+MOST_FACTS = 8  # distinct texts of one kind that merged statistics keep of where they come from
 
 
 def check_levels(noise_levels: Any) -> Array:
@@ -117,6 +119,11 @@ class Statistics:
             raise ValueError(
                 f"statistics of {other.n_rows:,} rows cannot be taken from those of "
                 f"{self.n_rows:,}"
+            )
+        if other.n > self.n * (1.0 + ROUNDING):
+            raise ValueError(
+                f"statistics of rows that weigh {other.n:.6g} cannot be taken from those of rows "
+                f"that weigh {self.n:.6g}: decay() both alike, and give the rows the same weights"
             )
         return self._combined(other, "subtracted", operator.sub)
 
@@ -341,15 +348,20 @@ def _summed(stats: Statistics) -> list[str]:
 
 
 def _merged(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """Facts of both; where they differ, the distinct values as a sorted list."""
+    """Facts of both; where they differ, the distinct values as a sorted list, and of numbers the
+    least, the least that is not zero, and the greatest: a stream has ever more of them."""
     merged: dict[str, Any] = {}
     for key in sorted(a.keys() | b.keys()):
         values: list[Any] = []
         for side in (a, b):
             if key in side:
                 values.extend(side[key] if isinstance(side[key], list) else [side[key]])
-        distinct = sorted({repr(v): v for v in values}.items())
-        merged[key] = distinct[0][1] if len(distinct) == 1 else [v for _, v in distinct]
+        numbers = [v for v in values if type(v) in (int, float)]
+        others = {repr(v): v for v in values if type(v) not in (int, float)}
+        distinct = [v for _, v in sorted(others.items())][:MOST_FACTS]
+        if numbers:
+            distinct += sorted({min(numbers), min(filter(None, numbers), default=0), max(numbers)})
+        merged[key] = distinct[0] if len(distinct) == 1 else distinct
     return merged
 
 

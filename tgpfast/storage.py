@@ -129,7 +129,7 @@ def _members(archive: zipfile.ZipFile, name: str) -> dict[str, NDArray[Any]]:
             if reader is None:
                 raise ValueError(f"member {member!r} has array format {version}")
             shape, _, dtype = reader(file)
-            if dtype.kind not in "fiubU":
+            if dtype.kind not in "fiubUMm":
                 raise ValueError(f"member {member!r} has dtype {dtype}")
             size = int(np.prod(shape, dtype=object)) * dtype.itemsize
             if file.tell() + size != info.file_size:

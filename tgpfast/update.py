@@ -22,7 +22,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
     if model.statistics is None:
         raise ValueError(
             "this model does not hold the statistics it was learned from, to which new rows are "
-            "added; save models that are to be updated with save(path, statistics=True)"
+            "added: those of fit and solve do, and files written with save(path, statistics=True)"
         )
     stats: Any = model.statistics
     decay = check_decay(decay)
@@ -52,6 +52,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         total, _base_of(model, total), model.method, settings["lam"], settings.get("eta"), solver,
         start=model.theta if isinstance(model.tilt, PointTilt) else None,
         seed=settings.get("seed") or 0, **run,
+        **{name: settings[name] for name in ("n_draws",) if name in settings},
     )  # fmt: skip
     new.scaling, new.table, new.selection = scaling, model.table, model.selection
     if "n_rows" in settings:
