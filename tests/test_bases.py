@@ -5,6 +5,7 @@ import functools
 import importlib
 import math
 import types
+import warnings
 
 import numpy as np
 import oracle
@@ -740,8 +741,10 @@ def test_weights_count_as_rows_do():
 )
 def test_no_component_collapses(rows, K):
     """Every covariance holds the ridge, and the likelihood is above that of one component."""
-    base = MixtureBase.from_data(rows, K)
+    with warnings.catch_warnings(record=True, action="always") as told:
+        base = MixtureBase.from_data(rows, K)
     assert 1 <= base.n_components <= K
+    assert len(told) == (base.n_components < K)  # of components that were dropped
     values = np.linalg.eigvalsh(base.covariances / np.outer(rows.std(axis=0), rows.std(axis=0)))
     # covariances are what means leave of second moments, to some roundings of the farthest square
     far = np.square((rows - rows.mean(axis=0)) / rows.std(axis=0)).max()
@@ -783,7 +786,7 @@ def test_data_without_a_density_are_named(kind):
 
 @pytest.mark.parametrize("K", [0, -1, 1.5, True, "3"])
 def test_numbers_of_components_that_are_refused(K):
-    with pytest.raises(ValueError, match=r"n_components=.*expected an integer from 1 on"):
+    with pytest.raises(ValueError, match=r"n_components=.*expected an integer of at least 1"):
         MixtureBase.from_data(make_rows(20), K)
 
 
@@ -1580,3 +1583,21 @@ def test_no_rows_with_a_base_change_nothing():
     assert total.fingerprint == stats.fingerprint
     with pytest.raises(ValueError, match="different bases"):
         tgp.Statistics.zero(features) + stats
+
+
+def test_covariances_are_symmetric_up_to_rounding():
+    """Entries are measured by the roots of their diagonals: off the diagonal there may be rounding
+    alone, of either sign; what is more is refused."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        turn = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+        scale = np.diag(10.0 ** rng.uniform(-6, 6, 3))
+        tgp.GaussianBase(np.zeros(3), scale @ (turn @ (3 * np.eye(3)) @ turn.T) @ scale)
+    with pytest.raises(ValueError, match="covariance must be symmetric"):
+        tgp.GaussianBase([0, 0], [[1e6, 1e-3], [0.0, 1e-6]])
+
+
+def test_components_that_are_dropped_are_told_of():
+    x = np.random.default_rng(0).standard_normal((100, 2))
+    with pytest.warns(RuntimeWarning, match=r"\d+ of 40 components are left"):
+        assert tgp.MixtureBase.from_data(x, 40).n_components < 40

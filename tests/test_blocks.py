@@ -6,6 +6,7 @@ import decimal
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow
 import pytest
 from conftest import fixed_fit
 
@@ -114,6 +115,76 @@ def test_columns_that_hold_no_numbers(library, column):
 
 
 # -- rows that come in turns ----------------------------------------------------------------------
+
+
+def arrow_forms(x):
+    """Kind -> maker of rows: tables cut in chunks, batches, and streams of these."""
+    table = pyarrow.table({"a": x[:, 0], "b": x[:, 1]})
+    cut = pyarrow.concat_tables([table[:100], table[100:101], table[101:]])
+    return {
+        "table": lambda: table, "table in chunks": lambda: cut,
+        "batch": lambda: table.to_batches()[0],
+        "list": lambda: table.to_batches(max_chunksize=77),
+        "reader": lambda: table.to_reader(77),
+        "callable": lambda: lambda: iter(cut.to_batches()),
+        "read ahead": lambda: ReadAhead(table.to_batches(max_chunksize=77)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", arrow_forms(np.zeros((200, 2))))
+def test_arrow_tables_and_batches(kind):
+    """The rows, and the names, of each; nothing but blocks of them is made into an array."""
+    x = make_data()
+    blocks = Blocks(arrow_forms(x)[kind](), block_rows=64)
+    assert np.array_equal(np.concatenate([part.copy() for part, _ in blocks]), x)
+    assert blocks.table.columns == ["a", "b"]
+
+
+def test_a_model_of_an_arrow_table_answers_in_kind(tmp_path):
+    """Columns are found by name; samples are tables, log densities arrays of arrow; also when the
+    model comes from a file."""
+    x = make_data()
+    table = arrow_forms(x)["table"]()
+    model, plain = fixed_fit(table, n_features=10), fixed_fit(x, n_features=10)
+    assert np.array_equal(model.theta, plain.theta)
+    model.save(tmp_path / "m.npz")
+    for one in (model, tgp.load(tmp_path / "m.npz")):
+        values = one.log_density(table.select(["b", "a"]))
+        assert isinstance(values, pyarrow.Array)
+        np.testing.assert_allclose(values.to_numpy(), plain.log_density(x), rtol=1e-12)
+        draws = one.sample(20, seed=3)
+        assert draws.column_names == one.grad_log_density(table).column_names == ["a", "b"]
+        assert np.array_equal(draws["b"].to_numpy(), plain.sample(20, seed=3)[:, 1])
+    got, want = Blocks(table).pilot(50)[0], Blocks(x).pilot(50)[0]
+    assert np.array_equal(got, want)
+    with pytest.raises(ValueError, match=r"Y lacks the columns \['b'\]; it has \['a', 'c'\]"):
+        model.log_density(table.rename_columns(["a", "c"]))
+
+
+def test_columns_of_arrow():
+    """Numbers of any kind, truth values; what is missing or no number is named."""
+    kinds = (pyarrow.int8(), pyarrow.uint64(), pyarrow.float32(), pyarrow.float16())
+    values = pyarrow.array([1, 0, 2])
+    table = pyarrow.table({str(kind): values.cast(kind) for kind in kinds})
+    table = table.append_column("truth", pyarrow.array([True, False, True]))
+    assert np.array_equal(rows_of(table), [[1, 1, 1, 1, 1], [0] * 5, [2, 2, 2, 2, 1]])
+    with pytest.raises(ValueError, match=r"X holds nan at row 1, column 0 \('a'\)"):
+        rows_of(pyarrow.table({"a": [1, None, 3]}))
+    for odd in (["x", "y"], [[1.0], [2.0]], [datetime.date(2020, 1, 1)] * 2, [b"x", b"y"]):
+        with pytest.raises(TypeError, match=r"column 1 \('odd'\) has dtype .*: encode it"):
+            rows_of(pyarrow.table({"a": [1.0, 2.0], "odd": odd}))
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_that_are_not_held_as_they_are():
+    """Sparse matrices and lazy frames: what to pass instead."""
+    from scipy import sparse
+
+    for made in (sparse.csr_matrix, sparse.csr_array, sparse.coo_array):
+        with pytest.raises(TypeError, match=r"X is scipy's \w+, .*: pass X\.toarray\(\)"):
+            Blocks(made(make_data()))
+    with pytest.raises(TypeError, match=r"X is polars's LazyFrame, .*: pass X\.collect\(\)"):
+        Blocks(pl.DataFrame(make_data()).lazy())
 
 
 @pytest.mark.parametrize("period", [2, 5, 10, 20])

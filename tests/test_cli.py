@@ -193,6 +193,21 @@ def test_info_of_a_model(model, capsys):
     assert set(tgp.load(model).settings) <= {name.split(".")[0] for name in facts}
 
 
+def test_info_of_a_spectrum_and_of_groups(tmp_path, capsys):
+    """Whatever a ``save`` wrote."""
+    pytest.importorskip("finufft")
+    tgp.Spectrum.from_data(X, 3.0).save(tmp_path / "s.npz")
+    assert run("info", tmp_path / "s.npz") == 0
+    facts = pairs(capsys.readouterr().out)
+    assert (facts["kind"], facts["n_rows"], facts["bandlimit"]) == ("spectrum", "300", "3, 3")
+    city = np.repeat(["Bonn", "Ulm", "Köln"], 100)
+    tgp.fit_groups(X, city, n_features=8).save(tmp_path / "g.npz")
+    assert run("info", tmp_path / "g.npz") == 0
+    facts = pairs(capsys.readouterr().out)
+    assert (facts["n_groups"], facts["groups"]) == ("3", "Bonn, Köln, Ulm")
+    assert facts["rows of a group"] == "100 to 100"
+
+
 def test_info_of_statistics(tmp_path, capsys):
     """Rows, features, noise levels and how they were made."""
     features = tgp.Features.draw(5, 0.5, np.eye(2), seed=1234)

@@ -340,6 +340,17 @@ def test_at_noise_errors():
         model.at_noise(-0.1)
     with pytest.raises(ValueError, match="sigma must be finite"):
         model.at_noise(np.nan)
+    with pytest.raises(ValueError, match=r"sigma=1e\+200: expected .* of a finite square"):
+        model.at_noise(1e200)
+
+
+def test_noise_upon_noise_adds_by_squares():
+    model, x = solved("ncfd", S=5)
+    twice, once = model.at_noise(0.3).at_noise(0.4), model.at_noise(0.5)
+    assert twice.settings["sigma"] == once.settings["sigma"] == 0.5
+    np.testing.assert_allclose(
+        twice.log_density(x, normalized=False), once.log_density(x, normalized=False), rtol=1e-12
+    )
 
 
 # -- marginal CDF ---------------------------------------------------------------------------------
@@ -423,6 +434,35 @@ def test_marginal_cdf_agrees_with_samples_in_four_dimensions():
     places = np.quantile(y @ v, [0.1, 0.4, 0.6, 0.95])
     share = oracle.marginal_cdf(draws, v, places)
     assert np.abs(share - four.marginal_cdf(v, places)).max() < 4.5 * 0.5 / np.sqrt(17_000)
+
+
+@pytest.mark.parametrize("base", ["empirical", "mixture"])
+def test_marginal_cdf_in_units_of_any_size(base):
+    """Of the data and of the direction: squares of neither may overflow or vanish."""
+    x = rows(2)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    places = np.array([-1.0, 0.0, 1.0])
+    options = {"n_features": 20, "base": base, "method": "map"}
+    want = fixed_fit(x, **options).marginal_cdf([1.0, 0.5], places)
+    for unit in (2.0**1000, 2.0**-1000):  # powers of two: the same model, bit by bit
+        model = fixed_fit(x * unit, **options)
+        got = model.marginal_cdf([1.0, 0.5], places * unit)
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+    model = fixed_fit(x, **options)
+    for length in (2.0**1020, 2.0**-1020):
+        got = model.marginal_cdf([length, 0.5 * length], places * length)
+        np.testing.assert_array_equal(got, want)
+    assert np.array_equal(model.marginal_cdf([1e-300, 0.0], [-1e300, 1e300]), [0.0, 1.0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_beyond_all_measure_have_no_density(method):
+    """Where phases or distances overflow; a row far away, but not so far, has a finite one."""
+    model, _ = solved(method, S=8)
+    with np.errstate(all="ignore"):
+        values = model.log_density([[-1e308, 1.0], [1e308, -1e308], [1e6, 1.0]])
+    assert np.array_equal(values[:2], [-np.inf, -np.inf])
+    assert np.isfinite(values[2])
 
 
 @pytest.mark.parametrize(

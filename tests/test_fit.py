@@ -233,6 +233,54 @@ def test_learned_base_says_how_it_was_found():
     model = small(make_data(), base="learned", lam=1.0)
     assert model.settings["base_report"]["method"] in ("joint", "coordinate")
     assert not np.allclose(model.base.covariance, small(make_data()).base.covariance)
+    assert 0.3 < model.settings["base_spread"] < 4.0
+
+
+def test_a_learned_base_whose_mass_is_elsewhere_is_told_of():
+    """On an arc scores alone make the base so wide that most of the mass lies far from the rows,
+    in ripples that draws from that base meet often: effective samples do not show it."""
+    x = np.random.default_rng(1).standard_normal((2000, 2))
+    x[:, 1] = 0.4 * x[:, 1] + 0.7 * x[:, 0] ** 2
+    options = {"n_features": 100, "frequency_covariance": "identity"}
+    with pytest.warns(RuntimeWarning, match="much of its mass lies far"):
+        model = small(x, base="learned", **options)
+    draws = model.sample(2000)
+    far = np.abs((draws - x.mean(axis=0)) / x.std(axis=0)).max(axis=1) > 12.0
+    assert far.mean() > 0.1
+    assert model.settings["base_spread"] > 0.1 * 12.0**2
+    assert not model.log_normalizer.is_poor
+
+
+@pytest.mark.parametrize("seed", [None, -1, 1.5, "x", True, np.nan])
+def test_seeds_are_judged_everywhere(seed):
+    x = make_data(60, 2)
+    features = tgp.Features.draw(5, 1.0, np.eye(2), 0)
+    base, model = tgp.GaussianBase.from_data(x), small(x, n_features=5)
+    stats, words = tgp.accumulate(x, features), "seed=.*: expected an integer of at least 0"
+    for call in (
+        lambda: tgp.fit(x, seed=seed), lambda: small(x, seed=seed),
+        lambda: tgp.Features.draw(5, 1.0, np.eye(2), seed), lambda: model.sample(3, seed),
+        lambda: base.sample(3, seed), lambda: tgp.solve(stats, base, "map", seed=seed),
+        lambda: tgp.MixtureBase.from_data(x, 2, seed=seed), lambda: tgp.ExactKDE(x).sample(3, seed),
+        lambda: tgp.FourierKDE(stats).sample(3, seed), lambda: tgp.evaluate(model, x, seed=seed),
+        lambda: tgp.fit_groups(x, [0] * 60, seed=seed),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
+@pytest.mark.parametrize("n", [-1, 1.5, "x", True, None])
+def test_numbers_of_draws_are_judged(n):
+    x = make_data(60, 2)
+    for maker in (tgp.GaussianBase, tgp.StudentBase):
+        with pytest.raises(ValueError, match=r"n=.*: expected an integer of at least 0"):
+            maker.from_data(x).sample(n)
+
+
+@pytest.mark.parametrize("name", ["method", "scale", "engine", "precision", "base", "gamma", "lam"])
+def test_an_array_is_no_option(name):
+    with pytest.raises((ValueError, TypeError), match=f"{name}=array.*: expected"):
+        small(make_data(), **{name: np.ones(2)})
 
 
 def test_scaled_base_of_a_stream_is_refused():

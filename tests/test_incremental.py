@@ -336,6 +336,23 @@ def test_models_without_statistics_say_so():
         model.save("nowhere.npz", statistics=True)
 
 
+def test_a_base_alone_learns_nothing_and_says_so():
+    """A mixture that fit took by itself is kept; a Gaussian is made anew from all moments."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(-3.0, 0.3, (150, 2)), rng.normal(3.0, 0.3, (150, 2))])
+    for base, is_kept in (("mixture", True), ("empirical", False)):
+        model = fixed_fit(x, base=base, n_features=10, lam=1e30)
+        if is_kept:
+            with pytest.warns(RuntimeWarning, match="base alone, .* Fit anew"):
+                new = model.update(x + 20.0)
+        else:
+            new = model.update(x + 20.0)
+        assert (new.base is model.base) == is_kept
+        assert new.settings["n"] == 600
+    tilted = fixed_fit(x, base="mixture", n_features=10, lam=1.0)
+    assert not np.array_equal(tilted.update(x[:50] + 0.1).theta, tilted.theta)  # and no warning
+
+
 def test_map_keeps_its_nodes():
     """Other nodes would move the optimum by more than a few rows do."""
     x = make_data(400)

@@ -228,6 +228,7 @@ def test_a_poor_normaliser_warns_once_and_says_what_to_try(d):
     with pytest.warns(RuntimeWarning) as caught:
         model.log_density(y)
     assert len(caught) == 1
+    assert caught[0].filename == __file__  # though a cached property stands between
     words = str(caught[0].message)
     assert "effective samples of 131,072" in words
     for advice in ("Raise lam", "gamma", 'method="fvpd"', "wider base"):

@@ -75,7 +75,8 @@ def accumulate(
         may be tuples (block, weights). One-dimensional arrays are one column. A dask array or data
         frame is summed where its partitions are (see ``tgpfast.dask``)
     features : the `Features` to evaluate
-    noise_levels : sigmas of noise-conditional score matching, 0 among them; none by default
+    noise_levels : sigmas of noise-conditional score matching, in the paper 0 among them; none
+        by default
     sample_weight : (n,) non-negative; a weight of 2 is the same as two equal rows
     origin : (d,) point about which sums of x are taken; near the data it avoids cancellation
     gram_phi : also sum phi phi^T, which held-out likelihoods of FVPD need

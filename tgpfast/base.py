@@ -12,7 +12,7 @@ from scipy.linalg import solve_triangular
 
 from . import kernels
 from .blocks import Blocks, as_blocks
-from .features import Array, Features, as_floats
+from .features import Array, Features, as_floats, whole
 from .normals import sobol_normals
 from .scaling import Scaling, check_full_rank, moments_of
 
@@ -51,7 +51,7 @@ class Base:
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """n independent draws, (n, d)."""
-        return self._draw(n, np.random.default_rng(seed))
+        return self._draw(whole("n", n, 0), np.random.default_rng(whole("seed", seed, 0)))
 
     def feature_moments(
         self, features: Features, *, backend: str = "auto", n_threads: int | None = None
@@ -114,7 +114,8 @@ class GaussianBase(Base):
                 f"covariance must have shape {(len(mean), len(mean))} to go with the mean, "
                 f"got {covariance.shape}"
             )
-        if not np.allclose(covariance, covariance.T, rtol=1e-8, atol=0.0):
+        root = np.sqrt(np.abs(np.diag(covariance)))  # what an entry is measured by
+        if (np.abs(covariance - covariance.T) > 1e-8 * np.outer(root, root)).any():
             raise ValueError("covariance must be symmetric")
         try:
             cholesky = np.linalg.cholesky(covariance)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrow_frames import as_frame
 from .features import Array
 from .files import open_rows
 from .parquet_rows import ParquetRows
@@ -31,7 +32,7 @@ LEAST_WEIGHT = 1e-140  # of the largest weight: sums of squares must neither van
 BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
 
 
-TABLES = ("array", "pandas", "polars")
+TABLES = ("array", "pandas", "polars", "pyarrow")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,8 @@ class Table:
         module = __import__(self.kind)
         if self.kind == "polars":
             return module.DataFrame(rows, schema=self.columns)
+        if self.kind == "pyarrow":
+            return module.Table.from_arrays(list(map(module.array, rows.T)), names=self.columns)
         index = self.index if self.index is not None and len(self.index) == len(rows) else None
         return module.DataFrame(rows, columns=self.columns, index=index)
 
@@ -69,6 +72,8 @@ class Table:
         module = __import__(self.kind)
         if self.kind == "polars":
             return module.Series(name, values)
+        if self.kind == "pyarrow":
+            return module.array(values)
         return module.Series(values, index=self.index, name=name)
 
 
@@ -76,13 +81,13 @@ class Blocks:
     """Checked blocks of rows of X, each time it is iterated: pairs (x, w), w None without weights.
 
     X may be a two-dimensional array (one-dimensional is taken as one column), a memmap, anything
-    with ``__array__``, a pandas or polars frame, the path of a file, or an iterable of such blocks;
-    each of its items may be a tuple (block, weights). A callable is called for a fresh iterable at
-    every pass. Memmaps, files and what is wrapped in `ReadAhead` are read, converted and checked in
-    another thread, a few blocks ahead of the one in use. ``dimension`` is the expected number of
-    columns, ``columns`` their names: a frame that has them all is put in that order. ``n_rows`` is
-    None until an iterator is spent; ``table`` remembers names and kind. ``is_part`` says that these
-    are rows among others, so that weights may all be zero.
+    with ``__array__``, a frame of pandas or polars, a table of pyarrow, the path of a file, or an
+    iterable of such blocks; each of its items may be a tuple (block, weights). A callable is called
+    for a fresh iterable at every pass. Memmaps, files and what is wrapped in `ReadAhead` are read,
+    converted and checked in another thread, a few blocks ahead of the one in use. ``dimension`` is
+    the expected number of columns, ``columns`` their names: a frame that has them all is put in
+    that order. ``n_rows`` is None until an iterator is spent; ``table`` remembers names and kind.
+    ``is_part`` says that these are rows among others, so that weights may all be zero.
     """
 
     in_parts = False  # whether passes run by ``reduce``, where the rows are; see `as_blocks`
@@ -107,10 +112,10 @@ class Blocks:
         self._keeps = isinstance(X, ReadAhead)  # the reader goes on while a block is in use
         if isinstance(X, ReadAhead):
             X = X.source
-        _refuse_dask(X, name)
+        _refuse_what_is_not_here(X, name)
         if isinstance(X, (str, os.PathLike)):
             X, names = open_rows(X, columns)
-        X = _in_order(X, columns, name)
+        X = _in_order(as_frame(X), columns, name)
         self.table = _table_of(X, names)
         self._order = columns
         self.block_rows = block_rows
@@ -226,6 +231,7 @@ class Blocks:
                 item, weights = item
                 if self._weights is not None:
                     raise ValueError(f"{label} brings weights, but sample_weight was given as well")
+            item = as_frame(item)
             if _is_frame(item):
                 if self.table.columns is None:
                     self.table = Table(self._order or [str(c) for c in item.columns])
@@ -390,13 +396,18 @@ def _each_copied(
             yield copied(*block)
 
 
-def _refuse_dask(X: Any, name: str) -> None:
-    """TypeError for a collection of dask, where rows must be here."""
+def _refuse_what_is_not_here(X: Any, name: str) -> None:
+    """TypeError for a collection of dask, a sparse matrix and a lazy frame: rows must be here."""
+    remedy = ""
     if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:
-        raise TypeError(
-            f"{name} is a {type(X).__name__} of dask, and its rows are needed here at once: pass "
-            f"{name}.compute(), or a sample of the rows if that is too much"
-        )
+        remedy = f"{name}.compute(), or a sample of the rows if that is too much"
+    elif hasattr(X, "toarray"):
+        remedy = f"{name}.toarray()"
+    elif hasattr(X, "collect"):
+        remedy = f"{name}.collect()"
+    if remedy:
+        kind = f"{type(X).__module__.split('.')[0]}'s {type(X).__name__}"
+        raise TypeError(f"{name} is {kind}, and its rows are needed here at once: pass {remedy}")
 
 
 def as_blocks(X: Any, **options: Any) -> Any:
@@ -432,7 +443,7 @@ def _table_of(X: Any, names: list[str] | None) -> Table:
     columns = [str(c) for c in X.columns]
     if hasattr(X, "iloc"):
         return Table(columns, "pandas", X.index)
-    return Table(columns, "polars")
+    return Table(columns, getattr(X, "kind", "polars"))
 
 
 def _in_order(X: Any, columns: list[str] | None, name: str) -> Any:

@@ -28,9 +28,11 @@ from .density import Density
 from .evaluation import evaluate
 from .features import Array
 from .fit import BASES, FREQUENCIES, PAPER, SCALES, fit
+from .grouped_density import GroupedDensity
 from .kde import ExactKDE
 from .normalizer import DRAWS, Normalizer
 from .solve import METHODS
+from .spectrum import Spectrum
 from .statistics import Statistics
 from .storage import load
 from .warmup import warmup
@@ -347,7 +349,7 @@ def _sample(arguments: argparse.Namespace) -> None:
 
 
 def _add_info(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="a model, or saved Statistics")
+    parser.add_argument("file", type=Path, metavar="FILE", help="what a save() wrote")
 
 
 def _info(arguments: argparse.Namespace) -> None:
@@ -385,8 +387,31 @@ def _statistics_facts(stats: Statistics) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _spectrum_facts(spectrum: Spectrum) -> dict[str, Any]:
+    return {
+        "kind": "spectrum", "n_rows": spectrum.n_rows, "sum of weights": spectrum.n,
+        "dimension": spectrum.dimension, "bandlimit": spectrum.bandlimit.tolist(),
+        "box from": spectrum.low.tolist(), "box to": spectrum.high.tolist(),
+        "grid": "x".join(map(str, spectrum.grid.shape)), "tolerance": spectrum.tolerance,
+        "mean": spectrum.moments().mean.tolist(),
+    }  # fmt: skip
+
+
+def _groups_facts(many: GroupedDensity) -> dict[str, Any]:
+    names, labels = many.table.columns, list(map(str, many.labels))
+    facts = {
+        "kind": "densities of groups", "n_groups": len(many), "dimension": many.dimension,
+        "columns": ", ".join(names) if names else "not named",
+        "groups": ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else ""),
+        "rows of a group": f"{many.n_rows.min():,} to {many.n_rows.max():,}",
+        "condition at most": float(many.condition.max()),
+    }  # fmt: skip
+    return {**facts, **{k: v for k, v in many.settings.items() if k not in facts}}
+
+
 FACTS: dict[type, Callable[[Any], dict[str, Any]]] = {  # of what a file may hold
-    Density: _model_facts, Statistics: _statistics_facts,
+    Density: _model_facts, Statistics: _statistics_facts, Spectrum: _spectrum_facts,
+    GroupedDensity: _groups_facts,
 }  # fmt: skip
 
 

@@ -14,13 +14,12 @@ Every generator is ``name(n, *, seed=0, ...)`` and returns (n, 2) rows, float64,
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .features import Array
+from .features import Array, whole
 
 
 def two_moons(n: int, *, seed: int = 0, noise: float = 0.08) -> Array:
@@ -30,7 +29,7 @@ def two_moons(n: int, *, seed: int = 0, noise: float = 0.08) -> Array:
     ----------
     noise : standard deviation around the arcs
     """
-    n, rng, noise = _count("n", n), _generator(seed), _number("noise", noise)
+    n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     t = rng.uniform(0.0, np.pi, n)
     lower = rng.integers(0, 2, n).astype(bool)
     x = np.where(lower, 1.0 - np.cos(t), np.cos(t))
@@ -46,7 +45,7 @@ def banana(n: int, *, seed: int = 0, curvature: float = 0.5, noise: float = 0.3)
     curvature : 0 for a straight one, negative for one that hangs down
     noise : standard deviation of y around the parabola
     """
-    n, rng, noise = _count("n", n), _generator(seed), _number("noise", noise)
+    n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     curvature = _number("curvature", curvature, "")
     x = rng.standard_normal(n)
     return np.column_stack([x, curvature * (x**2 - 1.0) + noise * rng.standard_normal(n)])
@@ -68,7 +67,7 @@ def rings(
     centres : (x, y), one a ring; all at the origin unless given
     noise : standard deviation around the circles
     """
-    n, rng, noise = _count("n", n), _generator(seed), _number("noise", noise)
+    n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     if isinstance(radii, str) or not isinstance(radii, (Sequence, np.ndarray)) or not len(radii):
         raise ValueError(f"radii={radii!r}: expected at least one positive number")
     r = np.array([_number(f"radii[{k}]", v, "above 0") for k, v in enumerate(radii)])
@@ -94,7 +93,7 @@ def heavy_tails(n: int, *, seed: int = 0, dimension: int = 2, degrees: float = 3
     dimension : columns
     degrees : of freedom, positive: fewer are heavier; no variance at 2 or below, no mean at 1
     """
-    n, rng, d = _count("n", n), _generator(seed), _count("dimension", dimension)
+    n, rng, d = whole("n", n), _generator(seed), whole("dimension", dimension)
     degrees = _number("degrees", degrees, "above 0")
     normal = rng.standard_normal((n, d))
     # a chi-squared of few degrees may round to 0, and a row must be finite
@@ -112,7 +111,7 @@ def xo(n: int, *, seed: int = 0, noise: float = 0.08) -> Array:
     ----------
     noise : standard deviation around the strokes
     """
-    n, rng, noise = _count("n", n), _generator(seed), _number("noise", noise)
+    n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     letter = rng.integers(0, 2, n).astype(bool)  # O where true
     rising = np.where(rng.integers(0, 2, n), 1.0, -1.0)
     along = rng.uniform(-1.0, 1.0, n)
@@ -132,7 +131,7 @@ def smile(n: int, *, seed: int = 0, noise: float = 0.08) -> Array:
     ----------
     noise : standard deviation around all of these
     """
-    n, rng, noise = _count("n", n), _generator(seed), _number("noise", noise)
+    n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     part = rng.choice(4, size=n, p=[0.5, 0.125, 0.125, 0.25])  # face, left eye, right eye, mouth
     u = rng.uniform(0.0, 1.0, n)
     eye = (part == 1) | (part == 2)
@@ -162,7 +161,7 @@ def pinwheel(
     radial, tangential : standard deviations of a and b
     rate : how far the arms are bent
     """
-    n, rng, arms = _count("n", n), _generator(seed), _count("arms", arms)
+    n, rng, arms = whole("n", n), _generator(seed), whole("arms", arms)
     radial, tangential = _number("radial", radial), _number("tangential", tangential)
     rate = _number("rate", rate, "")
     a, b = (rng.standard_normal((n, 2)) * [radial, tangential] + [1.0, 0.0]).T
@@ -180,7 +179,7 @@ def checkerboard(n: int, *, seed: int = 0, squares: int = 4) -> Array:
     ----------
     squares : along a side
     """
-    n, rng, squares = _count("n", n), _generator(seed), _count("squares", squares)
+    n, rng, squares = whole("n", n), _generator(seed), whole("squares", squares)
     column, row = np.nonzero(np.add.outer(np.arange(squares), np.arange(squares)) % 2 == 0)
     cell = rng.integers(0, len(row), n)
     corner = np.column_stack([column[cell], row[cell]]) - 0.5 * squares
@@ -200,8 +199,8 @@ def spirals(
     turns : of each arm, positive
     noise : standard deviation around the arms
     """
-    n, rng, noise = _count("n", n), _generator(seed), _number("noise", noise)
-    arms, turns = _count("arms", arms), _number("turns", turns, "above 0")
+    n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
+    arms, turns = whole("arms", arms), _number("turns", turns, "above 0")
     share = np.sqrt(rng.uniform(0.0, 1.0, n))
     angle = 2.0 * np.pi * (turns * share + rng.integers(0, arms, n) / arms)
     return _noisy(3.0 * share * np.cos(angle), 3.0 * share * np.sin(angle), noise, rng)
@@ -215,7 +214,7 @@ def eight_gaussians(n: int, *, seed: int = 0, radius: float = 2.0, noise: float 
     radius : of the circle, positive
     noise : standard deviation of each
     """
-    n, rng, noise = _count("n", n), _generator(seed), _number("noise", noise)
+    n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     radius = _number("radius", radius, "above 0")
     angle = 0.25 * np.pi * rng.integers(0, 8, n)
     return _noisy(radius * np.cos(angle), radius * np.sin(angle), noise, rng)
@@ -234,18 +233,8 @@ def _noisy(x: Array, y: Array, noise: float, rng: np.random.Generator) -> Array:
     return np.column_stack([x, y]) + noise * rng.standard_normal((len(x), 2))
 
 
-def _count(name: str, value: Any, least: int = 1) -> int:
-    try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{name}={value!r}: expected an integer of at least {least}")
-    return number
-
-
 def _generator(seed: Any) -> np.random.Generator:
-    return np.random.default_rng(_count("seed", seed, least=0))
+    return np.random.default_rng(whole("seed", seed, least=0))
 
 
 def _number(name: str, value: Any, wanted: str = "of at least 0") -> float:

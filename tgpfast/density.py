@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,7 @@ from . import storage
 from .base import Base, GaussianBase
 from .blocks import BLOCK_ROWS, Blocks, Table, as_blocks
 from .feature_sums import FeatureSums
-from .features import Array, Features, as_floats
+from .features import Array, Features, as_floats, whole
 from .mixture_base import MixtureBase
 from .normalizer import Grid, Normalizer, by_quadrature, log_normalizer
 from .normals import logsumexp
@@ -110,8 +111,9 @@ class Density:
 
         Features, scaling, lambda, eta and method are kept. The base is made anew from the moments
         of all rows where ``fit`` had made it so (base="empirical"), else kept, as it is by MAP that
-        was learned from sums of features alone. Costs a pass over X and one solve, which conjugate
-        gradients start at the present theta.
+        was learned from sums of features alone; where ``fit`` took a mixture or Student base alone,
+        there is nothing to learn, and a warning says so. Costs a pass over X and one solve, which
+        conjugate gradients start at the present theta.
 
         Parameters
         ----------
@@ -120,6 +122,7 @@ class Density:
         decay : what the weights of all earlier rows are multiplied by first, in (0, 1]; once an
             update, however many rows it brings. After many updates of m rows each,
             m / (1 - decay) rows count
+        progress : show a bar on standard error
         """
         from .update import updated  # it solves, and what it solves for is defined here
 
@@ -143,7 +146,9 @@ class Density:
             return blocks.evaluated(self, "log_density", normalized=normalized)
         parts = []
         for u in self._rows(blocks):
-            parts.append(self.tilt.value(u, self.threads) + self.base._log_density(u) + constant)
+            value = self.tilt.value(u, self.threads) + self.base._log_density(u) + constant
+            value[np.isnan(value)] = -np.inf  # so far out that phases or distances are not finite
+            parts.append(value)
         return blocks.table.series(np.concatenate(parts), "log_density")
 
     def grad_log_density(self, Y: Any) -> Any:
@@ -192,12 +197,19 @@ class Density:
             raise ValueError(
                 f"direction must have shape ({self.dimension},) and not be zero, got {v.tolist()}"
             )
+        # in powers of two, which change no bit: squares of directions and scales stay in range
+        power = np.frexp(np.abs(v).max())[1]
+        with np.errstate(over="ignore"):  # a place beyond all is as good as infinite
+            v, points = np.ldexp(v, -power), np.ldexp(points, -power)
         if isinstance(self.base, GaussianBase) and by_quadrature(self.base):
             # v . x = v . (shift + scale (mean + L w)) = offset + length (e . w), e of length 1
-            along = self.base._cholesky.T @ (v * self._scaling.scale)
+            power = np.frexp(self._scaling.scale.max())[1]
+            along = self.base._cholesky.T @ (v * np.ldexp(self._scaling.scale, -power))
             offset = float(v @ self._scaling.invert(self.base.mean[None])[0])
             length = float(np.linalg.norm(along))
-            return self._marginal_by_grid(self.base, along / length, (points - offset) / length)
+            with np.errstate(over="ignore"):
+                places = np.ldexp(points - offset, -power) / length
+            return self._marginal_by_grid(self.base, along / length, places)
         x, weights = self._marginal_sample
         projection = x @ v
         order = np.argsort(projection)
@@ -240,8 +252,7 @@ class Density:
             ``model.sampling`` says which drew and how well
         progress : show a bar on standard error while chains run
         """
-        if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
-            raise ValueError(f"n={n!r}: expected an integer of at least 1")
+        n, seed = whole("n", n), whole("seed", seed, 0)
         if method not in METHODS:
             raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
         needs = not by_quadrature(self.base) and method in ("auto", "importance")
@@ -255,15 +266,17 @@ class Density:
     def at_noise(self, sigma: float) -> Density:
         """The density at another resolution, q(y | sigma); models learned with method="ncfd".
 
-        sigma is in the model's coordinates: standard deviations where ``fit`` has standardised.
+        sigma is in the model's coordinates: standard deviations where ``fit`` has standardised. Of
+        a density that is at some noise already it is what is added, by squares:
+        ``settings["sigma"]`` is the noise in all.
         """
         if self.method != "ncfd":
             raise ValueError(
                 f'at_noise needs a model learned with method="ncfd"; this one is "{self.method}"'
             )
         level = float(as_floats(sigma, "sigma", "()", 0))
-        if level < 0:
-            raise ValueError(f"sigma={level}: expected a number of at least 0")
+        if not 0 <= level * level < np.inf or level < 0:
+            raise ValueError(f"sigma={level}: expected a number of at least 0, of a finite square")
         assert isinstance(self.tilt, PointTilt)
         f = self.features
         features = Features(
@@ -273,7 +286,8 @@ class Density:
         base = GaussianBase(
             self.base.mean, self.base.covariance + level**2 * np.eye(self.dimension)
         )
-        settings = {**self.settings, "sigma": level}
+        # noise upon noise adds by squares
+        settings = {**self.settings, "sigma": math.hypot(self.settings.get("sigma", 0.0), level)}
         return replace(
             self, tilt=replace(self.tilt, features=features), base=base, settings=settings
         )

@@ -12,7 +12,7 @@ import numpy as np
 from . import kernels
 from .base import GaussianBase
 from .blocks import Blocks, as_blocks
-from .features import Array, as_floats
+from .features import Array, as_floats, whole
 from .marginals import Distance, Grids, Mass, block_rows, distance
 from .notices import tell
 from .progress import Progress
@@ -199,9 +199,8 @@ def evaluate(
     True
     """
     _check_counts(n_directions=n_directions, n_grid=n_grid, n_samples=n_samples)
-    if isinstance(n_scored, bool) or not hasattr(n_scored, "__index__") or n_scored < 0:
-        raise ValueError(f"n_scored={n_scored!r}: expected an integer of at least 0")
-    rng = np.random.default_rng(seed)
+    whole("n_scored", n_scored, 0)
+    rng = np.random.default_rng(whole("seed", seed, 0))
     columns = getattr(getattr(model, "table", None), "columns", None)
     dimension = getattr(model, "dimension", None)
     blocks = as_blocks(X, sample_weight=sample_weight, dimension=dimension, columns=columns)
@@ -246,8 +245,7 @@ def direction_text(vector: Array, columns: list[str], n: int = 3) -> str:
 
 def _check_counts(**counts: Any) -> None:
     for name, value in counts.items():
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-            raise ValueError(f"{name}={value!r}: expected an integer of at least 1")
+        whole(name, value)
 
 
 def _directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:

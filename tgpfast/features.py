@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,17 @@ def positive(name: str, value: Any, *rules: str) -> float:
     number = float(value)
     if not 0.0 < number < np.inf:
         raise ValueError(f"{name}={value!r}: expected a finite number above 0")
+    return number
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """value as an int if it is an integer of at least ``least``, else an error."""
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"{name}={value!r}: expected an integer of at least {least}")
     return number
 
 
@@ -96,8 +108,7 @@ class Features:
         covariance : (d, d), symmetric and positive semi-definite; ``np.eye(d)`` for a plain kernel
         seed : for numpy's default generator; the same seed gives the same features
         """
-        if isinstance(n_features, bool) or not hasattr(n_features, "__index__") or n_features < 1:
-            raise ValueError(f"n_features={n_features!r}: expected an integer of at least 1")
+        n_features, seed = whole("n_features", n_features), whole("seed", seed, 0)
         v = as_floats(covariance, "covariance", "(d, d)", 2)
         if v.shape[0] != v.shape[1] or v.size == 0:
             raise ValueError(f"covariance must be square, got shape {v.shape}")
@@ -110,8 +121,8 @@ class Features:
             )
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
         rng = np.random.default_rng(seed)
-        z = rng.standard_normal((int(n_features), len(v))) @ root
-        c = rng.uniform(0.0, 2.0 * np.pi, int(n_features))
+        z = rng.standard_normal((n_features, len(v))) @ root
+        c = rng.uniform(0.0, 2.0 * np.pi, n_features)
         return cls(z, c, bandwidth, covariance=v, seed=seed)
 
     def _first(self, n: int) -> Features:

@@ -14,7 +14,7 @@ from .base import Base, GaussianBase
 from .blocks import Blocks, as_blocks
 from .density import Density
 from .feature_sums import FeatureSums
-from .features import Array, Features, as_floats, covariance_of_frequencies, positive
+from .features import Array, Features, as_floats, covariance_of_frequencies, positive, whole
 from .learn_base import learn_base
 from .mixture_base import MixtureBase
 from .notices import tell
@@ -66,6 +66,7 @@ TOLERANCE, LEAST_TOLERANCE = 1e-9, 1e-13  # of the spectral engine, and the tigh
 LOG_TOLERANCE = 1e-4  # predicted change of a log density for which it is tightened
 FIRST_ROWS = 1_000  # of such a stream, whose spread is taken for that of all
 STREAM_ROWS, STREAM_REACH = 1e6, 5.0  # rows and largest |z| for which a stream's grid is made
+SPREAD_DRAWS, MOST_SPREAD = 2**14, 4.0  # of base="learned": draws, and mean squares that pass
 HELD_OUT = 5  # base="scaled" holds out one row in so many
 HELD_OUT_ROWS = 50_000  # and looks at this many rows at most
 
@@ -161,6 +162,7 @@ def fit(
     is_open = {k for k, v in asked.items() if isinstance(v, str) and v == "auto"}
     chosen = {k: AUTO[k] if k in is_open else v for k, v in asked.items()}
     _check(chosen, scale, n_noise_levels, engine, precision)
+    seed = whole("seed", seed, 0)
     blocks = as_blocks(X, sample_weight=sample_weight)
     spectrum = None
     if moments is None and not blocks.can_repeat:
@@ -258,9 +260,27 @@ def fit(
         dimension=d, auto=sorted(is_open), selected=found is not None,
     )  # fmt: skip
     how.update(_record(chosen, is_open, found, one_standard_error))
+    if how["base"] == "learned":
+        how["base_spread"] = _spread(model, facts)
     model.settings.update(how)
     model.selection = found.table() if found is not None else model.selection
     return model
+
+
+def _spread(model: Density, facts: Moments) -> float:
+    """The largest ratio of the density's mean squares, about the mean of the rows, to their
+    variances, column by column. A base learned by scores may be so wide that the tilt's ripples far
+    from all rows, which no score sees, have most of the mass, and draws enough to look sound."""
+    points, weights = model._weighted_sample(SPREAD_DRAWS, 0)
+    squares = np.square((points - facts.mean) / facts.deviation)
+    spread = float((weights @ squares / weights.sum()).max())
+    if not spread <= MOST_SPREAD:
+        tell(
+            f"the density with base=\"learned\" has {spread:.3g} times the mean square of the rows "
+            "in some column: much of its mass lies far from them. Raise lam or gamma, or use "
+            'base="empirical"'
+        )
+    return spread
 
 
 def _record(
@@ -452,10 +472,11 @@ def _check(
         ("method", chosen["method"], METHODS), ("scale", scale, SCALES),
         ("engine", engine, ENGINES), ("precision", precision, PRECISIONS),
     ):  # fmt: skip
-        if value not in choices:
-            raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}")
+        if not isinstance(value, str) or value not in choices:
+            known = choices if "auto" in choices or name == "scale" else ("auto", *choices)
+            raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, known))}")
     base = chosen["base"]
-    if not isinstance(base, Base) and base not in BASES:
+    if not isinstance(base, Base) and not (isinstance(base, str) and base in BASES):
         raise ValueError(
             f"base={base!r}: expected a GaussianBase, another base or one of "
             f"{', '.join(map(repr, BASES))}"
@@ -468,11 +489,10 @@ def _check(
         )
     chosen["lam"] = positive("lam", chosen["lam"])
     for name, rule in (("gamma", "scott"), ("eta", "1/gamma2")):
-        if chosen[name] != rule:
-            chosen[name] = positive(name, chosen[name], rule)
+        if not (isinstance(chosen[name], str) and chosen[name] == rule):
+            chosen[name] = positive(name, chosen[name], "auto", rule)
     for name, value in (("n_features", chosen["n_features"]), ("n_noise_levels", n_noise_levels)):
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-            raise ValueError(f"{name}={value!r}: expected an integer of at least 1")
+        whole(name, value)
 
 
 def _moments(blocks: Blocks, given: Any, progress: bool) -> Moments:

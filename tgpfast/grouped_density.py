@@ -284,7 +284,13 @@ class GroupedDensity(Mapping[Any, Density]):
         return values
 
     def sample(self, label: Any, n: int, seed: int = 0, **options: Any) -> Any:
-        """n rows drawn from the density of one group; see ``Density.sample``."""
+        """n rows drawn from the density of one group.
+
+        Parameters
+        ----------
+        label : of the group
+        n, seed, options : as for ``Density.sample``
+        """
         return self[label].sample(n, seed, **options)
 
     # -- normalisers -----------------------------------------------------------------------------

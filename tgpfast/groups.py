@@ -8,7 +8,6 @@ bit of the result.
 
 from __future__ import annotations
 
-import operator
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +18,7 @@ from . import kernels, memory
 from .accumulate import MIXED_TOLERANCE, PRECISIONS
 from .blocks import Blocks, Table
 from .direct import DTYPES, accumulate_direct, required_memory
-from .features import Array, Features, covariance_of_frequencies, positive
+from .features import Array, Features, covariance_of_frequencies, positive, whole
 from .grouped_density import GroupedDensity
 from .labels import Ints, factorize
 from .linear_systems import ILL_CONDITIONED
@@ -124,8 +123,8 @@ def fit_groups(
     >>> bool(at[0] > at[1])
     True
     """
-    _check(method, scale, base, frequency_covariance, precision, n_features)
-    n_features, seed = int(n_features), operator.index(seed)
+    _check(method, scale, base, frequency_covariance, precision)
+    n_features, seed = whole("n_features", n_features), whole("seed", seed, 0)
     lam = positive("lam", lam)
     by_rule = isinstance(gamma, str) and gamma == "scott"
     gamma = gamma if by_rule else positive("gamma", gamma, "scott")
@@ -219,7 +218,7 @@ def _tell(result: GroupedDensity) -> None:
 
 
 def _check(
-    method: Any, scale: Any, base: Any, frequencies: Any, precision: Any, n_features: Any
+    method: Any, scale: Any, base: Any, frequencies: Any, precision: Any
 ) -> None:
     if method != "fd":
         raise ValueError(
@@ -233,8 +232,6 @@ def _check(
     ):  # fmt: skip
         if not isinstance(value, str) or value not in choices:
             raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}")
-    if isinstance(n_features, bool) or not hasattr(n_features, "__index__") or n_features < 1:
-        raise ValueError(f"n_features={n_features!r}: expected an integer of at least 1")
 
 
 # -- rows, sorted --------------------------------------------------------------------------------

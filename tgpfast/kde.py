@@ -12,7 +12,7 @@ from . import kernels
 from .base import GaussianBase
 from .blocks import Blocks, as_blocks
 from .feature_sums import sum_features
-from .features import Array, Features, as_floats, positive
+from .features import Array, Features, as_floats, positive, whole
 from .notices import tell
 from .scaling import Moments, check_full_rank, moments_of
 from .statistics import Statistics
@@ -33,6 +33,7 @@ class ExactKDE:
     covariance : (d, d) shape of the kernel, or "data", that of the rows (as in scipy), or
         "identity"; the paper's kernel is bandwidth=gamma with "identity"
     sample_weight : (n,) non-negative
+    backend, n_threads : as for ``accumulate``
     """
 
     def __init__(
@@ -96,9 +97,9 @@ class ExactKDE:
 
     def sample(self, n: int, seed: int = 0) -> Any:
         """n rows: a row of the data at random, and noise of the kernel's shape."""
-        rng = np.random.default_rng(seed)
+        n, rng = whole("n", n), np.random.default_rng(whole("seed", seed, 0))
         share = self._weights / self._weights.sum()
-        index = rng.choice(len(self._rows), size=_count(n), p=None if self._plain else share)
+        index = rng.choice(len(self._rows), size=n, p=None if self._plain else share)
         white = self._rows[index] + rng.standard_normal((n, self.dimension))
         return self.table.frame(self._centre + white @ self._cholesky.T)
 
@@ -141,8 +142,17 @@ class FourierKDE:
         backend: str = "auto",
         n_threads: int | None = None,
     ) -> FourierKDE:
-        """From rows, as for ``fit``, read twice; needs no matrix of features by features, and so
-        serves for any number of them."""
+        """From rows, read twice; needs no matrix of features by features, and so serves for any
+        number of them.
+
+        Parameters
+        ----------
+        X, sample_weight : as for ``fit``
+        features : drawn, so that their covariance is known: ``Features.draw``
+        backend, n_threads : as for ``accumulate``
+        """
+        if not isinstance(features, Features):
+            raise TypeError(f"features must be tgpfast.Features, got {type(features).__name__}")
         blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
         if not blocks.can_repeat:
             raise ValueError("X can be read only once, and is read twice; pass a list of blocks")
@@ -203,7 +213,7 @@ class FourierKDE:
 
         The Gaussian has the mean of the data and twice the covariance of data and kernel together.
         """
-        n = _count(n)
+        n, seed = whole("n", n), whole("seed", seed, 0)
         assert self.features.covariance is not None
         kernel = self.features.bandwidth**2 * np.linalg.inv(self.features.covariance)
         wide = GaussianBase(self._centre, 2.0 * (self._spread + 0.5 * (kernel + kernel.T)))
@@ -224,12 +234,6 @@ class FourierKDE:
 
     def __repr__(self) -> str:
         return f"FourierKDE({self.features!r})"
-
-
-def _count(n: Any) -> int:
-    if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
-        raise ValueError(f"n={n!r}: expected an integer of at least 1")
-    return int(n)
 
 
 def _kernel_covariance(kind: Any, facts: Moments, columns: list[str] | None) -> Array:

@@ -196,5 +196,6 @@ def distance(of_data: Mass, of_model: Mass, v: int) -> Distance:
         spread = below * (1.0 - share) ** 2 + (all_of_them - below) * share**2
         ks_variance += spread / weight**2
         wd_variance += squares @ np.square(h - cells @ h / weight) / weight**2
-    ks_error, wd_error = np.sqrt([ks_variance, wd_variance]).tolist()
+    # where all rows lie on one side, rounding may leave less than nothing
+    ks_error, wd_error = np.sqrt(np.maximum([ks_variance, wd_variance], 0.0)).tolist()
     return Distance(float(abs(gap[at])), wd, ks_error, wd_error)

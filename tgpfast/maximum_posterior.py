@@ -16,7 +16,7 @@ from scipy.linalg import cho_solve
 from .base import Base, GaussianBase
 from .blocks import Blocks
 from .direct import accumulate_direct
-from .features import Array, Features
+from .features import Array, Features, whole
 from .grid_posterior import GridObjective, Posterior, grid_for, serves
 from .linear_systems import factorize
 from .normalizer import REACH
@@ -51,8 +51,7 @@ def map_theta(
 
     stats : Statistics, or anything with its ``features``, ``n`` and ``sum_phi``
     """
-    if isinstance(n_draws, bool) or not hasattr(n_draws, "__index__") or n_draws < 1:
-        raise ValueError(f"n_draws={n_draws!r}: expected an integer of at least 1")
+    n_draws = whole("n_draws", n_draws)
     if lam > NOTHING_LEFT * stats.n:
         none = {"steps": 0, "gradient_norm": 0.0, "objective": 0.0, "nodes": "none", "n_nodes": 0}
         return np.zeros(stats.features.n_features), {"solver": solver, "partition_gap": 0.0, **none}
@@ -67,7 +66,7 @@ def map_theta(
             grid = grid_for(stats.features, base, finer)
         if grid is not None and isinstance(base, GaussianBase):
             return GridObjective(stats, base, lam, threads, *grid)
-        return Objective(stats, base, lam, int(n_draws), seed, threads, finer=finer)
+        return Objective(stats, base, lam, n_draws, seed, threads, finer=finer)
 
     objective = at(seed, finer)
     while True:

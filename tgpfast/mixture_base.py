@@ -12,7 +12,7 @@ import numpy as np
 
 from .base import Base, GaussianBase
 from .blocks import Blocks, as_blocks, ratio_of
-from .features import Array, Features, as_floats
+from .features import Array, Features, as_floats, whole
 from .normals import logsumexp, sobol_uniforms, to_normals
 from .notices import tell
 from .scaling import Scaling, check_full_rank, moments_of
@@ -86,9 +86,11 @@ class MixtureBase(Base):
 
         Parameters
         ----------
-        n_components : K; None takes the one of 1, 2, 3, 4, 6, ... 20 with the least BIC
+        n_components : K, or fewer where some come to have no rows, of which a warning tells; None
+            takes the one of 1, 2, 3, 4, 6, ... 20 with the least BIC
         seed : of the first means
         """
+        seed = whole("seed", seed, 0)
         blocks = as_blocks(X, sample_weight=sample_weight)
         check_full_rank(moments_of(blocks), blocks.table.columns)
         pilot = blocks.pilot(EM_ROWS)
@@ -105,15 +107,18 @@ class MixtureBase(Base):
     ) -> MixtureBase:
         """w : how many rows each row counts; least : from where numbers of components are tried,
         where none is given."""
-        if n_components is not None and (
-            isinstance(n_components, bool)
-            or not hasattr(n_components, "__index__")
-            or n_components < 1
-        ):
-            raise ValueError(f"n_components={n_components!r}: expected an integer from 1 on")
+        if n_components is not None:
+            n_components = whole("n_components", n_components)
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         if n_components is not None:
-            return _told(expectation_maximisation(x, w, int(n_components), seed))
+            found = expectation_maximisation(x, w, n_components, seed)
+            kept = found.mixture.n_components
+            if kept < n_components:
+                tell(
+                    f"{kept} of {n_components} components are left: the others came to have too "
+                    "few rows. Ask for fewer, or let BIC choose (n_components=None)"
+                )
+            return _told(found)
         n = w.sum()
         best: Climbed | None = None
         lowest, worse = np.inf, 0

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from .arrow_frames import numbers_of
+
 WHOLE = 2**26  # bytes of float64 up to which the rows of a file are held, once they are decoded
 PAGE = 2**17  # rows of a megabyte of float64, the usual page of a column, which is decoded at once
 PIECE = 2**18  # rows decoded at a time by polars
@@ -161,16 +163,7 @@ class _ArrowRows(ParquetRows):
             yield from opened.iter_batches(size, columns=self.columns, use_threads=False, **options)
 
     def _numbers(self, batch: Any) -> Any:
-        rows = np.empty((batch.num_rows, len(self.columns)))
-        for k, name in enumerate(self.columns):
-            cells = batch.column(name)
-            if str(cells.type) == "bool":
-                cells = cells.cast("uint8")
-            if cells.null_count or not hasattr(cells, "__dlpack__"):  # from pyarrow 15 on
-                rows[:, k] = cells.to_numpy(zero_copy_only=False)  # imports pandas
-            else:
-                rows[:, k] = np.from_dlpack(cells)
-        return rows
+        return numbers_of(batch, self.columns)
 
 
 class _PolarsRows(ParquetRows):

@@ -17,7 +17,7 @@ import numpy as np
 
 from .blocks import Blocks
 from .evaluation import direction_text
-from .features import Array, as_floats
+from .features import Array, as_floats, whole
 
 # Okabe and Ito's colours, which are apart in any colour vision
 BLACK, BLUE, VERMILION = "#000000", "#0072B2", "#D55E00"
@@ -212,9 +212,9 @@ def marginal_cdfs(
     names = found if names is None else [str(name) for name in names]
     if len(names) != x.shape[1]:
         raise ValueError(f"names has {len(names)} entries, expected {x.shape[1]}")
-    n_grid, n_samples = _count("n_grid", n_grid, 2), _count("n_samples", n_samples)
+    n_grid, n_samples = whole("n_grid", n_grid, 2), whole("n_samples", n_samples)
     if directions is None:
-        count = _count("n_directions", n_directions)
+        count = whole("n_directions", n_directions)
         v = np.random.default_rng(seed).standard_normal((count, x.shape[1]))
         v /= np.linalg.norm(v, axis=1, keepdims=True)
     else:
@@ -286,7 +286,7 @@ def pairs(
     _figure_class()
     (name,) = named = _single(model)
     x, names, order = _rows(named, X)
-    n_shown, n_bins = _count("n_shown", n_shown), _count("n_bins", n_bins)
+    n_shown, n_bins = whole("n_shown", n_shown), whole("n_bins", n_bins)
     chosen = _chosen(columns, names)
     k = len(chosen)
     drawn = _draw(model, max(n_shown, min(len(x), 20_000)), seed, order)[:, chosen]
@@ -345,7 +345,7 @@ def diagnostics(
     _figure_class()
     if not hasattr(model, "_weighted_sample"):
         raise TypeError(f"{type(model).__name__} has no weighted draws; densities of tgpfast have")
-    n_draws, n_shown = _count("n_draws", n_draws), _count("n_shown", n_shown)
+    n_draws, n_shown = whole("n_draws", n_draws), whole("n_shown", n_shown)
     named = _single(model)
     if X is None:
         x, columns = None, getattr(model.table, "columns", None)
@@ -555,7 +555,7 @@ class _Plane:
     def of(
         cls, models: dict[str, Any], X: Any, n_shown: int, seed: int, margin: float
     ) -> _Plane:
-        n_shown = _count("n_shown", n_shown)
+        n_shown = whole("n_shown", n_shown)
         x, names, columns = _rows(models, X, needed=2)
         low, high = _limits(x, margin)
         outside = int(((x < low) | (x > high)).any(axis=1).sum())
@@ -600,7 +600,7 @@ class _Plane:
         _plain(axes)
 
     def draw_contours(self, axes: Any, model: Any, n_grid: int) -> None:
-        n_grid = _count("n_grid", n_grid, 2)
+        n_grid = whole("n_grid", n_grid, 2)
         _points(axes, self.shown, DATA)
         sides = [np.linspace(a, b, n_grid) for a, b in zip(self.low, self.high, strict=True)]
         nodes = np.stack(np.meshgrid(*sides), axis=-1)
@@ -710,12 +710,6 @@ def _chosen(columns: Sequence[str | int] | None, names: list[str]) -> list[int]:
             f"a pair plot needs 2 to {MOST_PAIRS} different columns, got {len(chosen)}"
         )
     return chosen
-
-
-def _count(name: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-        raise ValueError(f"{name}={value!r}: expected an integer of at least {least}")
-    return int(value)
 
 
 def _rows_text(rows: int) -> str:

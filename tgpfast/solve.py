@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 from .base import Base, GaussianBase
 from .density import Density
 from .feature_sums import FeatureSums
-from .features import Array, as_floats, positive
+from .features import Array, as_floats, positive, whole
 from .linear_systems import CG_STEPS, cholesky, factorize, solve_system
 from .maximum_posterior import map_theta
 from .statistics import Statistics
@@ -71,10 +71,9 @@ def solve(
     gamma = stats.features.bandwidth
     eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
     solver = _check_solver(solver, method, stats.features.n_features)
-    if n_steps is not None and (
-        isinstance(n_steps, bool) or not hasattr(n_steps, "__index__") or n_steps < 1
-    ):
-        raise ValueError(f"n_steps={n_steps!r}: expected None or an integer of at least 1")
+    if n_steps is not None:
+        n_steps = whole("n_steps", n_steps)
+    seed = whole("seed", seed, 0)
     if start is not None:
         start = as_floats(start, "start", f"({stats.features.n_features},)", 1)
         if len(start) != stats.features.n_features:

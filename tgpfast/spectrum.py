@@ -153,7 +153,14 @@ class Spectrum:
     def box_for(
         cls, sample: Array, bandlimit: Any, tolerance: float, budget: int
     ) -> tuple[Array, Array]:
-        """(low, high) around rows of which these are some; `OutsideError` where no grid fits."""
+        """(low, high) around rows of which these are some; `OutsideError` where no grid fits.
+
+        Parameters
+        ----------
+        sample : (n, d) rows, spread over all
+        bandlimit, tolerance : as for ``from_data``
+        budget : bytes that the grid may take
+        """
         made = cls._empty(sample, bandlimit, None, tolerance, budget)
         return made.low, made.high
 

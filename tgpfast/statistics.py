@@ -92,7 +92,12 @@ class Statistics:
         gram_phi: bool = False,
         base: Any = None,
     ) -> Statistics:
-        """The statistics of no rows: the identity of ``+``; options as for ``accumulate``."""
+        """The statistics of no rows: the identity of ``+``, to which a stream's rows are added.
+
+        Parameters
+        ----------
+        features, noise_levels, origin, gram_phi, base : as for ``accumulate``
+        """
         levels = check_levels(noise_levels)
         S, d, H = features.n_features, features.dimension, len(levels)
         return cls(

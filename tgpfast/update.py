@@ -11,6 +11,8 @@ from .blocks import as_blocks
 from .density import Density
 from .feature_sums import FeatureSums
 from .features import Array
+from .notices import tell
+from .selection import BASE_ALONE
 from .solve import solve
 from .statistics import check_decay
 from .sums import sums_like
@@ -54,6 +56,11 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         seed=settings.get("seed") or 0, **run,
         **{name: settings[name] for name in ("n_draws",) if name in settings},
     )  # fmt: skip
+    if new.base is model.base and settings["lam"] >= BASE_ALONE:
+        tell(
+            "this model is its base alone, which was not made from moments and stays as it is: the "
+            "new rows change nothing but counts. Fit anew, or with a lam of your own, to learn"
+        )
     new.scaling, new.table, new.selection = scaling, model.table, model.selection
     if "n_rows" in settings:
         facts["n_rows"] = total.n_rows
