@@ -220,7 +220,7 @@ def test_auto_takes_the_first_that_serves_and_says_so(d, theta, expected):
     report = model.sampling
     assert report.method == expected
     assert draws.shape == (n, d)
-    assert (report.effective_sample_size is not None) == (expected == "importance")
+    assert (report.effective_sample_size is not None) == (expected != "grid")
     assert (report.acceptance_rate is not None) == (expected == "mala")
     if expected == "importance":
         assert report.effective_sample_size >= 0.8 * sampling.OVERSAMPLE * n
@@ -248,6 +248,18 @@ def test_importance_that_repeats_rows_warns(monkeypatch):
     assert "effective base draws for 1,500 asked for" in words
     assert 'method="mala"' in words
     assert len(np.unique(draws[:, 0])) < 1_500
+
+
+def test_chains_count_the_draws_they_descend_from():
+    """All of them where nothing is tilted, few where the tilt is strong and resampling leaves few;
+    of chains resampled by hand, those of equal families."""
+    plain, strong = tilted(4, 0.0), tilted(4, 6.0, w=1.5)
+    for model, low, high in ((plain, 4096, 4096), (strong, 1, 2000)):
+        model.sample(100, method="mala")
+        assert low <= model.sampling.effective_sample_size <= high
+    walk = sampling._Walk(plain.tilt, plain.base, plain.threads, 6, np.random.default_rng(0))
+    walk.family = np.array([0, 0, 0, 5, 5, 5])
+    assert walk.n_families == 2.0
 
 
 def test_mala_that_hardly_moves_warns(monkeypatch):

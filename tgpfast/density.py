@@ -249,7 +249,8 @@ class Density:
         seed : the same seed gives the same rows, for any number of threads
         method : "grid" (exact; a Gaussian base of d <= 2), "importance" (base draws resampled),
             "mala" (parallel Langevin chains), or "auto": the first of these that serves.
-            ``model.sampling`` says which drew and how well
+            ``model.sampling`` says which drew and how well; where chains had to be resampled much,
+            its ``effective_sample_size`` is below n, and the sample may be as noisy as that
         progress : show a bar on standard error while chains run
         """
         n, seed = whole("n", n), whole("seed", seed, 0)

@@ -38,7 +38,9 @@ class SamplingReport:
     """How a sample was drawn: method, and what tells its quality."""
 
     method: str
-    effective_sample_size: float | None = None  # importance: base draws that count
+    # importance: base draws that count; MALA: of the first draws, as many as the shares of their
+    # descendants amount to: shares of modes that chains do not move between err as of so many
+    effective_sample_size: float | None = None
     acceptance_rate: float | None = None  # MALA, after burn-in
     n_chains: int | None = None
     n_steps: int | None = None
@@ -223,7 +225,9 @@ def _by_chains(
             f"MALA accepted only {rate:.0%} of its steps, so that its chains hardly move and the "
             "sample is not to be trusted; raise lam or gamma"
         )
-    report = SamplingReport("mala", acceptance_rate=rate, n_chains=chains, n_steps=walk.steps)
+    report = SamplingReport(
+        "mala", walk.n_families, acceptance_rate=rate, n_chains=chains, n_steps=walk.steps
+    )
     rows = walk.frame._unwhiten(out[rng.permutation(len(out))[:n]])
     return rows, report
 
@@ -245,6 +249,7 @@ class _Walk:
             if self.is_plain
             else self.frame._whiten(base._draw(n, rng))
         )
+        self.family = np.arange(n)  # the first draw that each chain descends from
         self.degree, self.size = 0.0, 1.0 / base.dimension ** (1.0 / 6.0)
         self.accepted = self.tried = self.steps = 0
         self.value, self.slope, self.base_value, self.base_slope = self._evaluate(self.w)
@@ -273,8 +278,14 @@ class _Walk:
                     low = rise
         self.degree = 1.0 if rise == most else self.degree + rise
         index = _resample(rise * self.value, len(self.w), self.rng)
+        self.family = self.family[index]
         self.w, self.value, self.slope = self.w[index], self.value[index], self.slope[index]
         self.base_value, self.base_slope = self.base_value[index], self.base_slope[index]
+
+    @property
+    def n_families(self) -> float:
+        """How many families of equal size would have such shares."""
+        return float(len(self.family) ** 2 / np.square(np.bincount(self.family)).sum())
 
     def step(self, *, tune: bool) -> None:
         """One proposal of every chain."""
