@@ -587,3 +587,14 @@ def test_progress_bar_on_request(capsys):
     assert "100%" in capsys.readouterr().err
     tgp.accumulate(iter([x]), features, progress=True)
     assert "30,000 rows" in capsys.readouterr().err
+
+
+def test_gram_phi_is_true_or_false():
+    for value in (None, 1, "yes"):
+        with pytest.raises(TypeError, match=r"gram_phi=.*: expected True or False"):
+            tgp.accumulate(make_data(10, 2), make_features(4, 2), gram_phi=value)
+
+
+def test_a_view_of_memory_is_an_array():
+    x, features = make_data(50, 2), make_features(4, 2)
+    assert_same(tgp.accumulate(memoryview(x), features), tgp.accumulate(x, features))

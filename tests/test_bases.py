@@ -1601,3 +1601,18 @@ def test_components_that_are_dropped_are_told_of():
     x = np.random.default_rng(0).standard_normal((100, 2))
     with pytest.warns(RuntimeWarning, match=r"\d+ of 40 components are left"):
         assert tgp.MixtureBase.from_data(x, 40).n_components < 40
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_squares_beyond_floats_are_refused_in_words(unit):
+    """By all that needs covariances in the units of the data; ``fit`` needs them standardised."""
+    x = unit * np.random.default_rng(0).standard_normal((100, 2))
+    for call in (
+        lambda: tgp.GaussianBase.from_data(x), lambda: MixtureBase.from_data(x, 2),
+        lambda: StudentBase.from_data(x), lambda: tgp.ExactKDE(x),
+        lambda: tgp.fit(x, scale="center"), lambda: tgp.fit(x, scale="none", gamma=1.0),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"column 0 has a deviation of .*; divide the columns"):
+            call()
+    options = {"method": "fd", "lam": 1.0, "gamma": "scott", "base": "empirical", "n_features": 10}
+    assert np.isfinite(tgp.fit(x, **options).log_density(x)).all()

@@ -107,6 +107,8 @@ def accumulate(
         raise TypeError(f"features must be tgpfast.Features, got {type(features).__name__}")
     _one_of("engine", engine, ENGINES)
     _one_of("precision", precision, PRECISIONS)
+    if not isinstance(gram_phi, (bool, np.bool_)):
+        raise TypeError(f"gram_phi={gram_phi!r}: expected True or False")
     tolerance = positive("tolerance", tolerance)
     levels = check_levels(noise_levels)
     centre = check_origin(origin, features.dimension)

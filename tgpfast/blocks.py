@@ -461,7 +461,9 @@ def _in_order(X: Any, columns: list[str] | None, name: str) -> Any:
 
 
 def _is_stream(X: Any) -> bool:
-    if isinstance(X, (str, bytes, dict, set)) or hasattr(X, "__array__") or _is_frame(X):
+    if isinstance(X, (str, bytes, dict, set, memoryview)) or hasattr(X, "__array__"):
+        return False
+    if _is_frame(X):
         return False
     if isinstance(X, (list, tuple)):  # of blocks, or of rows
         first = X[0] if len(X) else None

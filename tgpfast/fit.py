@@ -568,9 +568,10 @@ def _check_moments(facts: Moments, base: Any, blocks: Blocks) -> None:
 
 def _scaling(scale: str, facts: Moments) -> Scaling:
     d = len(facts.mean)
-    if scale == "none":
-        return Scaling.identity(d)
-    return Scaling(facts.mean, facts.deviation if scale == "standardize" else np.ones(d))
+    if scale == "standardize":
+        return Scaling(facts.mean, facts.deviation)
+    facts.check_range()
+    return Scaling.identity(d) if scale == "none" else Scaling(facts.mean, np.ones(d))
 
 
 def _noise_levels(top: Any, n_levels: int) -> Array:

@@ -92,7 +92,9 @@ class MixtureBase(Base):
         """
         seed = whole("seed", seed, 0)
         blocks = as_blocks(X, sample_weight=sample_weight)
-        check_full_rank(moments_of(blocks), blocks.table.columns)
+        moments = moments_of(blocks)
+        check_full_rank(moments, blocks.table.columns)
+        moments.check_range()
         pilot = blocks.pilot(EM_ROWS)
         if pilot is None:
             pilot = blocks.head(EM_ROWS)

@@ -29,9 +29,22 @@ class Moments:
 
     @property
     def covariance(self) -> Array:
-        """(d, d), in the units of the data."""
+        """(d, d), in the units of the data; ValueError where a float cannot hold it."""
+        self.check_range()
         covariance: Array = self.correlation * np.outer(self.deviation, self.deviation)
         return covariance
+
+    def check_range(self) -> None:
+        """ValueError where squares of a column overflow or lose digits."""
+        bad = np.flatnonzero((self.deviation < LEAST_DEVIATION) | (self.deviation > MOST_DEVIATION))
+        if len(bad):
+            raise ValueError(
+                f"column {bad[0]} has a deviation of {self.deviation[bad[0]]:.3g}, and a float "
+                "does not hold its square; divide the columns by numbers that bring them near 1"
+            )
+
+
+LEAST_DEVIATION, MOST_DEVIATION = 1e-153, 1e153  # whose squares have all their digits
 
 
 @dataclass(frozen=True, eq=False)

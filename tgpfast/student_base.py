@@ -52,7 +52,9 @@ class StudentBase(Base):
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> StudentBase:
         """Maximum likelihood by EM on at most 20,000 rows of X, spread over it."""
         blocks = as_blocks(X, sample_weight=sample_weight)
-        check_full_rank(moments_of(blocks), blocks.table.columns)
+        moments = moments_of(blocks)
+        check_full_rank(moments, blocks.table.columns)
+        moments.check_range()
         pilot = blocks.pilot(EM_ROWS) or blocks.head(EM_ROWS)
         if pilot is None:
             raise ValueError("X can be read only once, and EM reads it often; pass an array")
