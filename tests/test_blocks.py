@@ -175,6 +175,26 @@ def test_columns_of_arrow():
             rows_of(pyarrow.table({"a": [1.0, 2.0], "odd": odd}))
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_may_be_named_like_methods(library):
+    """A frame of pandas has its columns as attributes."""
+    x = make_data()
+    made = {"pandas": pd.DataFrame, "polars": pl.DataFrame}[library]
+    assert np.array_equal(rows_of(made({"collect": x[:, 0], "toarray": x[:, 1]})), x)
+
+
+def test_columns_of_one_name_keep_their_order():
+    """The second stays the second, wherever it stands."""
+    x = np.column_stack([make_data(100), make_data(100, seed=2)[:, 0]])
+    frame = pd.DataFrame(x, columns=["a", "a", "b"])
+    model = fixed_fit(frame, n_features=5)
+    want = model.log_density(frame).to_numpy()
+    for order in ([2, 0, 1], [0, 2, 1]):  # the first match twice would give others
+        np.testing.assert_array_equal(model.log_density(frame.iloc[:, order]).to_numpy(), want)
+    with pytest.raises(ValueError, match=r"Y lacks the columns \['a'\]; it has \['b', 'a'\]"):
+        model.log_density(frame.iloc[:, [2, 1]])
+
+
 @pytest.mark.filterwarnings("error")
 def test_rows_that_are_not_held_as_they_are():
     """Sparse matrices and lazy frames: what to pass instead."""

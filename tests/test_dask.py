@@ -17,6 +17,7 @@ import warnings
 import cloudpickle
 import dask
 import dask.array as da
+import dask.bag
 import dask.dataframe as dd
 import distributed
 import numpy as np
@@ -324,6 +325,17 @@ def test_partitions_stay_as_they_are(tmp_path, monkeypatch):
     )  # fmt: skip
     monkeypatch.setattr(tgp_dask, "AS_THEY_ARE", {})
     assert len(as_blocks(X)._parts) < PARTITIONS  # so that the above means something
+
+
+def test_an_array_of_a_frame_with_weights_of_that_frame(tmp_path):
+    """dask joins partitions when it makes an array of them; the series follows."""
+    table, made = weighted_frame(tmp_path, "parquet")
+    x = made["a"].to_dask_array()
+    assert x.numblocks[0] < made.npartitions  # so that this means something
+    want = tgp.accumulate(table["a"], features(1), sample_weight=table["w"], **QUIET)
+    assert_close(tgp.accumulate(x, features(1), sample_weight=made["w"], **QUIET), want)
+    with pytest.raises(ValueError, match="give both the same, best as columns of one frame"):
+        tgp.accumulate(x.blocks[:2], features(1), sample_weight=made["w"], **QUIET)
 
 
 def test_weights_in_another_order_are_refused():
@@ -799,6 +811,8 @@ def test_input_that_cannot_be_used(X, weights, message):
 def test_other_collections_are_refused():
     with pytest.raises(TypeError, match="X is a Delayed of dask; an array or a data frame"):
         tgp.fit(dask.delayed(np.ones)((3, 2)))
+    with pytest.raises(TypeError, match="X is a Bag of dask; an array or a data frame"):
+        tgp.fit(dask.bag.from_sequence([1, 2]))
     with pytest.raises(TypeError, match="X is a Index of dask; an array or a data frame"):
         tgp.fit(frame(rows(2), 3).index)
     with pytest.raises(TypeError, match="must be a dask array or data frame, got ndarray"):

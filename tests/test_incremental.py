@@ -353,7 +353,7 @@ def test_a_base_alone_learns_nothing_and_says_so():
     assert not np.array_equal(tilted.update(x[:50] + 0.1).theta, tilted.theta)  # and no warning
 
 
-def test_map_keeps_its_nodes():
+def test_map_keeps_its_nodes(tmp_path):
     """Other nodes would move the optimum by more than a few rows do."""
     x = make_data(400)
     base = tgp.GaussianBase.from_data(x)
@@ -361,6 +361,9 @@ def test_map_keeps_its_nodes():
     model = tgp.solve(stats, base, "map", lam=10.0, n_draws=700)
     assert model.diagnostics["n_nodes"] == 700
     assert model.update(x[:1]).diagnostics["n_nodes"] == 700
+    given = tgp.solve(stats, base, "map", lam=10.0, n_draws=np.int64(700))
+    given.save(tmp_path / "m.npz", statistics=True)
+    assert tgp.load(tmp_path / "m.npz").update(x[:1]).diagnostics["n_nodes"] == 700
 
 
 def test_map_from_sums_of_features_is_updated_by_them(tmp_path):

@@ -35,7 +35,7 @@ class ArrowFrame:
         for kind in self.table.schema.types:
             try:
                 found.append(np.dtype(kind.to_pandas_dtype()))
-            except (NotImplementedError, TypeError):
+            except (ImportError, NotImplementedError, TypeError):  # times with zones ask for pandas
                 found.append(np.dtype(object))
         return found
 

@@ -401,9 +401,9 @@ def _refuse_what_is_not_here(X: Any, name: str) -> None:
     remedy = ""
     if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:
         remedy = f"{name}.compute(), or a sample of the rows if that is too much"
-    elif hasattr(X, "toarray"):
+    elif hasattr(type(X), "toarray"):  # not X: a frame has its columns as attributes
         remedy = f"{name}.toarray()"
-    elif hasattr(X, "collect"):
+    elif hasattr(type(X), "collect"):
         remedy = f"{name}.collect()"
     if remedy:
         kind = f"{type(X).__module__.split('.')[0]}'s {type(X).__name__}"
@@ -453,10 +453,13 @@ def _in_order(X: Any, columns: list[str] | None, name: str) -> Any:
     have = [str(c) for c in X.columns]
     if have == columns:
         return X
-    missing = [c for c in columns if c not in have]
-    if missing:
+    places: dict[str, deque[int]] = {}  # of a name, which several columns may have, each in turn
+    for k, c in enumerate(have):
+        places.setdefault(c, deque()).append(k)
+    order = [places[c].popleft() if places.get(c) else None for c in columns]
+    if None in order:
+        missing = [c for c, k in zip(columns, order, strict=True) if k is None]
         raise ValueError(f"{name} lacks the columns {missing}; it has {have}")
-    order = [have.index(c) for c in columns]
     return X.iloc[:, order] if hasattr(X, "iloc") else X[:, order]
 
 

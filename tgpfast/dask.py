@@ -208,8 +208,7 @@ class Partitions(Blocks):
     def _like_rows(self, weights: Any) -> Any:
         """Weights of an array, as one with its chunks."""
         if _is_frame(weights):
-            with dask.config.set(AS_THEY_ARE):
-                weights = weights.to_dask_array()
+            weights = self._as_array(weights)
         mine, theirs = self._seen["lengths"], _known_lengths(weights)
         if mine is None or theirs is None or mine == theirs:
             return weights
@@ -219,11 +218,22 @@ class Partitions(Blocks):
             )
         return weights.rechunk((tuple(mine),))
 
+    def _as_array(self, weights: Any) -> Any:
+        """A series as dask makes it an array, which may join partitions, as it did when X was made
+        one; or with the partitions it has, where these are as many as those of X."""
+        made = None
+        for options in ({}, AS_THEY_ARE):
+            with dask.config.set(options):
+                made = weights.to_dask_array()
+            if made.numblocks[0] == self.collection.numblocks[0]:
+                break
+        return made
+
     def _check_number(self, theirs: int, mine: int) -> None:
         if theirs != mine:
             raise ValueError(
                 f"sample_weight has {theirs} partitions, but {self.name} has {mine}; give both the "
-                "same"
+                "same, best as columns of one frame, of which dask may else join other partitions"
             )
 
     # -- what is known ---------------------------------------------------------------------------
@@ -402,7 +412,8 @@ def _whole_rows(X: Any, name: str) -> Any:
     ):
         X = X.data  # of xarray
     if not isinstance(X, dask.array.Array):
-        if hasattr(type(X), "map_partitions") and hasattr(X._meta, "iloc"):  # an index has none
+        meta = getattr(X, "_meta", None)  # of an index or a bag it is no table
+        if hasattr(type(X), "map_partitions") and hasattr(meta, "iloc"):
             return X
         raise TypeError(
             f"{name} is a {type(X).__name__} of dask; an array or a data frame is expected"
@@ -547,7 +558,7 @@ def _check_weights(part: Any, weights: Any, index: int, name: str) -> None:
     if set(mine) == set(theirs):
         raise ValueError(
             f"sample_weight has the rows of {name} in another order, by their index; make it a "
-            "column of the same frame, or give it as an array (to_dask_array) if the order is right"
+            "column of the same frame (or reset its index, if each weight does stand at its row)"
         )
 
 

@@ -122,7 +122,7 @@ class Evaluation:
         """
         if by not in ("ks", "wd"):
             raise ValueError(f"by={by!r}: expected 'ks' or 'wd'")
-        _check_counts(n=n)
+        n = whole("n", n)
         order = np.argsort(-getattr(self, by), kind="stable")[:n]
         return [
             Direction(
@@ -198,8 +198,8 @@ def evaluate(
     >>> result.median[0] < 0.05
     True
     """
-    _check_counts(n_directions=n_directions, n_grid=n_grid, n_samples=n_samples)
-    whole("n_scored", n_scored, 0)
+    n_directions, n_grid = whole("n_directions", n_directions), whole("n_grid", n_grid)
+    n_samples, n_scored = whole("n_samples", n_samples), whole("n_scored", n_scored, 0)
     rng = np.random.default_rng(whole("seed", seed, 0))
     columns = getattr(getattr(model, "table", None), "columns", None)
     dimension = getattr(model, "dimension", None)
@@ -241,11 +241,6 @@ def direction_text(vector: Array, columns: list[str], n: int = 3) -> str:
     text = " ".join(f"{sign} {abs(vector[k]):.2f} {columns[k]}" for sign, k in pairs)
     text = text[2:] if text.startswith("+") else "-" + text[2:]
     return text + (" + ..." if len(order) > n else "")
-
-
-def _check_counts(**counts: Any) -> None:
-    for name, value in counts.items():
-        whole(name, value)
 
 
 def _directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:

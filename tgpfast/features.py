@@ -89,6 +89,8 @@ class Features:
         object.__setattr__(self, "bandwidth", float(gamma))
         if self.seed is not None and not hasattr(self.seed, "__index__"):
             raise TypeError(f"seed={self.seed!r}: expected an integer or None")
+        if self.seed is not None:
+            object.__setattr__(self, "seed", int(self.seed))  # one of numpy is not written as text
         if self.covariance is not None:
             v = as_floats(self.covariance, "covariance", "(d, d)", 2)
             if v.shape != (z.shape[1], z.shape[1]):

@@ -111,9 +111,9 @@ def fit(
     Parameters
     ----------
     X : (n, d) array, memmap, pandas or polars frame, pyarrow table, path of a npy, npz, csv or
-        parquet file, or an iterable of blocks of any of these kinds (a callable gives a fresh one
-        at each pass); one-dimensional arrays, and blocks, are one column. Of a dask array or data
-        frame only sums and a sample leave the workers
+        parquet file, or an iterable of blocks: arrays, frames or tables (a callable gives a fresh
+        one at each pass); one-dimensional arrays, and blocks, are one column. Of a dask array or
+        data frame only sums and a sample leave the workers
     method : "fd", "ncfd", "fvpd" or "map" (see ``solve``); "auto" compares fd, fvpd and map
     n_features : S; "auto" is 500 or 1000 up to 3,000 rows, and above that from 250 up to 2000 (1000
         from 50,000 rows on), as many as gain on rows held out; 1000 where nothing else is chosen

@@ -16,7 +16,7 @@ from scipy.linalg import cho_solve
 from .base import Base, GaussianBase
 from .blocks import Blocks
 from .direct import accumulate_direct
-from .features import Array, Features, whole
+from .features import Array, Features
 from .grid_posterior import GridObjective, Posterior, grid_for, serves
 from .linear_systems import factorize
 from .normalizer import REACH
@@ -51,7 +51,6 @@ def map_theta(
 
     stats : Statistics, or anything with its ``features``, ``n`` and ``sum_phi``
     """
-    n_draws = whole("n_draws", n_draws)
     if lam > NOTHING_LEFT * stats.n:
         none = {"steps": 0, "gradient_norm": 0.0, "objective": 0.0, "nodes": "none", "n_nodes": 0}
         return np.zeros(stats.features.n_features), {"solver": solver, "partition_gap": 0.0, **none}

@@ -73,7 +73,7 @@ def solve(
     solver = _check_solver(solver, method, stats.features.n_features)
     if n_steps is not None:
         n_steps = whole("n_steps", n_steps)
-    seed = whole("seed", seed, 0)
+    n_draws, seed = whole("n_draws", n_draws), whole("seed", seed, 0)
     if start is not None:
         start = as_floats(start, "start", f"({stats.features.n_features},)", 1)
         if len(start) != stats.features.n_features:

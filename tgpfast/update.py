@@ -65,6 +65,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
     if "n_rows" in settings:
         facts["n_rows"] = total.n_rows
     new.settings = {**settings, **new.settings, **facts}
+    new.settings.pop("base_spread", None)  # of the density before
     return new
 
 
