@@ -276,7 +276,7 @@ class Density:
                 f'at_noise needs a model learned with method="ncfd"; this one is "{self.method}"'
             )
         level = float(as_floats(sigma, "sigma", "()", 0))
-        if not 0 <= level * level < np.inf or level < 0:
+        if level < 0 or level * level == np.inf:
             raise ValueError(f"sigma={level}: expected a number of at least 0, of a finite square")
         assert isinstance(self.tilt, PointTilt)
         f = self.features

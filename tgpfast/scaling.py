@@ -13,6 +13,9 @@ from .features import Array, as_floats
 SINGULAR = 1e-10  # least eigenvalue of a correlation matrix that still counts as full rank
 
 
+LEAST_DEVIATION, MOST_DEVIATION = 1e-153, 1e153  # whose squares have all their digits
+
+
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Weighted count, mean and covariance (divided by n) of the rows.
@@ -42,9 +45,6 @@ class Moments:
                 f"column {bad[0]} has a deviation of {self.deviation[bad[0]]:.3g}, and a float "
                 "does not hold its square; divide the columns by numbers that bring them near 1"
             )
-
-
-LEAST_DEVIATION, MOST_DEVIATION = 1e-153, 1e153  # whose squares have all their digits
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         total, _base_of(model, total), model.method, settings["lam"], settings.get("eta"), solver,
         start=model.theta if isinstance(model.tilt, PointTilt) else None,
         seed=settings.get("seed") or 0, **run,
-        **{name: settings[name] for name in ("n_draws",) if name in settings},
+        **({"n_draws": settings["n_draws"]} if "n_draws" in settings else {}),
     )  # fmt: skip
     if new.base is model.base and settings["lam"] >= BASE_ALONE:
         tell(
