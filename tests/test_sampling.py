@@ -6,8 +6,7 @@ from conftest import fixed_fit
 from scipy.stats import kstest
 
 import tgpfast as tgp
-from tgpfast import sampling
-from tgpfast.normalizer import Grid
+from tgpfast import annealing, sampling
 from tgpfast.threads import Threads
 from tgpfast.tilt import PointTilt
 
@@ -100,7 +99,7 @@ def test_grid_draws_are_not_on_the_nodes_and_do_not_repeat():
     model = tilted(2, 0.5)  # on a standard base: columns are the grid's own axes
     draws = model.sample(N, seed=0)
     assert [len(np.unique(column)) for column in draws.T] == [N, N]
-    assert max(map(len, Grid(model.tilt, model.base, model.threads).axes)) < N / 5  # cells fill
+    assert max(map(len, model._cover.grids[0].axes)) < N / 5  # cells fill
 
 
 def test_mala_of_a_strong_tilt_in_four_dimensions():
@@ -177,7 +176,7 @@ def test_a_chain_without_its_metropolis_step_is_refused(monkeypatch):
     monkeypatch.setattr(
         sampling.np.random, "default_rng", lambda seed: Yes(np.random.PCG64(seed))
     )
-    monkeypatch.setattr(sampling, "ACCEPTANCE", 0.999999)
+    monkeypatch.setattr(annealing, "ACCEPTANCE", 0.999999)
     draws = model.sample(500, seed=1, method="mala")
     monkeypatch.undo()
     assert p_values(model, draws, np.ones(1)).min() < LEAST
@@ -257,13 +256,13 @@ def test_chains_count_the_draws_they_descend_from():
     for model, low, high in ((plain, 4096, 4096), (strong, 1, 2000)):
         model.sample(100, method="mala")
         assert low <= model.sampling.effective_sample_size <= high
-    walk = sampling._Walk(plain.tilt, plain.base, plain.threads, 6, np.random.default_rng(0))
+    walk = annealing.Walk(plain.tilt, plain.base, plain.threads, 6, np.random.default_rng(0))
     walk.family = np.array([0, 0, 0, 5, 5, 5])
     assert walk.n_families == 2.0
 
 
 def test_mala_that_hardly_moves_warns(monkeypatch):
-    monkeypatch.setattr(sampling, "ACCEPTANCE", 0.0)  # steps are tuned to be refused
+    monkeypatch.setattr(annealing, "ACCEPTANCE", 0.0)  # steps are tuned to be refused
     with pytest.warns(RuntimeWarning, match="accepted only"):
         tilted(3, 1.0).sample(20, method="mala")
 
@@ -275,10 +274,10 @@ def test_n_must_be_a_count(n):
 
 
 def test_other_errors():
-    model = tilted(3, 0.5)
+    model = tilted(4, 0.5)
     with pytest.raises(ValueError, match="method='gibbs': expected one of 'auto', 'grid'"):
         model.sample(5, method="gibbs")
-    with pytest.raises(ValueError, match='at most 2 dimensions, and this density has 3'):
+    with pytest.raises(ValueError, match='at most 3 dimensions, and this density has 4'):
         model.sample(5, method="grid")
     assert model.sampling is None
     assert tilted(1, 0.5).sample(np.int64(1)).shape == (1, 1)
@@ -311,7 +310,7 @@ def test_systematic_resampling_keeps_expected_counts():
     """Every index is drawn its expected number of times, rounded down or up."""
     rng = np.random.default_rng(0)
     log_weights = rng.normal(size=50) * 2 + 900
-    index = sampling._resample(log_weights, 1_000, rng)
+    index = annealing.resample(log_weights, 1_000, rng)
     expected = np.exp(log_weights - np.logaddexp.reduce(log_weights)) * 1_000
     counts = np.bincount(index, minlength=50)
     assert counts.sum() == 1_000

@@ -16,9 +16,18 @@ from .blocks import BLOCK_ROWS, Blocks, Table, as_blocks
 from .feature_sums import FeatureSums
 from .features import Array, Features, as_floats, whole
 from .mixture_base import MixtureBase
-from .normalizer import Grid, Normalizer, by_quadrature, log_normalizer
-from .normals import logsumexp
-from .sampling import METHODS, SamplingReport, draw
+from .modes import find_modes
+from .normalizer import (
+    EXACT,
+    Normalizer,
+    by_importance,
+    by_quadrature,
+    of_quadrature,
+    warn_if_poor,
+)
+from .proposal import Proposal
+from .quadrature import Quadrature
+from .sampling import METHODS, SamplingReport, draw, draw_from_grids
 from .scaling import Scaling
 from .spectral import DIMENSIONS
 from .statistics import Statistics, packed, unpacked
@@ -28,7 +37,7 @@ from .tilt import PointTilt, PredictiveTilt, Tilt
 
 KIND = "density"
 STATISTICS = "statistics_"  # before the names of their members in a saved model
-LEARNED = ("fd", "ncfd", "fvpd", "map")
+LEARNED = ("fd", "ncfd", "fvpd", "map", "base")
 TRANSFORM_ROWS = 2**20  # rows evaluated together where a transform may serve
 MARGINAL_LOG2_POINTS = 17  # Sobol points behind marginal_cdf where d > 2
 
@@ -42,7 +51,7 @@ class Density:
 
     Attributes
     ----------
-    method : "fd", "ncfd", "fvpd" or "map"
+    method : "fd", "ncfd", "fvpd", "map", or "base": the base alone, nothing is tilted
     features, base : the `Features` of the exponent, and what it tilts
     settings : every choice that was made, and how
     diagnostics : condition, residual, what was added to the diagonal, iterations
@@ -178,13 +187,40 @@ class Density:
 
         Warns where too few samples carry the density to trust it.
         """
-        return log_normalizer(self.tilt, self.base, self.threads)
+        if self.tilt.is_zero:
+            return EXACT
+        if isinstance(self._cover, Quadrature):
+            result = of_quadrature(self._cover)
+        else:
+            result = by_importance(self.tilt, self._cover, self.threads)
+        warn_if_poor(result)
+        return result
+
+    @functools.cached_property
+    def _cover(self) -> Quadrature | Proposal:
+        """Grids, in one to three dimensions, or draws that cover the density, found once."""
+        return self._covered(None)
+
+    def cover_from(self, rows: Array) -> None:
+        """Seek modes from some rows of the data too, in the model's coordinates; for `fit`, before
+        the normalizer is known."""
+        if not self.tilt.is_zero:
+            self.__dict__["_cover"] = self._covered(rows)
+
+    def _covered(self, rows: Array | None) -> Quadrature | Proposal:
+        if by_quadrature(self.base):
+            return Quadrature(self.tilt, self.base, self.threads)
+        return Proposal(self.base, find_modes(self.tilt, self.base, self.threads, rows))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the grids, which are large and can be made again."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_cover", "_marginal_sample")}
 
     def marginal_cdf(self, direction: Any, grid: Any) -> Array:
         """P(x . direction <= grid_j) for x from this density, (G,).
 
-        Exact up to quadrature for a Gaussian base of d <= 2; from 131,072 weighted Sobol points
-        otherwise, with a standard error of about half over the root of those that count.
+        Exact up to quadrature for d <= 3; from 131,072 weighted points otherwise, with a standard
+        error of about half over the root of those that count.
 
         Parameters
         ----------
@@ -201,15 +237,13 @@ class Density:
         power = np.frexp(np.abs(v).max())[1]
         with np.errstate(over="ignore"):  # a place beyond all is as good as infinite
             v, points = np.ldexp(v, -power), np.ldexp(points, -power)
-        if isinstance(self.base, GaussianBase) and by_quadrature(self.base):
-            # v . x = v . (shift + scale (mean + L w)) = offset + length (e . w), e of length 1
+        if isinstance(self._cover, Quadrature):
+            # v . x = v . shift + (v * scale) . u; in powers of two, so that products stay in range
             power = np.frexp(self._scaling.scale.max())[1]
-            along = self.base._cholesky.T @ (v * np.ldexp(self._scaling.scale, -power))
-            offset = float(v @ self._scaling.invert(self.base.mean[None])[0])
-            length = float(np.linalg.norm(along))
+            along = v * np.ldexp(self._scaling.scale, -power)
+            offset = float(v @ self._scaling.shift)
             with np.errstate(over="ignore"):
-                places = np.ldexp(points - offset, -power) / length
-            return self._marginal_by_grid(self.base, along / length, places)
+                return self._cover.marginal_cdf(along, np.ldexp(points - offset, -power))
         x, weights = self._marginal_sample
         projection = x @ v
         order = np.argsort(projection)
@@ -219,22 +253,11 @@ class Density:
 
     @functools.cached_property
     def _marginal_sample(self) -> tuple[Array, Array]:
-        """Sobol points in the units of the data and their weights, once for all directions."""
-        u = self.base._sobol(MARGINAL_LOG2_POINTS, seed=0)
-        log_weights = self.tilt.value(u, self.threads)
+        """Points in the units of the data and their weights, once for all directions."""
+        assert isinstance(self._cover, Proposal)
+        u = self._cover.sobol(MARGINAL_LOG2_POINTS, seed=0)
+        log_weights = self._cover.log_weights(self.tilt, u, self.threads)
         return self._scaling.invert(u), np.exp(log_weights - log_weights.max())
-
-    def _marginal_by_grid(self, base: GaussianBase, unit: Array, places: Array) -> Array:
-        from scipy.interpolate import make_interp_spline
-
-        rotation = unit[None] if len(unit) == 1 else np.array([unit, [-unit[1], unit[0]]])
-        grid = Grid(self.tilt, base, self.threads, rotation=rotation, finer=4.0)
-        axis = grid.axes[0]
-        mass = grid.log_mass if grid.log_mass.ndim == 1 else logsumexp(grid.log_mass, axis=1)
-        density = np.exp(mass - mass.max())
-        running = make_interp_spline(axis, density, k=5).antiderivative()
-        low, high = running(axis[0]), running(axis[-1])
-        return np.clip((running(np.clip(places, axis[0], axis[-1])) - low) / (high - low), 0.0, 1.0)
 
     # -- draws -----------------------------------------------------------------------------------
 
@@ -247,20 +270,21 @@ class Density:
         ----------
         n : how many
         seed : the same seed gives the same rows, for any number of threads
-        method : "grid" (exact; a Gaussian base of d <= 2), "importance" (base draws resampled),
-            "mala" (parallel Langevin chains), or "auto": the first of these that serves.
-            ``model.sampling`` says which drew and how well; where chains had to be resampled much,
-            its ``effective_sample_size`` is below n, and the sample may be as noisy as that
-        progress : show a bar on standard error while chains run
+        method : "grid" (exact, up to three columns), "importance" (fresh draws, kept by their
+            weight), "mala" (parallel Langevin chains), or "auto": draws of the base where the
+            density is its base alone, else the first of these that serves. ``model.sampling`` says
+            which drew and how many independent rows the sample is worth; a low number warns
+        progress : show a bar on standard error
         """
         n, seed = whole("n", n), whole("seed", seed, 0)
         if method not in METHODS:
             raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
-        needs = not by_quadrature(self.base) and method in ("auto", "importance")
-        normalizer = self.log_normalizer if needs else None
+        if method == "auto":
+            self.log_normalizer  # noqa: B018 - warns once where samples are not to be trusted
+        needs = method != "mala" and not (self.tilt.is_zero and method == "auto")
         u, self.sampling = draw(
-            self.tilt, self.base, self.threads, normalizer, int(n), method=method, seed=seed,
-            progress=progress,
+            self.tilt, self.base, self.threads, self._cover if needs else Proposal(self.base),
+            int(n), method=method, seed=seed, progress=progress,
         )  # fmt: skip
         return self.table.frame(self._scaling.invert(u))
 
@@ -271,7 +295,8 @@ class Density:
         a density that is at some noise already it is what is added, by squares:
         ``settings["sigma"]`` is the noise in all.
         """
-        if self.method != "ncfd":
+        is_alone = self.method == "base" and isinstance(self.base, GaussianBase)
+        if self.method != "ncfd" and not is_alone:
             raise ValueError(
                 f'at_noise needs a model learned with method="ncfd"; this one is "{self.method}"'
             )
@@ -294,10 +319,20 @@ class Density:
         )
 
     def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Base draws in the units of the data and their weights: what `evaluate` asks for."""
-        u = self.base.sample(n, seed)
-        log_weights = self.tilt.value(u, self.threads)
-        return self._scaling.invert(u), np.exp(log_weights - log_weights.max())
+        """Draws in the units of the data and their weights: what `evaluate` asks for."""
+        u, weights = self._weighted_points(n, seed)
+        return self._scaling.invert(u), weights
+
+    def _weighted_points(self, n: int, seed: int) -> tuple[Array, Array]:
+        """Draws in the model's coordinates and their weights; those of grids all have the same."""
+        rng = np.random.default_rng(seed)
+        if self.tilt.is_zero:
+            return self.base._draw(n, rng), np.ones(n)
+        if isinstance(self._cover, Quadrature):
+            return draw_from_grids(self._cover, n, rng)[0], np.ones(n)
+        u = self._cover.draw(n, rng)
+        log_weights = self._cover.log_weights(self.tilt, u, self.threads)
+        return u, np.exp(log_weights - log_weights.max())
 
     # -- input and output ------------------------------------------------------------------------
 
@@ -409,6 +444,8 @@ class Density:
             raise ValueError(f"{os.fspath(path)!r} is damaged: {error}") from error
 
     def __repr__(self) -> str:
+        if self.method == "base":
+            return f"Density(method='base', d={self.dimension}: {self.base!r} alone)"
         return (
             f"Density(method={self.method!r}, d={self.dimension}, "
             f"n_features={self.features.n_features}, bandwidth={self.features.bandwidth:.6g})"

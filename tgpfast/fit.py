@@ -32,11 +32,12 @@ from .selection import (
     select,
 )
 from .selection import ROWS as PILOT_ROWS
-from .solve import METHODS, solve
+from .solve import METHODS, base_alone, solve
 from .spectral import DIMENSIONS
 from .spectrum import Spectrum
 from .sums import MANY_ROWS, Sums
 from .threads import Threads
+from .verification import WORSE_KS, Verification, Verifier
 
 SCALES = ("standardize", "center", "none")
 FREQUENCIES = ("auto", "data", "identity", "precision")
@@ -48,6 +49,8 @@ METHODS_OF = {  # solver asked for -> methods that have it
     "cg": ("fd",), "cholesky": ("fd", "fvpd"), "newton": ("map",), "gradient": ("map",),
 }  # fmt: skip
 LIKE = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
+LAM_FACTORS = (1.0, 1e1, 1e2, 1e3)  # of lambda, tried until the model passes verification
+RECONSIDERED = 2.0  # standard errors that a tilt must gain where the pilot took the base alone
 MAP_DRAWS = 2**15  # behind MAP's expectations when settings are chosen from the data
 LEAST_ROWS = 20  # with fewer rows settings are not chosen from the data
 # what "auto" stands for where the data cannot be looked at beforehand
@@ -218,8 +221,9 @@ def fit(
     else:
         stats = sums(features)
     features, tempering = stats.features, _tempering(chosen, stats.features.bandwidth)
-    if look is not None and how["base"] in BY_EM and isinstance(stats, FeatureSums):
-        start = look.learned_on(start)  # of which those sums know nothing
+    is_alone = chosen["lam"] == BASE_ALONE
+    if look is not None and how["base"] in BY_EM and (is_alone or isinstance(stats, FeatureSums)):
+        start = look.learned_on(start)  # these sums do not depend on the base
         how["base_facts"] = repr(start)
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
     if found is not None:
@@ -228,21 +232,29 @@ def fit(
         start, tried = _scaled_base(rows, start, features, levels, chosen["method"], options)
         how.update(tried)
 
-    def solved(lam: float) -> Density:
+    def solved(method: str, lam: float) -> Density:
         base = start
-        if how["base"] == "learned" and isinstance(start, GaussianBase) and lam < BASE_ALONE:
+        if lam >= BASE_ALONE:
+            return base_alone(stats, base, threads)
+        if how["base"] == "learned" and isinstance(start, GaussianBase):
             base = learn_base(stats, start, lam)  # together with theta, so for every lambda anew
             how["base_report"] = base.report
-        return solve(
-            stats, base, chosen["method"], progress=progress, **{**options, "lam": lam}
-        )
+        return solve(stats, base, method, progress=progress, **{**options, "lam": lam})
 
-    if found is not None and "lam" in is_open:
-        model = _trusted(solved, options["lam"])
-        if model.settings["lam"] != options["lam"]:
+    if "lam" in is_open:
+        look = look or SecondLook.at(rows)
+        may_change = "method" in is_open and solver == "auto"
+        model, verified = _solve_until_reliable(
+            solved, chosen["method"], options["lam"], look, may_change=may_change
+        )
+        if verified is not None:
+            how["verification"] = verified.record()
+        if not is_alone and model.settings["lam"] != options["lam"]:
             how["lam_raised_from"] = options["lam"]
+        if not is_alone and model.method != chosen["method"]:
+            how["method_before_verification"] = chosen["method"]
     else:
-        model = solved(options["lam"])
+        model, verified = solved(chosen["method"], options["lam"]), None
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
     is_weighted = sample_weight is not None or facts.n != facts.n_effective
     if moments is not None and blocks.weight_ratio is None and stats.sum_w2 != stats.n:
@@ -257,15 +269,31 @@ def fit(
     if chosen["method"] == "ncfd":
         how.update(sigma_max=float(top), n_noise_levels=len(levels))
     how.update(
-        gamma=features.bandwidth, eta=tempering, scale=scale, seed=seed, n=n, n_rows=stats.n_rows,
-        dimension=d, auto=sorted(is_open), selected=found is not None,
+        scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d, auto=sorted(is_open),
+        selected=found is not None,
     )  # fmt: skip
+    if model.method != "base":
+        how.update(gamma=features.bandwidth, eta=tempering)
     how.update(_record(chosen, is_open, found, one_standard_error))
     if how["base"] == "learned":
         how["base_spread"] = _spread(model, facts)
     model.settings.update(how)
-    model.selection = found.table() if found is not None else model.selection
+    if found is not None:
+        alone = model.method == "base"
+        model.selection = found.table(scaling.log_volume, alone=alone)
+    if verified is not None:
+        _warn_of(verified, model)
     return model
+
+
+def _warn_of(verified: Verification, model: Density) -> None:
+    """One warning for what the last look at the model found wrong."""
+    found = verified.describe(model.table.columns)
+    if found:
+        tell(
+            f"this fit is unreliable: {found}. Look for hard edges, spikes, repeated values or "
+            "outliers in the data; transform or split such columns, or give more rows"
+        )
 
 
 def _spread(model: Density, facts: Moments) -> float:
@@ -321,10 +349,10 @@ def _looked_again(
             )
             found.final.extend(tried)
     stats, sizes = sums(features), SIZES if "n_features" in is_open else ()
-    if sizes or len(lams) > 1:
+    if sizes or len(lams) > 1 or "least_errors" in chosen:
         settled = look.settle(
             stats, sums.base, method, lams=lams, eta=_tempering(chosen, features.bandwidth),
-            sizes=sizes, **options,
+            sizes=sizes, least_errors=chosen.get("least_errors", 0.0), **options,
         )  # fmt: skip
         found.final.extend(settled.tried)
         stats = stats._first(settled.n_features)
@@ -389,6 +417,11 @@ def _select(
     if found is None:
         return None
     best = found.best
+    if np.isinf(best.lam) and "lam" in is_open and (rows.n_rows or MANY_ROWS) > FEW_ROWS:
+        # all rows may say otherwise than the pilot
+        best = found.best_tilt_of(best.base) or best
+        chosen["least_errors"] = 0.0 if best is found.best else RECONSIDERED
+        found = replace(found, best=best)
     alone = np.isinf(best.lam)
     answers: dict[str, Any] = {
         "method": best.method, "base": best.base, "lam": BASE_ALONE if alone else best.lam,
@@ -423,21 +456,49 @@ def _most_features(rows: Blocks) -> int:
     return SIZES[-1] if n < MANY_ROWS else SIZES[-2]
 
 
-def _trusted(solved: Callable[[float], Density], lam: float) -> Density:
-    """The model of a lambda, or of a larger one where its normaliser is poor: with all features, or
-    all rows, it may be so though with few it was not. Told is what the one that is taken told."""
-    for factor in (1.0, 1e1, 1e2, 1e3, BASE_ALONE):
+def _solve_until_reliable(
+    solved: Callable[[str, float], Density], method: str, lam: float, look: SecondLook | None, *,
+    may_change: bool,
+) -> tuple[Density, Verification | None]:  # fmt: skip
+    """The first of these that passes verification: the model as chosen, with a larger lambda, by
+    MAP if the method may change, the base alone. Re-emits only the accepted model's warnings.
+
+    look : rows to verify against; without them only the normalizer is looked at
+    """
+    verifier = None if look is None else Verifier(look.x, look.weights)
+    tries = [(method, lam * factor) for factor in LAM_FACTORS if lam < BASE_ALONE]
+    if may_change and method != "map" and lam < BASE_ALONE:
+        tries += [("map", max(lam, 1.0) * factor) for factor in LAM_FACTORS[:2]]
+    tries.append((method, BASE_ALONE))
+    of_base: Verification | None = None
+    for name, value in tries:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = solved(min(lam * factor, BASE_ALONE))
+            model = solved(name, value)
             of_solving = list(caught)
-            if not model.log_normalizer.is_poor:
+            verified = None
+            if verifier is not None:
+                model.cover_from(verifier.near)
+                verified = verifier.verify(model)
+            if value >= BASE_ALONE:
+                break
+            if verified is None:
+                if not model.log_normalizer.is_poor:
+                    break
+                continue
+            if verified.misplaces_mass:
+                continue
+            if not verified.misfits:
+                break
+            assert verifier is not None
+            of_base = of_base or verifier.verify(solved(name, BASE_ALONE))
+            if verified.ks <= of_base.ks + WORSE_KS:
                 break
     for warning in of_solving:
         warnings.warn_explicit(
             warning.message, warning.category, warning.filename, warning.lineno
         )
-    return model
+    return model, verified
 
 
 def _width(gamma: Any, x: Array, w: Array) -> float:

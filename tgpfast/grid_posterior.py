@@ -16,11 +16,11 @@ import numpy as np
 
 from .base import Base, GaussianBase
 from .features import Array, Features
-from .normalizer import REACH
 from .normals import logsumexp
 from .spectral import load_finufft
 from .threads import Threads
 
+REACH = 8.5  # half the side of the grid in standard deviations of the base
 FEATURES = 2_000  # from here on transforms replace the Hessian matrix
 MOST_NODES = 2**23
 EPS = 1e-11

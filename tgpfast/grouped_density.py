@@ -20,16 +20,17 @@ from .features import Array, Features
 from .labels import Ints, distinct_labels, label_values, python_time
 from .normalizer import (
     DRAWS,
-    QUADRATURE_DIMENSIONS,
     REPLICATES,
-    Grid,
     Normalizer,
-    by_sobol,
+    by_importance,
     from_replicates,
     log_normalizer,
+    of_quadrature,
 )
 from .normals import sobol_normals
 from .notices import tell
+from .proposal import Proposal
+from .quadrature import Lattice, Quadrature
 from .scaling import Scaling
 from .spectral import memory_budget
 from .threads import Threads
@@ -37,6 +38,7 @@ from .tilt import PointTilt
 
 KIND = "groups"
 BLOCK = 2_048  # rows whose features are evaluated together
+GRID_DIMENSIONS = 2  # up to which every group has grids of its own
 LOG2_POINTS = 11  # of each replicate of Sobol points, at first
 ENOUGH = 0.01  # standard error of log Z above which the replicates are made longer
 GRID_BYTES = 2**29  # that the largest grid behind a normaliser takes while it is summed
@@ -298,7 +300,7 @@ class GroupedDensity(Mapping[Any, Density]):
     def log_normalizer(self, label: Any) -> Normalizer:
         """log Z of one group, with its error; estimated once and kept."""
         value, error, sample, points = self._found(np.array([self._place(label)]), label)
-        method = "quadrature" if self.dimension <= QUADRATURE_DIMENSIONS else "sobol"
+        method = "quadrature" if self.dimension <= GRID_DIMENSIONS else "importance"
         return Normalizer(float(value), float(error), float(sample), method, int(points))
 
     @property
@@ -335,7 +337,7 @@ class GroupedDensity(Mapping[Any, Density]):
     def _find(self, which: Ints) -> None:
         module, count = self.threads.resolve()
         with kernels.threads(module, count):
-            if self.dimension <= QUADRATURE_DIMENSIONS:
+            if self.dimension <= GRID_DIMENSIONS:
                 most = max(memory_budget() // GRID_BYTES, 1)
                 with ThreadPoolExecutor(min(count, most)) as pool:
                     found = list(pool.map(self._by_grid, which.tolist()))
@@ -350,7 +352,9 @@ class GroupedDensity(Mapping[Any, Density]):
             )  # fmt: skip
 
     def _by_grid(self, g: int) -> Normalizer:
-        return _TensorGrid(self._tilt(g), self._base(g), self.threads).normalizer
+        tilt = self._tilt(g)
+        lattice = _tensor_lattice(tilt)
+        return of_quadrature(Quadrature(tilt, self._base(g), self.threads, lattice))
 
     def _by_sobol(self, g: int, draws: Array, module: ModuleType, count: int) -> Normalizer:
         """As for one density, with an eighth of the draws where these are enough; the draws are the
@@ -365,7 +369,7 @@ class GroupedDensity(Mapping[Any, Density]):
         )  # fmt: skip
         found = from_replicates(values.reshape(REPLICATES, -1))
         if found.is_poor or found.standard_error > ENOUGH:
-            found = by_sobol(tilt, base, self.threads)
+            found = by_importance(tilt, Proposal(base), self.threads, annealed=False)
         return found
 
     # -- files -----------------------------------------------------------------------------------
@@ -481,23 +485,20 @@ def _as_labels(array: NDArray[Any]) -> list[Any]:
     return list(array) if array.dtype.kind in "Mm" else list(array.tolist())
 
 
-class _TensorGrid(Grid):
-    """The grid of a point model whose mean is 0, evaluated as a product of two matrices.
+def _tensor_lattice(tilt: PointTilt) -> Lattice:
+    """The exponent on a lattice of one or two dimensions, as a product of two matrices.
 
-    cos(v . w + c) over a tensor of nodes w is Re of e^{ic} times one factor an axis.
+    cos(f . (corner + m @ steps) + c) is Re of a factor for the corner times one for each index.
     """
+    f = tilt.features.frequencies / tilt.features.bandwidth
+    strengths = tilt.amplitude * tilt.theta
 
-    def __init__(self, tilt: PointTilt, base: GaussianBase, threads: Threads) -> None:
-        v = tilt.features.frequencies @ base._cholesky
-        self._v: Array = v / tilt.features.bandwidth
-        self._strengths = tilt.amplitude * tilt.theta * np.exp(1j * tilt.features.phases)
-        super().__init__(tilt, base, threads)
+    def lattice(corner: Array, steps: Array, shape: tuple[int, ...]) -> Array:
+        turned = strengths * np.exp(1j * (tilt.features.phases + f @ corner))
+        first = np.exp(1j * np.outer(np.arange(shape[0]), f @ steps[0])) * turned
+        if len(shape) == 1:
+            return np.asarray(first.real.sum(axis=1))
+        second = np.exp(1j * np.outer(np.arange(shape[1]), f @ steps[1]))
+        return np.asarray(first.real @ second.real.T - first.imag @ second.imag.T)
 
-    def _evaluate(self, exponent: Any, step: Array) -> Array:
-        first = np.exp(1j * np.outer(self.axes[0], self._v[:, 0])) * self._strengths
-        if len(self.axes) == 1:
-            value = first.real.sum(axis=1)
-        else:
-            second = np.exp(1j * np.outer(self.axes[1], self._v[:, 1]))
-            value = first.real @ second.real.T - first.imag @ second.imag.T
-        return np.asarray(value + self._log_gaussian(step))
+    return lattice

@@ -17,12 +17,12 @@ from .base import Base, GaussianBase
 from .blocks import Blocks
 from .direct import accumulate_direct
 from .features import Array, Features
-from .grid_posterior import GridObjective, Posterior, grid_for, serves
+from .grid_posterior import REACH, GridObjective, Posterior, grid_for, serves
 from .linear_systems import factorize
-from .normalizer import REACH
 from .normals import logsumexp
 from .notices import tell
 from .progress import Progress
+from .proposal import Proposal, widened
 from .threads import Threads
 from .tilt import PointTilt, weighted_features
 
@@ -172,8 +172,12 @@ def _nodes(
             log_mass = -0.5 * square + float(np.log(step).sum()) - 0.5 * d * np.log(2.0 * np.pi)
             inside = square <= REACH**2  # the corners hold nothing
             return base._unwhiten(nodes[inside]), log_mass[inside], "quadrature"
-    points = base._sobol(int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
-    return points, np.full(len(points), -np.log(len(points))), "sobol"
+    # half of the draws from a wider base: a tilt that grows where the base is thin must cost
+    proposal = Proposal(base, widened(base))
+    points = proposal.sobol(int(np.ceil(np.log2(max(n_draws, 4)))), seed)
+    half, most = len(points) // 2, -(-n_draws // 2)
+    points = np.concatenate([points[: min(half, most)], points[half : half + most]])
+    return points, proposal.log_ratio(points) - np.log(len(points)), "sobol"
 
 
 def _newton(

@@ -40,3 +40,9 @@ def logsumexp(values: Array, axis: int | None = None) -> Any:
     with np.errstate(divide="ignore"):
         total = np.log(np.exp(values - top).sum(axis=axis))
     return total + top.reshape(np.shape(total))
+
+
+def effective_share(log_weights: Array) -> float:
+    """(sum w)^2 / (n sum w^2) of weights given by their logarithms."""
+    total, square = logsumexp(log_weights), logsumexp(2.0 * log_weights)
+    return float(np.exp(2.0 * total - square) / log_weights.size)

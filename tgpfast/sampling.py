@@ -1,47 +1,53 @@
-"""Draws from a learned density: exactly from a grid (a Gaussian base of d <= 2), by importance
-resampling, or by MALA. They depend on the seed alone, never on the number of threads."""
+"""Draws from a learned density: from the base where the density is its base alone, from grids in
+one to three dimensions, by rejection of fresh draws, or by MALA. They depend on the seed alone,
+never on the number of threads."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from .base import Base, GaussianBase
+from .annealing import MOVES, Walk
+from .base import Base
 from .features import Array
-from .normalizer import (
-    QUADRATURE_DIMENSIONS,
-    Grid,
-    Normalizer,
-    by_quadrature,
-    effective_share,
-)
 from .notices import tell
 from .progress import Progress
+from .proposal import Proposal
+from .quadrature import QUADRATURE_DIMENSIONS, Grid, Quadrature, window
 from .threads import Threads
 from .tilt import Tilt
 
 METHODS = ("auto", "grid", "importance", "mala")
-REFINE = 4  # grid cells a node's step is cut into before drawing
-DEPTH = 42.0  # nodes whose log density is this far below the highest get no draws: e^-42 = 6e-19
-OVERSAMPLE = 20  # effective base draws for every draw kept by importance resampling
-MOST_DRAWS = 2**21  # base draws at most; where more would be needed, chains are cheaper
+FIRST_DRAWS = 2**14  # from which the bound of the weights is taken
+MOST_EXCESS = 0.02  # share of the mass by which weights may exceed that bound: rows that repeat
+BATCH = 2**17  # draws made at a time
+LEAST_ACCEPTANCE = 0.005  # draws kept below which chains are cheaper
+MOST_DRAWS_PER_ROW = 10_000  # of method="importance", after which it gives up
+LEAST_SHARE = 0.5  # of the rows asked for: a lower effective number is told
 CHAINS, LEAST_CHAINS = 8_192, 4_096  # more rows are drawn from the same chains, later
-MOVES, BURN_IN, THIN = 8, 100, 10  # steps at every degree, before the first draw, between draws
-KEEP = 0.9  # share of the chains that must count when the tilt is turned on by another degree
-ACCEPTANCE = 0.574  # the acceptance rate at which MALA mixes fastest
-LEAST_ACCEPTANCE = 0.2
+BURN_IN, THIN = 100, 10  # steps before the first draw, and between draws
+LEAST_MOVES = 0.2  # of the steps of chains that must be accepted
+
+Propose = Callable[[int, np.random.Generator], tuple[Array, Array]]  # n -> rows, log weights
 
 
 @dataclass(frozen=True)
 class SamplingReport:
-    """How a sample was drawn: method, and what tells its quality."""
+    """How a sample was drawn, and how good it is.
+
+    method : "base" (the density is its base alone), "grid", "importance" or "mala"
+    effective_sample_size : number of independent rows that the sample is worth; for chains, of the
+        independent ancestors, which bounds the error of mode weights
+    acceptance_rate : share of the draws, or of the steps of chains, that were accepted
+    n_chains, n_steps : of MALA
+    """
 
     method: str
-    # importance: base draws that count; MALA: of the first draws, as many as the shares of their
-    # descendants amount to: shares of modes that chains do not move between err as of so many
     effective_sample_size: float | None = None
-    acceptance_rate: float | None = None  # MALA, after burn-in
+    acceptance_rate: float | None = None
     n_chains: int | None = None
     n_steps: int | None = None
 
@@ -50,94 +56,206 @@ def draw(
     tilt: Tilt,
     base: Base,
     threads: Threads,
-    normalizer: Normalizer | None,
+    cover: Quadrature | Proposal,
     n: int,
     *,
     method: str,
     seed: int,
     progress: bool = False,
 ) -> tuple[Array, SamplingReport]:
-    """n rows in the model's coordinates and how they were drawn."""
+    """n rows in the model's coordinates and how they were drawn.
+
+    cover : the grids of the density in one to three dimensions, else the draws that cover it
+    """
     rng = np.random.default_rng(seed)
-    if method == "auto":
-        method = _choose(base, normalizer, n)
-    if method == "grid":
-        return _from_grid(tilt, base, threads, n, rng)
-    if method == "importance":
-        return _by_importance(tilt, base, threads, normalizer, n, rng)
-    return _by_chains(tilt, base, threads, n, rng, progress)
-
-
-def _choose(base: Base, normalizer: Normalizer | None, n: int) -> str:
-    if by_quadrature(base):
-        return "grid"
-    assert normalizer is not None
-    enough = OVERSAMPLE * n <= normalizer.effective_share * MOST_DRAWS
-    return "importance" if enough else "mala"
-
-
-# -- grid ----------------------------------------------------------------------------------------
-
-
-def _from_grid(
-    tilt: Tilt, base: Base, threads: Threads, n: int, rng: np.random.Generator
-) -> tuple[Array, SamplingReport]:
-    """Inverse CDF of the log density's spline, made linear between the nodes of a finer grid."""
-    if base.dimension > QUADRATURE_DIMENSIONS:
+    if tilt.is_zero and method == "auto":
+        return base._draw(n, rng), SamplingReport("base", float(n))
+    if method == "grid" and base.dimension > QUADRATURE_DIMENSIONS:
         raise ValueError(
             f'method="grid" draws in at most {QUADRATURE_DIMENSIONS} dimensions, and this density '
             f'has {base.dimension}; use "importance" or "mala"'
         )
-    if not isinstance(base, GaussianBase):
-        raise ValueError(
-            f'method="grid" draws from densities with a Gaussian base, and this one has a '
-            f'{type(base).__name__}; use "importance" or "mala"'
+    if isinstance(cover, Quadrature) and method in ("auto", "grid"):
+        rows, effective = draw_from_grids(cover, n, rng)
+        return rows, SamplingReport("grid", effective)
+    proposal = cover if isinstance(cover, Proposal) else Proposal(base)
+    if method in ("auto", "importance"):
+        least = LEAST_ACCEPTANCE if method == "auto" else 1.0 / MOST_DRAWS_PER_ROW
+        found = _by_rejection(tilt, proposal, threads, n, rng, least, progress)
+        if found is not None:
+            return found
+        if method == "importance":
+            raise ValueError(
+                'method="importance" would need more than '
+                f"{MOST_DRAWS_PER_ROW:,} draws for every row; use method=\"mala\", or raise lam"
+            )
+    return _by_chains(tilt, base, threads, n, rng, progress)
+
+
+# -- rejection -----------------------------------------------------------------------------------
+
+
+def reject(
+    propose: Propose, n: int, rng: np.random.Generator, *, least: float = 0.0,
+    progress: bool = False,
+) -> tuple[Array, float, float] | None:
+    """n rows kept from fresh draws in proportion to their weights, the effective number of
+    independent rows, and the share of draws that was kept; None where that is below ``least``.
+
+    A draw of weight w is kept w / c times, rounded up or down by chance, so that the expected
+    number is exact; c is such that almost all draws are kept at most once.
+    """
+    rows, log_weights = propose(FIRST_DRAWS, rng)
+    top = float(log_weights.max())
+    if not np.isfinite(top):
+        return None
+    log_c = top + math.log(_bound(np.exp(log_weights - top)))
+    rate = float(np.exp(log_weights - log_c).mean())
+    if rate < least:
+        return None
+    kept, counts, have, tried = [], [], 0, 0
+    with Progress(progress, "rows drawn", n) as bar:
+        while True:
+            copies = np.floor(np.exp(log_weights - log_c) + rng.uniform(size=len(rows)))
+            copies = copies.astype(np.int64)
+            tried += len(rows)
+            chosen = copies > 0
+            kept.append(rows[chosen])
+            counts.append(copies[chosen])
+            new = int(copies.sum())
+            bar.add(min(new, max(n - have, 0)))
+            have += new
+            if have >= n:
+                break
+            missing = 1.1 * (n - have) / max(have / tried, rate / 10.0)
+            rows, log_weights = propose(int(min(max(missing, 1_024), BATCH)), rng)
+    number = np.concatenate(counts)
+    index = rng.permutation(np.repeat(np.arange(len(number)), number))[:n]
+    repeats = np.bincount(index)
+    effective = n**2 / float(np.square(repeats).sum())
+    return np.concatenate(kept)[index], effective, have / tried
+
+
+def _bound(weights: Array) -> float:
+    """The least c for which the excess of weights over c is a MOST_EXCESS share of their sum."""
+    ordered = np.sort(weights)[::-1]
+    # excess over the k-th largest: the sum of those above it, less k times that
+    excess = np.cumsum(ordered) - np.arange(1, len(ordered) + 1) * ordered
+    k = int(np.searchsorted(excess, MOST_EXCESS * ordered.sum(), side="right")) - 1
+    return float(max(ordered[max(k, 0)], 1e-300))
+
+
+def _by_rejection(
+    tilt: Tilt, proposal: Proposal, threads: Threads, n: int, rng: np.random.Generator,
+    least: float, progress: bool,
+) -> tuple[Array, SamplingReport] | None:  # fmt: skip
+    def propose(m: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        x = proposal.draw(m, rng)
+        return x, proposal.log_weights(tilt, x, threads)
+
+    found = reject(propose, n, rng, least=least, progress=progress)
+    if found is None:
+        return None
+    rows, effective, rate = found
+    if effective < LEAST_SHARE * n:
+        tell(
+            f"the {n:,} rows drawn are worth {effective:.3g} independent ones, since some repeat: "
+            "few draws carry this density. Raise lam or gamma"
         )
-    grid = Grid(tilt, base, threads, finer=2.0)
-    axes, log_density = _refined(grid)
-    density = np.exp(log_density - log_density.max())
-    if density.ndim == 1:
-        density, axes = density[:, None], [axes[0], np.zeros(1)]
-        cells = 0.5 * (density[1:] + density[:-1])
-    else:
-        rows = density[1:] + density[:-1]
-        cells = 0.25 * (rows[:, 1:] + rows[:, :-1])
-    running = np.cumsum(cells.ravel())
-    cell = np.searchsorted(running, rng.uniform(0.0, running[-1], n), side="right")
-    i, j = np.divmod(np.minimum(cell, cells.size - 1), cells.shape[1])
-    along = rng.uniform(size=(n, 2))
-    if base.dimension == 1:
-        t = _linear_quantile(density[i, 0], density[i + 1, 0], along[:, 0])
-        w = (axes[0][i] + t * (axes[0][i + 1] - axes[0][i]))[:, None]
-    else:
-        a, b = density[i, j], density[i, j + 1]
-        c, e = density[i + 1, j], density[i + 1, j + 1]
-        t = _linear_quantile(a + b, c + e, along[:, 0])
-        s = _linear_quantile(a + t * (c - a), b + t * (e - b), along[:, 1])
-        w = np.column_stack([
-            axes[0][i] + t * (axes[0][i + 1] - axes[0][i]),
-            axes[1][j] + s * (axes[1][j + 1] - axes[1][j]),
-        ])  # fmt: skip
-    return base._unwhiten(w), SamplingReport("grid")
+    return rows, SamplingReport("importance", effective, rate)
 
 
-def _refined(grid: Grid) -> tuple[list[Array], Array]:
-    """Axes and log density between the nodes that carry mass, REFINE times finer."""
-    from scipy.interpolate import make_interp_spline
+# -- grids ---------------------------------------------------------------------------------------
 
-    crops, kept = [], []
-    for k, axis in enumerate(grid.axes):
-        other = tuple(i for i in range(grid.log_mass.ndim) if i != k)
-        mass = np.flatnonzero(grid.log_mass.max(axis=other) > grid.log_mass.max() - DEPTH)
-        first, last = max(mass[0] - 6, 0), min(mass[-1] + 6, len(axis) - 1)
-        crops.append(slice(first, last + 1))
-        kept.append(axis[first : last + 1])
-    values, axes = grid.log_mass[tuple(crops)], []
-    for k, axis in enumerate(kept):
-        fine = np.linspace(axis[0], axis[-1], REFINE * (len(axis) - 1) + 1)
-        values = make_interp_spline(axis, values, k=5, axis=k)(fine)
-        axes.append(fine)
-    return axes, values
+
+def draw_from_grids(
+    quadrature: Quadrature, n: int, rng: np.random.Generator
+) -> tuple[Array, float]:
+    """n rows from the grids of a density, and the effective number of independent rows.
+
+    A grid is chosen by its mass, a cell of it by the mean of its corners, and a place in the cell
+    by the density that is linear along every axis; rejection corrects that to the density itself.
+    """
+    tilt, threads = quadrature.tilt, quadrature.threads
+    masses = np.array([m for g in quadrature.grids for m in (g.total, g.tail)])
+    shares = np.exp(masses - masses.max())
+    counts = rng.multinomial(n, shares / shares.sum())
+    parts, repeats = [], 0.0
+    for k, grid in enumerate(quadrature.grids):
+        proposals = (_Cells(grid, tilt, threads).propose, _tail_of(grid, tilt, threads))
+        for propose, count in zip(proposals, counts[2 * k : 2 * k + 2].tolist(), strict=True):
+            if count:
+                found = reject(propose, count, rng)
+                assert found is not None
+                parts.append(found[0])
+                repeats += count**2 / found[1]
+    rows = np.concatenate(parts)
+    return np.asarray(rows[rng.permutation(n)]), n**2 / repeats
+
+
+def _tail_of(grid: Grid, tilt: Tilt, threads: Threads) -> Propose:
+    def propose(m: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        seed = int(rng.integers(2**62))
+        w, weights = grid.tail_draws(tilt, threads, max(m - 1, 1).bit_length(), seed)
+        return grid.part.frame._unwhiten(w), weights + math.log(max(len(w), 1))
+
+    return propose
+
+
+class _Cells:
+    """The cells of a grid, with the density linear along every axis between its corners."""
+
+    def __init__(self, grid: Grid, tilt: Tilt, threads: Threads) -> None:
+        self.grid, self.tilt, self.threads = grid, tilt, threads
+        self.top = float(grid.log_mass.max())
+        self.density = np.exp(grid.log_mass - self.top)
+        cells = self.density
+        for axis in range(cells.ndim):
+            low, high = _sides(cells.ndim, axis)
+            cells = cells[low] + cells[high]
+        self.shape = cells.shape
+        self.running = np.cumsum(cells.ravel())
+
+    def propose(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Places and the log of the density there over that which is linear in the cells."""
+        places = rng.uniform(0.0, self.running[-1], n)
+        cell = np.searchsorted(self.running, places, side="right")
+        index = np.unravel_index(np.minimum(cell, self.running.size - 1), self.shape)
+        d = len(self.shape)
+        corners = np.empty((2,) * d + (n,))
+        for corner in np.ndindex(*corners.shape[:-1]):
+            corners[corner] = self.density[tuple(i + c for i, c in zip(index, corner, strict=True))]
+        nodes = np.empty((n, d))
+        for k in range(d):
+            # the density along this axis, summed over those that follow
+            ends = corners.reshape(2, -1, n).sum(axis=1)
+            t = _linear_quantile(ends[0], ends[1], rng.uniform(size=n))
+            corners = corners[0] + t * (corners[1] - corners[0])
+            axis = self.grid.axes[k]
+            nodes[:, k] = axis[index[k]] + t * (axis[index[k] + 1] - axis[index[k]])
+        with np.errstate(divide="ignore"):
+            linear = np.log(corners) + self.top - float(np.log(self.grid.step).sum())
+        return self._weighted(nodes, linear)
+
+    def _weighted(self, nodes: Array, linear: Array) -> tuple[Array, Array]:
+        grid = self.grid
+        w = nodes @ grid.rotation
+        x = grid.part.frame._unwhiten(w)
+        exact = grid.part.log_density(w) + self.tilt.value(x, self.threads)
+        if grid.soft:
+            with np.errstate(divide="ignore"):
+                exact += np.log(window(w, grid.reach))
+        log_weights = exact - linear
+        log_weights[np.isnan(log_weights)] = -np.inf
+        return x, log_weights
+
+
+def _sides(ndim: int, axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Indices of the lower and upper neighbours along an axis."""
+    whole = [slice(None)] * ndim
+    low, high = list(whole), list(whole)
+    low[axis], high[axis] = slice(None, -1), slice(1, None)
+    return tuple(low), tuple(high)
 
 
 def _linear_quantile(start: Array, stop: Array, u: Array) -> Array:
@@ -147,63 +265,20 @@ def _linear_quantile(start: Array, stop: Array, u: Array) -> Array:
     return np.where(total > 0.0, u * (start + stop) / np.where(total > 0.0, total, 1.0), u)
 
 
-# -- importance resampling -----------------------------------------------------------------------
-
-
-def _by_importance(
-    tilt: Tilt,
-    base: Base,
-    threads: Threads,
-    normalizer: Normalizer | None,
-    n: int,
-    rng: np.random.Generator,
-) -> tuple[Array, SamplingReport]:
-    """Base draws kept in proportion to e^tilt, by systematic resampling."""
-    share = 0.01
-    if normalizer is not None:
-        share = max(normalizer.effective_share, 1e-6)
-    size = int(np.clip(OVERSAMPLE * n / share, 1_024, MOST_DRAWS))
-    x = base._draw(size, rng)
-    log_weights = tilt.value(x, threads)
-    effective = effective_share(log_weights) * size
-    if effective < n:
-        tell(
-            f"importance resampling has {effective:.3g} effective base draws for {n:,} asked for, "
-            'so that rows repeat; use method="mala", or raise lam'
-        )
-    return x[_resample(log_weights, n, rng)], SamplingReport("importance", effective)
-
-
-def _resample(log_weights: Array, n: int, rng: np.random.Generator) -> Array:
-    """Indices of n draws in proportion to the weights, by systematic resampling, shuffled."""
-    running = np.cumsum(np.exp(log_weights - log_weights.max()))
-    places = (np.arange(n) + rng.uniform()) * (running[-1] / n)
-    index = np.minimum(np.searchsorted(running, places, side="right"), len(running) - 1)
-    return np.asarray(rng.permutation(index))
-
-
 # -- Metropolis-adjusted Langevin ----------------------------------------------------------------
 
 
 def _by_chains(
-    tilt: Tilt,
-    base: Base,
-    threads: Threads,
-    n: int,
-    rng: np.random.Generator,
-    progress: bool,
+    tilt: Tilt, base: Base, threads: Threads, n: int, rng: np.random.Generator, progress: bool
 ) -> tuple[Array, SamplingReport]:
     """Parallel chains in the base's whitened coordinates, led from the base to the density.
 
-    The exponent is turned on by degrees, exp{t tilt} base, t from 0 to 1; between them the chains
-    are resampled, so that every mode gets its share, and move. A step of size e proposes
-    w + (e^2/2) grad + e xi; e is tuned to an acceptance of 0.574 before the first draw is kept.
+    The size of their steps is tuned to an acceptance of 0.574 before the first draw is kept.
     """
-    d = base.dimension
     chains = min(max(n, LEAST_CHAINS), CHAINS)
     rounds = -(-n // chains)
-    walk = _Walk(tilt, base, threads, chains, rng)
-    out = np.empty((rounds * chains, d))
+    walk = Walk(tilt, base, threads, chains, rng)
+    out = np.empty((rounds * chains, base.dimension))
     with Progress(progress, "steps", None) as bar:
         while walk.degree < 1.0:
             walk.heat()
@@ -220,93 +295,19 @@ def _by_chains(
                 bar.add(1)
             out[done * chains : (done + 1) * chains] = walk.w
     rate = walk.accepted / walk.tried
-    if rate < LEAST_ACCEPTANCE:
+    if rate < LEAST_MOVES:
         tell(
             f"MALA accepted only {rate:.0%} of its steps, so that its chains hardly move and the "
             "sample is not to be trusted; raise lam or gamma"
+        )
+    elif walk.n_families < LEAST_SHARE * n:
+        tell(
+            f"the {n:,} rows come from chains with {walk.n_families:.0f} independent ancestors: "
+            "the shares of separate modes are as noisy as in a sample of that size. Raise lam or "
+            "gamma"
         )
     report = SamplingReport(
         "mala", walk.n_families, acceptance_rate=rate, n_chains=chains, n_steps=walk.steps
     )
     rows = walk.frame._unwhiten(out[rng.permutation(len(out))[:n]])
     return rows, report
-
-
-class _Walk:
-    """Chains on exp{degree tilt(x)} base(x) in the coordinates w that whiten the base as a whole:
-    x = frame.mean + L w."""
-
-    def __init__(
-        self, tilt: Tilt, base: Base, threads: Threads, n: int, rng: np.random.Generator
-    ) -> None:
-        self.tilt, self.base, self.threads, self.rng = tilt, base, threads, rng
-        self.is_plain = isinstance(base, GaussianBase)  # then the base is -|w|^2 / 2
-        self.frame = base if isinstance(base, GaussianBase) else GaussianBase(
-            base.mean, base.covariance
-        )
-        self.w = (
-            rng.standard_normal((n, base.dimension))
-            if self.is_plain
-            else self.frame._whiten(base._draw(n, rng))
-        )
-        self.family = np.arange(n)  # the first draw that each chain descends from
-        self.degree, self.size = 0.0, 1.0 / base.dimension ** (1.0 / 6.0)
-        self.accepted = self.tried = self.steps = 0
-        self.value, self.slope, self.base_value, self.base_slope = self._evaluate(self.w)
-
-    def _evaluate(self, w: Array) -> tuple[Array, Array, Array, Array]:
-        """Tilt, its gradient, the base's log density, its gradient, in whitened coordinates."""
-        x = self.frame._unwhiten(w)
-        value, gradient = self.tilt.gradient(x, self.threads)
-        slope = gradient @ self.frame._cholesky
-        if self.is_plain:
-            return value, slope, -0.5 * _squares(w), -w
-        of_base = self.base._log_density(x), self.base._score(x) @ self.frame._cholesky
-        return value, slope, *of_base
-
-    def heat(self) -> None:
-        """Raise the degree as far as KEEP of the chains still count, and resample."""
-        most = 1.0 - self.degree
-        rise = most
-        if effective_share(rise * self.value) < KEEP:
-            low, high = 0.0, most
-            for _ in range(40):
-                rise = 0.5 * (low + high)
-                if effective_share(rise * self.value) < KEEP:
-                    high = rise
-                else:
-                    low = rise
-        self.degree = 1.0 if rise == most else self.degree + rise
-        index = _resample(rise * self.value, len(self.w), self.rng)
-        self.family = self.family[index]
-        self.w, self.value, self.slope = self.w[index], self.value[index], self.slope[index]
-        self.base_value, self.base_slope = self.base_value[index], self.base_slope[index]
-
-    @property
-    def n_families(self) -> float:
-        """How many families of equal size would have such shares."""
-        return float(len(self.family) ** 2 / np.square(np.bincount(self.family)).sum())
-
-    def step(self, *, tune: bool) -> None:
-        """One proposal of every chain."""
-        w, e = self.w, self.size
-        noise = self.rng.standard_normal(w.shape)
-        drift = self.degree * self.slope + self.base_slope
-        proposal = w + 0.5 * e**2 * drift + e * noise
-        value, slope, base_value, base_slope = self._evaluate(proposal)
-        back = (w - proposal - 0.5 * e**2 * (self.degree * slope + base_slope)) / e
-        ratio = self.degree * (value - self.value) + (base_value - self.base_value)
-        ratio -= 0.5 * (_squares(back) - _squares(noise))
-        accept = np.log(self.rng.uniform(size=len(w))) < ratio
-        w[accept], self.slope[accept] = proposal[accept], slope[accept]
-        self.value[accept], self.base_value[accept] = value[accept], base_value[accept]
-        self.base_slope[accept] = base_slope[accept]
-        self.steps += 1
-        self.accepted, self.tried = self.accepted + int(accept.sum()), self.tried + len(w)
-        if tune:
-            self.size *= float(np.exp(0.5 * (accept.mean() - ACCEPTANCE)))
-
-
-def _squares(rows: Array) -> Array:
-    squares: Array = np.einsum("ij,ij->i", rows, rows)
-    return squares

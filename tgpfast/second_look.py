@@ -25,7 +25,6 @@ from .selection import (
     Fold,
     Scored,
     dealt,
-    distances_to,
     distinct,
     standard_error,
 )
@@ -96,12 +95,11 @@ class SecondLook:
         return self.learned(base.kind, whole=True)
 
     def _fold(self, base: Base, x: Array, weights: Array, method: str, seed: int) -> Fold:
-        draws = base._sobol(LOG2_DRAWS if method == "fd" else LOG2_DRAWS - 1, seed + 1)
-        nodes = base._sobol(LOG2_DRAWS - 1, seed + 2) if method == "map" else x[:0]
+        is_map = method == "map"
         nearby = self.x[dealt(len(self.x), -(-len(self.x) // NEARBY)) == 0]
-        return Fold(
-            base, x[:0], x, weights[:0], weights / weights.sum(), draws, nodes,
-            base._log_density(x), distances_to(nearby, draws),
+        return Fold.of(
+            base, x[:0], x, weights[:0], weights / weights.sum(), nearby=nearby,
+            log2_draws=LOG2_DRAWS, log2_nodes=LOG2_DRAWS if is_map else None, seed=seed,
         )  # fmt: skip
 
     def narrower(
@@ -138,12 +136,13 @@ class SecondLook:
     def settle(
         self, stats: Summed, base: Base, method: str, *, lams: Sequence[float], eta: float,
         sizes: Sequence[int], seed: int, threads: Threads, one_standard_error: bool = False,
+        least_errors: float = 0.0,
     ) -> Settled:  # fmt: skip
         """Sizes are tried upwards, each with every lambda, until one gains less than
         WORTH_DOUBLING; see `_doubled` for MAP.
 
-        The base alone wins where it is better by more than the error of that: the pilot has found
-        it worse. There must be rows held out, or it could not be judged.
+        The base alone wins unless the tilt gains ``least_errors`` standard errors over it. There
+        must be rows held out, or it could not be judged.
 
         one_standard_error : the largest lambda that comes so near to the best
         """
@@ -175,7 +174,7 @@ class SecondLook:
         if winner is None or not winner.is_believed:
             return Settled(sizes[0], BASE_ALONE, tried)
         over = winner.over(fold.held_base)
-        if not over.mean > -standard_error([over.values], [over]):
+        if not over.mean > least_errors * standard_error([over.values], [over]):
             return Settled(sizes[0], BASE_ALONE, tried)
         chosen = int(best["n_features"])
         if method == "map" and chosen == small[-1]:

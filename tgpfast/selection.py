@@ -1,11 +1,12 @@
 """Settings chosen from the data: base, frequencies, bandwidth, method, lambda and eta.
 
 A pilot of the rows is cut into folds. For every base, shape of the frequencies and bandwidth, few
-features are evaluated once, on the rows and on draws from the base; every method and lambda is then
-linear algebra on them. What counts is the held-out log-likelihood, whose normaliser comes from
-draws that took no part in learning, and which is not believed where few of them carry the density,
-or where the tilt moves mass away from the data. The bases alone, lambda being infinite, are among
-the candidates.
+features are evaluated once, on the rows and on draws from the base and from a wider one; every
+method and lambda is then linear algebra on them. What counts is the held-out log-likelihood, whose
+normalizer comes from draws that took no part in learning, half of them from a wider base, so that a
+tilt that grows where the base is thin is seen. A score is not believed where few draws carry the
+density, or where the tilt moves mass away from the data. The bases alone, lambda being infinite,
+are among the candidates.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .features import Array, Features
 from .mixture_base import MixtureBase
 from .normals import logsumexp
 from .progress import Progress
+from .proposal import Proposal, widened
 from .student_base import StudentBase
 from .threads import Threads
 
@@ -111,13 +113,28 @@ class Selection:
     n_components: int = 1
     final: list[dict[str, float]] = field(default_factory=list)
 
-    def table(self) -> list[dict[str, Any]]:
-        """One dictionary a trial, best first; "chosen" is true of one."""
+    def best_tilt_of(self, base: str) -> Trial | None:
+        """The best trial that tilts a base, whether it beats that or not; None without one."""
+        tilts = [t for t in self.trials if t.base == base and np.isfinite([t.lam, t.score]).all()]
+        return max(tilts, key=lambda t: t.score, default=None)
+
+    def table(self, log_volume: float, *, alone: bool) -> list[dict[str, Any]]:
+        """One dictionary for each trial: the chosen one, then the others, best first.
+
+        log_volume : of the scaling; scores are less by it in the units of the data
+        alone : the base of the best trial was taken alone in the end
+        """
         names = [f.name for f in fields(Trial) if f.name != "parts"]
-        return [
-            {**{name: getattr(trial, name) for name in names}, "chosen": trial is self.best}
-            for trial in self.trials
-        ]
+        chosen = self.best
+        if alone:
+            chosen = next(t for t in self.trials if np.isinf(t.lam) and t.base == chosen.base)
+        others = [trial for trial in self.trials if trial is not chosen]
+        rows = []
+        for trial in [chosen, *others]:
+            row = {name: getattr(trial, name) for name in names}
+            row.update(score=trial.score - log_volume, chosen=trial is chosen)
+            rows.append(row)
+        return rows
 
 
 def scott(n: float, d: int, spread: float) -> float:
@@ -266,17 +283,40 @@ def distances_to(rows: Array, points: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """A base learned from the rows that are kept, and its draws."""
+    """A base learned from the rows that are kept, and draws from it and from a wider one.
+
+    held_weights : sum to 1
+    draws, nodes : (n, d), behind normalizers and behind MAP
+    draw_ratios, node_ratios : (n,) log of the base's density over that of the draws
+    held_base : log density of the base at the rows held out
+    nearest : distance of every draw from the nearest row that is kept
+    """
 
     base: Base
     kept: Array
     held: Array
     kept_weights: Array
-    held_weights: Array  # sum to 1
+    held_weights: Array
     draws: Array
+    draw_ratios: Array
     nodes: Array
-    held_base: Array  # log density of the base at the rows held out
-    nearest: Array  # distance of every draw from the nearest row that is kept
+    node_ratios: Array
+    held_base: Array
+    nearest: Array
+
+    @classmethod
+    def of(
+        cls, base: Base, kept: Array, held: Array, kept_weights: Array, held_weights: Array, *,
+        nearby: Array, log2_draws: int, log2_nodes: int | None, seed: int,
+    ) -> Fold:  # fmt: skip
+        """nearby : rows that distances are taken to; log2_nodes : None without MAP."""
+        proposal = Proposal(base, widened(base))
+        draws = proposal.sobol(log2_draws, seed + 1)
+        nodes = kept[:0] if log2_nodes is None else proposal.sobol(log2_nodes, seed + 2)
+        return cls(
+            base, kept, held, kept_weights, held_weights, draws, proposal.log_ratio(draws), nodes,
+            proposal.log_ratio(nodes), base._log_density(held), distances_to(nearby, draws),
+        )  # fmt: skip
 
 
 def _are_single(folds: list[Fold]) -> bool:
@@ -364,11 +404,9 @@ class _Screen:
         else:
             base = GaussianBase.from_data(x, sample_weight=w)
         shares = self.w[held] / self.w[held].sum()
-        draws = base._sobol(LOG2_DRAWS, self.seed + 1)
-        nearest = distances_to(x, draws)
-        return Fold(
-            base, x, self.x[held], w, shares, draws,
-            base._sobol(LOG2_DRAWS, self.seed + 2), base._log_density(self.x[held]), nearest,
+        return Fold.of(
+            base, x, self.x[held], w, shares, nearby=x, log2_draws=LOG2_DRAWS + 1,
+            log2_nodes=LOG2_DRAWS + 1, seed=self.seed,
         )  # fmt: skip
 
     def _bare(self, name: str) -> Trial:
@@ -523,7 +561,7 @@ class Block:
             prior = lam / self.n
             value = self._objective(nodes, theta, mean_phi, prior)
             for _ in range(MAP_STEPS):
-                weights = nodes.T @ theta
+                weights = nodes.T @ theta + self.fold.node_ratios
                 weights = np.exp(weights - logsumexp(weights))
                 mean = nodes @ weights
                 spread = weighted_gram(nodes, weights) - np.outer(mean, mean)
@@ -547,9 +585,8 @@ class Block:
             found[:, k] = theta
         return found
 
-    @staticmethod
-    def _objective(nodes: Array, theta: Array, mean_phi: Array, prior: float) -> float:
-        exponent = nodes.T @ theta
+    def _objective(self, nodes: Array, theta: Array, mean_phi: Array, prior: float) -> float:
+        exponent = nodes.T @ theta + self.fold.node_ratios
         partition = float(logsumexp(exponent)) - np.log(len(exponent))
         return float(theta @ mean_phi) - partition - 0.5 * prior * float(theta @ theta)
 
@@ -590,9 +627,12 @@ class Block:
         weights = self.fold.held_weights
         if not (np.isfinite(at_draws).all() and np.isfinite(at_held).all()):
             return Scored(np.full(len(at_held), -np.inf), 0.0, 1.0, weights)
+        ratios = self.fold.draw_ratios
+        at_draws = at_draws + ratios
         total = float(logsumexp(at_draws))
-        shares = np.exp(at_draws - total)
+        shares, of_base = np.exp(at_draws - total), np.exp(ratios - logsumexp(ratios))
         is_far = self.fold.nearest > FAR * self.features.bandwidth
         values = self.fold.held_base + at_held - (total - np.log(len(at_draws)))
         effective = 1.0 / float(shares @ shares) / len(at_draws)
-        return Scored(values, effective, float(shares @ is_far) - float(is_far.mean()), weights)
+        far = float(shares @ is_far) - float(of_base @ is_far)
+        return Scored(values, effective, far, weights)

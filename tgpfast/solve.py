@@ -115,6 +115,19 @@ def solve(
     return model
 
 
+def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
+    """The base as a density of its own, with a tilt of zero; it holds the statistics, which
+    ``update`` adds to."""
+    tilt = PointTilt(stats.features, np.zeros(stats.features.n_features), base.mean)
+    settings: dict[str, Any] = {
+        "method": "base", "lam": None, "gamma": None, "n_features": 0,
+        "seed": stats.features.seed, "n": stats.n, "provenance": dict(stats.provenance),
+    }  # fmt: skip
+    model = Density("base", tilt, base, settings, {"solver": "none"}, threads=threads)
+    model.statistics = stats
+    return model
+
+
 def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
     """TypeError or ValueError unless these are statistics of some rows and a base for them;
     sums_serve : the sums of features alone, which `fit` makes for MAP, will do."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -18,10 +19,11 @@ from . import kernels
 from .costs import load_costs
 from .features import Array, Features
 from .threads import Threads
-from .waves import Waves, at_points, point_waves, quadratic_waves, usable
+from .waves import Waves, at_points, on_lattice, point_waves, quadratic_waves, usable
 
 BLAS_FEATURES = 400  # from here on threads of BLAS pay in the triangular solves
 WAVE_SECONDS = 4e-7  # to make one of the S^2 waves of FVPD
+LATTICE_ROWS = 2**18  # nodes of a lattice evaluated together where no transform serves
 BLOCK = 2_048  # rows of the S x rows arrays of FVPD's derivatives
 
 
@@ -53,6 +55,8 @@ class _Evaluated:
 
     def value(self, u: Array, threads: Threads) -> Array:
         """The exponent at every row, (n,)."""
+        if self.is_zero:
+            return np.zeros(len(u))
         fast = self._by_waves(u, threads, 1.0, lambda v: self._terms(v, threads)[:, None], False)
         return self._terms(u, threads) if fast is None else fast
 
@@ -64,6 +68,27 @@ class _Evaluated:
         if fast is None:
             return self._slopes(u, threads)
         return fast[:, 0], np.ascontiguousarray(fast[:, 1:])
+
+    def on_lattice(
+        self, corner: Array, steps: Array, shape: tuple[int, ...], threads: Threads
+    ) -> Array:
+        """The exponent at corner + m @ steps for all m in a box of indices, an array of shape.
+
+        steps : (d, d), one row for each index
+        """
+        nodes = math.prod(shape)
+        if self.is_zero:
+            return np.zeros(shape)
+        if self._pays(nodes * self._row_cost):
+            fast = on_lattice(self.waves, corner - self.origin, steps, shape)
+            if fast is not None:
+                return fast
+        values = np.empty(nodes)
+        for start in range(0, nodes, LATTICE_ROWS):
+            some = np.arange(start, min(start + LATTICE_ROWS, nodes))
+            index = np.stack(np.unravel_index(some, shape), axis=-1)
+            values[some] = self._terms(corner + index @ steps, threads)
+        return values.reshape(shape)
 
     def _by_waves(
         self,
@@ -86,6 +111,21 @@ class _Evaluated:
     # of the children: ``waves``; seconds of one row term by term, and of its gradient as a multiple
     # of that; whether so many seconds repay the making of the waves; both term by term
     _slope_cost: float
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the density is its base alone."""
+        return False
+
+    @functools.cached_property
+    def bound(self) -> float:
+        """A number that the absolute value of the exponent exceeds nowhere."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """Of the exponent over all space: what it is like far from all rows."""
+        return 0.5 * float(np.square(np.abs(self.waves.strengths)).sum())
 
     @functools.cached_property
     def waves(self) -> Waves:
@@ -121,6 +161,16 @@ class PointTilt(_Evaluated):
     @property
     def _row_cost(self) -> float:
         return load_costs().tilt_row(self.features)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the density is its base alone."""
+        return not self.theta.any()
+
+    @functools.cached_property
+    def bound(self) -> float:
+        """sqrt(2 / S) sum |theta|."""
+        return self.amplitude * float(np.abs(self.theta).sum())
 
     _slope_cost = 1.5
 
@@ -180,6 +230,14 @@ class PredictiveTilt(_Evaluated):
     @property
     def _row_cost(self) -> float:
         return load_costs().quadratic_row(self.features)
+
+    @functools.cached_property
+    def bound(self) -> float:
+        """lambda_max(M^-1) + sqrt(2) |M^-1 m|, since |phi|^2 <= 2."""
+        from scipy.linalg import eigh
+
+        least = eigh(self.M, eigvals_only=True, subset_by_index=[0, 0], check_finite=False)[0]
+        return 1.0 / float(least) + float(np.sqrt(2.0) * np.linalg.norm(self.linear))
 
     _slope_cost = 2.0
 

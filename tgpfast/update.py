@@ -12,8 +12,7 @@ from .density import Density
 from .feature_sums import FeatureSums
 from .features import Array
 from .notices import tell
-from .selection import BASE_ALONE
-from .solve import solve
+from .solve import base_alone, solve
 from .statistics import check_decay
 from .sums import sums_like
 from .tilt import PointTilt
@@ -49,23 +48,29 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         old, part = old._times(factor / before), part._times(factor)
         facts["weight_factor"] = factor
     total = old + part
-    solver = model.diagnostics.get("solver", "auto")
-    new = solve(
-        total, _base_of(model, total), model.method, settings["lam"], settings.get("eta"), solver,
-        start=model.theta if isinstance(model.tilt, PointTilt) else None,
-        seed=settings.get("seed") or 0, **run,
-        **({"n_draws": settings["n_draws"]} if "n_draws" in settings else {}),
-    )  # fmt: skip
-    if new.base is model.base and settings["lam"] >= BASE_ALONE:
-        tell(
-            "this model is its base alone, which was not made from moments and stays as it is: the "
-            "new rows change nothing but counts. Fit anew, or with a lam of your own, to learn"
-        )
+    base = _base_of(model, total)
+    if model.method == "base":
+        new = base_alone(total, base, model.threads)
+        if base is model.base:
+            tell(
+                "this model is its base alone, which was not made from moments and stays as it is: "
+                "the new rows change nothing but counts. Fit anew, or with a lam of your own, to "
+                "learn"
+            )
+    else:
+        new = solve(
+            total, base, model.method, settings["lam"], settings.get("eta"),
+            model.diagnostics.get("solver", "auto"),
+            start=model.theta if isinstance(model.tilt, PointTilt) else None,
+            seed=settings.get("seed") or 0, **run,
+            **({"n_draws": settings["n_draws"]} if "n_draws" in settings else {}),
+        )  # fmt: skip
     new.scaling, new.table, new.selection = scaling, model.table, model.selection
     if "n_rows" in settings:
         facts["n_rows"] = total.n_rows
     new.settings = {**settings, **new.settings, **facts}
-    new.settings.pop("base_spread", None)  # of the density before
+    for name in ("base_spread", "verification"):  # of the density before
+        new.settings.pop(name, None)
     return new
 
 

@@ -8,6 +8,8 @@ FFT gives it at M points in O(waves + M + grid).
 from __future__ import annotations
 
 import importlib.util
+import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +22,7 @@ from .spectral import (
     DIMENSIONS,
     Complex,
     kernel_width,
+    load_finufft,
     memory_budget,
     plan_chunk,
     transform,
@@ -157,3 +160,46 @@ def at_points(
     if (np.abs(out[some] - check) > allowed).any():
         return None
     return out if gradient else out[:, 0]
+
+
+def on_lattice(
+    waves: Waves, corner: Array, steps: Array, shape: tuple[int, ...]
+) -> Array | None:
+    """Values at corner + m @ steps for all m in a box of indices: one type-1 transform.
+
+    Parameters
+    ----------
+    corner : (d,) the node of index 0, about the origin of the waves
+    steps : (d, d), one row for each index: the way from a node to the next
+    shape : number of nodes along each index
+
+    Returns
+    -------
+    array of the given shape, or None where finufft is absent or cannot give the accuracy
+    """
+    d = waves.dimension
+    nodes = math.prod(shape)
+    if not usable(d, nodes):
+        return None
+    eps = min(ACCURACY / max(waves.size, 1e-300), 1e-9)
+    if eps < LEAST_EPS:
+        return None
+    finufft = load_finufft()
+    middle = corner + np.array([n // 2 for n in shape]) @ steps
+    turned = waves.strengths * np.exp(1j * (waves.frequencies @ middle))
+    # finufft wants phases near zero: more than a few turns would cost it digits
+    phases = np.remainder(waves.frequencies @ steps.T + np.pi, 2.0 * np.pi) - np.pi
+    columns = [np.ascontiguousarray(phases[:, k]) for k in range(d)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a tolerance near rounding; the result is checked
+        # on one thread: another number would give other bits, and with them other samples
+        plan = finufft.Plan(1, shape, 1, eps, 1, nthreads=1, showwarn=0)
+        plan.setpts(*columns)
+        values = plan.execute(turned).real + waves.constant
+    index = np.stack(np.unravel_index(np.linspace(0, nodes - 1, CHECKS).astype(int), shape), -1)
+    angles = (corner + index @ steps) @ waves.frequencies.T
+    check = (np.exp(1j * angles) @ waves.strengths).real + waves.constant
+    allowed = PROMISE * max(float(np.abs(check).max()), 1.0)
+    if np.abs(values[tuple(index.T)] - check).max() > allowed:
+        return None
+    return np.ascontiguousarray(values)
