@@ -1,5 +1,7 @@
 """Samples against the model's own marginal CDFs, seeds, threads and the choice of method."""
 
+import warnings
+
 import numpy as np
 import pytest
 from conftest import fixed_fit
@@ -90,7 +92,8 @@ def test_grid_draws_far_from_the_base(d):
     base = tgp.GaussianBase(np.zeros(d), np.eye(d))
     features = tgp.Features(w, [-1.1], 1.0)
     model = tgp.Density("fd", PointTilt(features, np.array([700.0]), base.mean), base)
-    draws = model.sample(N, seed=2)
+    with pytest.warns(RuntimeWarning, match="unreliable"):
+        draws = model.sample(N, seed=2)
     assert np.linalg.norm(draws.mean(axis=0)) > 10
     assert p_values(model, draws, np.ones(d)).min() > LEAST
 
@@ -125,7 +128,9 @@ def test_mala_keeps_the_law_it_starts_from_and_finds_it(monkeypatch):
     """More draws than chains: rounds are thinned and mixed, and each follows the density."""
     model = tilted(3, 0.8)
     monkeypatch.setattr(sampling, "CHAINS", 200)
-    draws = model.sample(1_000, seed=3, method="mala")
+    monkeypatch.setattr(sampling, "LEAST_CHAINS", 200)
+    with pytest.warns(RuntimeWarning, match="independent ancestors"):
+        draws = model.sample(1_000, seed=3, method="mala")
     report = model.sampling
     heating = report.n_steps - sampling.BURN_IN - 5 * sampling.THIN
     assert report.n_chains == 200
@@ -146,7 +151,8 @@ def test_mala_gives_every_mode_its_share(n, seed):
     draws happen to hit were off by 0.03 to 0.2, and by 0.35 where the tilt came on in a few steps.
     """
     model = tilted(4, 6.0, w=1.5)
-    draws = model.sample(n, seed=seed, method="mala")
+    with pytest.warns(RuntimeWarning, match="independent ancestors"):
+        draws = model.sample(n, seed=seed, method="mala")
     points, weights, rng = [], [], np.random.default_rng(5)
     for _ in range(12):
         w = rng.standard_normal((250_000, 4))
@@ -209,44 +215,81 @@ def test_the_seed_alone_decides(method, d, kind, monkeypatch):
 
 @pytest.mark.parametrize(
     ("d", "theta", "expected"),
-    [(1, 0.5, "grid"), (2, 0.5, "grid"), (4, 0.3, "importance"), (4, 6.0, "mala")],
-)
+    [
+        (1, 0.5, "grid"), (2, 0.5, "grid"), (3, 0.5, "grid"), (4, 0.3, "importance"),
+        (4, 0.0, "base"), (1, 0.0, "base"),
+    ],
+)  # fmt: skip
 def test_auto_takes_the_first_that_serves_and_says_so(d, theta, expected):
     model = tilted(d, theta)
     assert model.sampling is None
-    n = 500 if expected != "mala" else 3_000
-    draws = model.sample(n, seed=0)
+    draws = model.sample(500, seed=0)
     report = model.sampling
     assert report.method == expected
-    assert draws.shape == (n, d)
-    assert (report.effective_sample_size is not None) == (expected != "grid")
-    assert (report.acceptance_rate is not None) == (expected == "mala")
-    if expected == "importance":
-        assert report.effective_sample_size >= 0.8 * sampling.OVERSAMPLE * n
-    if expected == "mala":
-        assert 0.4 < report.acceptance_rate < 0.75  # tuned towards 0.574
-        assert report.n_chains == max(n, sampling.LEAST_CHAINS)
-        assert report.n_steps >= sampling.MOVES + sampling.BURN_IN + sampling.THIN
+    assert draws.shape == (500, d)
+    assert 400 < report.effective_sample_size <= 500
+    assert (report.acceptance_rate is not None) == (expected == "importance")
 
 
-def test_many_draws_of_a_mild_tilt_go_to_chains_where_resampling_would_repeat():
-    model = tilted(4, 0.3)
-    share = model.log_normalizer.effective_share
-    most = int(share * sampling.MOST_DRAWS / sampling.OVERSAMPLE)
-    z = model.log_normalizer
-    assert sampling._choose(model.base, z, most) == "importance"
-    assert sampling._choose(model.base, z, most + 1) == "mala"
+def test_auto_takes_chains_where_rejection_would_waste_its_draws(monkeypatch):
+    monkeypatch.setattr(sampling, "LEAST_ACCEPTANCE", 0.9)
+    model = tilted(4, 1.0)
+    model.sample(3_000, seed=0)
+    report = model.sampling
+    assert report.method == "mala"
+    assert 0.4 < report.acceptance_rate < 0.75  # tuned towards 0.574
+    assert report.n_chains == sampling.LEAST_CHAINS
+    assert report.n_steps >= sampling.MOVES + sampling.BURN_IN + sampling.THIN
 
 
-def test_importance_that_repeats_rows_warns(monkeypatch):
-    monkeypatch.setattr(sampling, "MOST_DRAWS", 4_096)
-    model = tilted(4, 6.0)
-    with pytest.warns(RuntimeWarning) as caught:
-        draws = model.sample(1_500, method="importance")
-    words = " ".join(str(w.message) for w in caught)
-    assert "effective base draws for 1,500 asked for" in words
-    assert 'method="mala"' in words
-    assert len(np.unique(draws[:, 0])) < 1_500
+@pytest.mark.parametrize("d", [2, 4])
+def test_many_draws_are_as_good_as_few(d):
+    """Fresh draws throughout: nothing repeats, and the distance falls as the root of the number."""
+    model = tilted(d, 0.7)
+    draws = model.sample(200_000, seed=1)
+    assert model.sampling.effective_sample_size > 0.95 * len(draws)
+    assert len(np.unique(draws[:, 0])) > 0.97 * len(draws)
+    for v in np.eye(d)[:2]:
+        distance = kstest(draws @ v, lambda t, v=v: model.marginal_cdf(v, t)).statistic
+        # Kolmogorov's 1.95 (one in a thousand); 131,072 weighted points behind the CDF for d = 4
+        assert distance < 1.95 / np.sqrt(200_000) + (0.0 if d < 4 else 1.95 / np.sqrt(131_072))
+
+
+def test_rejection_keeps_rows_in_proportion_to_their_weights():
+    """Weights of 1 and 3 on the halves of an interval; and with a bound far below the largest
+    weight, rows repeat and the effective number says so."""
+
+    def propose(m, rng):
+        x = rng.uniform(size=(m, 1))
+        return x, np.log(np.where(x[:, 0] < 0.5, 1.0, 3.0))
+
+    rows, effective, rate = sampling.reject(propose, 40_000, np.random.default_rng(0))
+    assert abs((rows[:, 0] > 0.5).mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / 40_000)
+    assert effective == 40_000
+    assert abs(rate - 2.0 / 3.0) < 0.02
+
+    def rare(m, rng):
+        x = rng.uniform(size=(m, 1))
+        return x, np.where(x[:, 0] < 1e-3, 9.0, 0.0)
+
+    rows, effective, _ = sampling.reject(rare, 40_000, np.random.default_rng(0))
+    mass = 1e-3 * np.exp(9.0)
+    expected = mass / (mass + 0.999)
+    assert abs((rows[:, 0] < 1e-3).mean() - expected) < 0.02
+    assert effective == 40_000
+    rows, effective, _ = sampling.reject(rare, 40_000, np.random.default_rng(0), excess=0.5)
+    assert len(np.unique(rows)) <= 1.05 * effective < 30_000
+
+
+def test_importance_that_cannot_serve_says_so():
+    """A density whose mass the draws hardly ever meet."""
+    base = tgp.GaussianBase(np.zeros(4), np.eye(4))
+    features = tgp.Features(np.full((1, 4), 0.15), [-2.4], 1.0)
+    tilt = PointTilt(features, np.array([200.0]), base.mean)
+    found = sampling._by_rejection(
+        tilt, sampling.Proposal(base), Threads(), 100, np.random.default_rng(0), 0.01, False
+    )
+    assert found is None
 
 
 def test_chains_count_the_draws_they_descend_from():
@@ -254,7 +297,9 @@ def test_chains_count_the_draws_they_descend_from():
     of chains resampled by hand, those of equal families."""
     plain, strong = tilted(4, 0.0), tilted(4, 6.0, w=1.5)
     for model, low, high in ((plain, 4096, 4096), (strong, 1, 2000)):
-        model.sample(100, method="mala")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the few that are left
+            model.sample(100, method="mala")
         assert low <= model.sampling.effective_sample_size <= high
     walk = annealing.Walk(plain.tilt, plain.base, plain.threads, 6, np.random.default_rng(0))
     walk.family = np.array([0, 0, 0, 5, 5, 5])

@@ -22,7 +22,7 @@ EM_ROWS = 20_000  # rows that a mixture is fitted to, spread over the data
 EM_STEPS, EM_TOLERANCE = 300, 3e-5  # steps at most; gain of the mean log-likelihood that ends them
 STARTS, AT_A_TIME = 3, 2  # times that EM begins for the number of components that is taken
 CLUSTER_STEPS = 30  # of Lloyd's, before EM begins
-GUARD = 10.0  # deviations of the data that are one of the component that guards against outliers
+GUARD = 5.0  # standard deviation of the guard component, in data standard deviations
 PIECE = 4_096  # rows whose densities are evaluated at a time
 RIDGE = 1e-6  # of the data's variances, added to every component's
 

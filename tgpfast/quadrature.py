@@ -11,7 +11,7 @@ give the rest, with its standard error.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -266,13 +266,9 @@ class Quadrature:
         first = self._first_guess()
         self.log_excess = self.tilt.bound - first - math.log(self.tolerance * NEGLIGIBLE)
         self.grids = [self._first_grid(part) for part in Part.of(self.base)]
-        while True:
+        self._sum()
+        while self.error > self.tolerance and self._improved():
             self._sum()
-            better = next(self._improvements(), None)
-            if self.error <= self.tolerance or better is None:
-                break
-            index, grid = better
-            self.grids[index] = grid
 
     def _first_guess(self) -> float:
         """A number that log Z is not far below: from some draws of the base."""
@@ -318,30 +314,29 @@ class Quadrature:
         tails = [math.exp(min(grid.tail_error - self.value, 300.0)) for grid in self.grids]
         self.error = gaps + math.sqrt(sum(t * t for t in tails))
 
-    def _improvements(self) -> Iterator[tuple[int, Grid]]:
-        """Better grids for the part whose error is the largest, while the nodes allow."""
-        order = sorted(
-            range(len(self.grids)),
-            key=lambda k: -max(self.grids[k].log_gap(), self.grids[k].tail_error),
-        )
-        for k in order:
-            grid = self.grids[k]
-            share = max(grid.log_gap(), grid.tail_error) - self.value
-            if share < math.log(self.tolerance / (4.0 * len(self.grids))):
-                return
-            room = self.most - (self.n_nodes - grid.log_mass.size)
-            if grid.log_gap() >= grid.tail_error:
-                if grid.log_mass.size * 2**self.d <= room:
-                    yield k, self._grid(grid.part, 0.5 * grid.step, grid.reach, soft=grid.soft)
-            elif grid.log_mass.size * 4 <= room:
-                needed = self._needed(grid.part)
-                if count_nodes(grid.step, needed) <= 4 * grid.log_mass.size:
-                    yield k, self._grid(grid.part, grid.step, needed, soft=False)
-                reach = affordable_reach(grid.step, 4.0 * grid.log_mass.size)
-                yield k, self._grid(grid.part, grid.step, reach, soft=True)
-            elif grid.tail_log2_n < MOST_LOG2_DRAWS:
-                grid.sample_tail(self.tilt, self.threads, grid.tail_log2_n + 2)
-                yield k, grid
+    def _improved(self) -> bool:
+        """Replace the grid whose error is the largest by a better one; False where the nodes do not
+        allow it. Other grids would not make the sum of the errors much smaller."""
+        errors = [max(grid.log_gap(), grid.tail_error) for grid in self.grids]
+        k = int(np.argmax(errors))
+        grid = self.grids[k]
+        size = grid.log_mass.size
+        room = self.most - (self.n_nodes - size)
+        if grid.log_gap() >= grid.tail_error:
+            if size * 2**self.d > room:
+                return False
+            self.grids[k] = self._grid(grid.part, 0.5 * grid.step, grid.reach, soft=grid.soft)
+        elif 4 * size <= room:
+            reach, soft = affordable_reach(grid.step, 4.0 * size), True
+            needed = self._needed(grid.part)
+            if count_nodes(grid.step, needed) <= 4 * size:
+                reach, soft = needed, False
+            self.grids[k] = self._grid(grid.part, grid.step, reach, soft=soft)
+        elif grid.tail_log2_n < MOST_LOG2_DRAWS:
+            grid.sample_tail(self.tilt, self.threads, grid.tail_log2_n + 2)
+        else:
+            return False
+        return True
 
     # -- what else the grids give ----------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from .tilt import Tilt
 
 METHODS = ("auto", "grid", "importance", "mala")
 FIRST_DRAWS = 2**14  # from which the bound of the weights is taken
-MOST_EXCESS = 0.02  # share of the mass by which weights may exceed that bound: rows that repeat
+MOST_EXCESS = 0.01  # share of the mass by which weights may exceed that bound: rows that repeat
 BATCH = 2**17  # draws made at a time
 LEAST_ACCEPTANCE = 0.005  # draws kept below which chains are cheaper
 MOST_DRAWS_PER_ROW = 10_000  # of method="importance", after which it gives up
@@ -96,20 +96,21 @@ def draw(
 
 
 def reject(
-    propose: Propose, n: int, rng: np.random.Generator, *, least: float = 0.0,
-    progress: bool = False,
+    propose: Propose, n: int, rng: np.random.Generator, *, excess: float = MOST_EXCESS,
+    least: float = 0.0, progress: bool = False,
 ) -> tuple[Array, float, float] | None:
     """n rows kept from fresh draws in proportion to their weights, the effective number of
     independent rows, and the share of draws that was kept; None where that is below ``least``.
 
     A draw of weight w is kept w / c times, rounded up or down by chance, so that the expected
-    number is exact; c is such that almost all draws are kept at most once.
+    number is exact; c is such that the weights exceed it by a share ``excess`` of their sum only:
+    almost all draws are kept at most once.
     """
     rows, log_weights = propose(FIRST_DRAWS, rng)
     top = float(log_weights.max())
     if not np.isfinite(top):
         return None
-    log_c = top + math.log(_bound(np.exp(log_weights - top)))
+    log_c = top + math.log(_bound(np.exp(log_weights - top), excess))
     rate = float(np.exp(log_weights - log_c).mean())
     if rate < least:
         return None
@@ -136,12 +137,15 @@ def reject(
     return np.concatenate(kept)[index], effective, have / tried
 
 
-def _bound(weights: Array) -> float:
-    """The least c for which the excess of weights over c is a MOST_EXCESS share of their sum."""
+def _bound(weights: Array, share: float) -> float:
+    """The least c for which the excess of weights over c is a share of their sum; for none, a
+    little more than the largest, since draws to come may exceed it."""
+    if share == 0.0:
+        return 1.1 * float(weights.max())
     ordered = np.sort(weights)[::-1]
     # excess over the k-th largest: the sum of those above it, less k times that
     excess = np.cumsum(ordered) - np.arange(1, len(ordered) + 1) * ordered
-    k = int(np.searchsorted(excess, MOST_EXCESS * ordered.sum(), side="right")) - 1
+    k = int(np.searchsorted(excess, share * ordered.sum(), side="right")) - 1
     return float(max(ordered[max(k, 0)], 1e-300))
 
 
@@ -185,7 +189,7 @@ def draw_from_grids(
         proposals = (_Cells(grid, tilt, threads).propose, _tail_of(grid, tilt, threads))
         for propose, count in zip(proposals, counts[2 * k : 2 * k + 2].tolist(), strict=True):
             if count:
-                found = reject(propose, count, rng)
+                found = reject(propose, count, rng, excess=0.0)
                 assert found is not None
                 parts.append(found[0])
                 repeats += count**2 / found[1]
