@@ -322,8 +322,7 @@ def test_standardized_results_do_not_depend_on_the_units_of_the_columns():
     assert [c.ks for c in here.by_column] == pytest.approx([c.ks for c in there.by_column])
 
 
-def test_a_far_offset_does_not_coarsen_the_projections():
-    """Projections are taken about the mean: 1e12 deviations away, other columns keep digits."""
+def test_a_far_offset_changes_nothing():
     x = np.random.default_rng(3).standard_normal((500, 2))
     far = np.array([2.0**40, 0.0])
 

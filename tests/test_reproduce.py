@@ -211,7 +211,9 @@ def fresh(rows, method, seed):
         sigma_max="paper", n_noise_levels=10, scale="center", base="empirical",
         frequency_covariance="data", seed=seed,
     )  # fmt: skip
-    return tgp.evaluate(model, rows, 5, n_grid=50, n_samples=500, seed=seed, n_scored=0)
+    return tgp.evaluate(
+        model, rows, 5, n_grid=50, n_samples=500, seed=seed, n_scored=0, units="data"
+    )
 
 
 @pytest.mark.parametrize("method", published.METHODS)

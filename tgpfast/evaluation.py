@@ -345,10 +345,8 @@ def _scaling(
     units: str, model: Any, blocks: Blocks, pilot: tuple[Array, Array | None] | None,
     points: Array, weights: Array,
 ) -> tuple[Scaling, str]:  # fmt: skip
-    """The map from data to the coordinates of the directions, and where its scale comes from.
-
-    The centre matters only for rounding: far offsets would cost digits of the projections.
-    """
+    """The map from data to the coordinates of the directions, and where its scale comes from. The
+    centre changes no distance."""
     d = points.shape[1]
     if units not in UNITS:
         raise ValueError(f"units={units!r}: expected one of {', '.join(map(repr, UNITS))}")
