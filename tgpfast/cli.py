@@ -193,6 +193,7 @@ FIT_OPTIONS = {  # name in the command line's result -> name in `fit`
     "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
     "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
 }  # fmt: skip
+FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fit).parameters.items()}
 
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
@@ -200,12 +201,10 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("data", type=Path, metavar="DATA", help="csv, tsv, txt, npy, npz or parquet file of rows")
     add("-o", "--output", type=Path, required=True, metavar="MODEL", help="model to write (.npz)")
     _add_columns(parser)
-    defaults = inspect.signature(fit).parameters
 
     def option(flag: str, text: str, **kind: Any) -> None:
         """An option of `fit`; its help ends with the default that `fit` has."""
-        name = FIT_OPTIONS[flag.removeprefix("--").replace("-", "_")]
-        default = defaults[name].default
+        default = FIT_DEFAULTS[FIT_OPTIONS[flag.removeprefix("--").replace("-", "_")]]
         add(flag, help=f"{text} (default: {'all' if default is None else default})", **kind)
 
     number, count = _number_or, _count_or
