@@ -242,6 +242,13 @@ def test_figures_are_those_of_fit_and_evaluate(run, method):
         assert abs(raw.median[1] / results[0].median[1] - 1) > 0.1
 
 
+def test_distances_are_in_the_units_that_the_paper_used(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(module, "evaluate", lambda *args, **options: seen.update(options))
+    module._Experiment(Settings(), [], False)._evaluate(None, None, 0)
+    assert seen["units"] == "data"
+
+
 def test_sets_that_the_paper_does_not_have(run):
     """In a table of their own, with one seed, and nowhere beside the paper's figures."""
     header, rows = table(run.output, "other_sets")
