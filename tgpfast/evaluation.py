@@ -252,6 +252,8 @@ def evaluate(
     """
     n_directions, n_grid = whole("n_directions", n_directions), whole("n_grid", n_grid)
     n_samples, n_scored = whole("n_samples", n_samples), whole("n_scored", n_scored, 0)
+    if units not in UNITS:
+        raise ValueError(f"units={units!r}: expected one of {', '.join(map(repr, UNITS))}")
     rng = np.random.default_rng(whole("seed", seed, 0))
     columns = getattr(getattr(model, "table", None), "columns", None)
     dimension = getattr(model, "dimension", None)
@@ -270,8 +272,9 @@ def evaluate(
     # BLAS held to one thread throughout: its idle threads would spin on the cores we need
     with kernels.threads(module, kernels.resolve_threads(module, n_threads)):
         axes = np.concatenate([v, np.eye(d)])
-        grids = Grids.between(axes, n_grid, points, None)
-        if pilot is not None:  # the few draws in 100,000 beyond both parts need no grid
+        if pilot is None:
+            grids = Grids.between(axes, n_grid, points, None)
+        else:  # a part of either sample: what lies beyond both is a few draws in 100,000
             part = scaling.apply(pilot[0])
             grids = Grids.between(axes, n_grid, points[:PILOT_ROWS], part)
         del pilot
@@ -348,8 +351,6 @@ def _scaling(
     """The map from data to the coordinates of the directions, and where its scale comes from. The
     centre changes no distance."""
     d = points.shape[1]
-    if units not in UNITS:
-        raise ValueError(f"units={units!r}: expected one of {', '.join(map(repr, UNITS))}")
     if units == "data":
         return Scaling.identity(d), "none"
     if pilot is not None:
