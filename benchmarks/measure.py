@@ -411,7 +411,7 @@ class EvaluateRun:
     def run(self, backend, n_threads=2):
         found = tgpfast.evaluate(
             self, self.x, n_grid=N_GRID, n_samples=len(self.points), directions=self.directions,
-            backend=backend, n_threads=n_threads,
+            backend=backend, n_threads=n_threads, units="data",
         )  # fmt: skip
         return found.ks, found.wd
 

@@ -495,8 +495,9 @@ def test_reproduce_help_teaches(capsys):
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for words in (
-        "--data DIR", "csv, tsv, txt, npy, npz or parquet", "as magic.csv", "(tgpfast-report)",
-        "(1000, the paper's)", "(500, the paper's)", "(250000, the paper's)", "(5)",
+        "--data DIR", "csv, tsv, txt, npy, npz or parquet", "as magic.csv",
+        "(default: tgpfast-report)", "(default: 1000, the paper's)",
+        "(default: 500, the paper's)", "(default: 250000, the paper's)", "(default: 5)",
         "missing are listed with where the originals live", "--quiet", "--progress",
         "example: tgpfast reproduce --data data -o report",
     ):  # fmt: skip

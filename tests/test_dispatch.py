@@ -44,6 +44,41 @@ def test_import_takes_no_numba_and_no_optional_package():
     assert out == "[]"
 
 
+def test_submodules_are_imported_at_first_use():
+    """Neither the import of the package nor that of its submodules takes matplotlib."""
+    code = """
+        import sys, tgpfast
+        names = tgpfast._SUBMODULES
+        assert set(names) <= set(dir(tgpfast)) and "fit" in dir(tgpfast)
+        print([n for n in names if "tgpfast." + n in sys.modules])
+        for name in names:
+            if name != "dask":
+                assert getattr(tgpfast, name) is sys.modules["tgpfast." + name]
+        assert callable(tgpfast.plot.selection) and callable(tgpfast.datasets.two_moons)
+        print([m for m in ("matplotlib", "dask", "numba") if m in sys.modules])
+        """
+    out, _ = run(code)
+    assert out.splitlines() == ["[]", "[]"]
+
+
+def test_names_that_do_not_exist_and_missing_packages_are_attribute_errors():
+    """`hasattr` and `inspect.getmembers` go on; the message says what to install."""
+    with pytest.raises(AttributeError, match="module 'tgpfast' has no attribute 'plots'"):
+        tgp.plots  # noqa: B018
+    out, _ = run("""
+        import inspect, sys
+        sys.modules["dask"] = None
+        import tgpfast
+        assert not hasattr(tgpfast, "dask")
+        assert "plot" in dict(inspect.getmembers(tgpfast))
+        try:
+            tgpfast.dask
+        except AttributeError as error:
+            print(error)
+        """)
+    assert 'pip install "tgpfast[dask]"' in out
+
+
 def test_public_names_exist_and_are_documented():
     for name in tgp.__all__:
         assert getattr(tgp, name).__doc__

@@ -45,11 +45,17 @@ class Weighted(Rival):
         return rng.standard_normal((n, self.d)), rng.uniform(0.1, 1.0, n)
 
 
+def weighted_deviation(x, w=None):
+    return np.sqrt(np.average((x - np.average(x, 0, w)) ** 2, 0, w))
+
+
 @pytest.mark.parametrize("name", ["numpy", "numba", "cython"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("rival", [Rival, Weighted])
-def test_ks_and_wd_equal_the_sorted_oracle(rival, weighted, tied, name):
+@pytest.mark.parametrize(
+    ("rival", "units"), [(Rival, "data"), (Rival, "standardized"), (Weighted, "standardized")]
+)
+def test_ks_and_wd_equal_the_sorted_oracle(rival, units, weighted, tied, name):
     """A grid of step h changes KS by what lies within h, and WD by h for either sample."""
     backend = load_backend(name).NAME
     rng = np.random.default_rng(0)
@@ -58,13 +64,19 @@ def test_ks_and_wd_equal_the_sorted_oracle(rival, weighted, tied, name):
     w = rng.uniform(0, 2, 300) if weighted else None
     result = evaluate(
         rival(), x, n_directions=12, n_grid=20_000, n_samples=400, seed=3, sample_weight=w,
-        backend=backend, n_threads=2,
+        backend=backend, n_threads=2, units=units,
     )  # fmt: skip
     draws, weights = evaluation._draws(rival(), None, 400, 3)
+    if units == "standardized":
+        scale = weighted_deviation(x, w)
+        np.testing.assert_allclose(result.scale, scale, rtol=1e-12)
+        x, draws = x / scale, draws / scale
     assert result.ks.shape == result.wd.shape == (12,)
     assert np.allclose(np.linalg.norm(result.directions, axis=1), 1.0, rtol=1e-15)
     assert result.effective_sample_size == pytest.approx(weights.sum() ** 2 / (weights @ weights))
-    for v, ks, wd in zip(result.directions, result.ks, result.wd, strict=True):
+    along = list(zip(result.directions, result.ks, result.wd, strict=True))
+    by_column = zip(np.eye(3), result.by_column, strict=True)
+    for v, ks, wd in along + [(axis, column.ks, column.wd) for axis, column in by_column]:
         exact_ks, exact_wd = oracle.marginal_distances(x, draws, v, w, weights)
         a, b = x @ v, draws @ v
         step = (max(a.max(), b.max()) - min(a.min(), b.min())) / 19_999
@@ -86,7 +98,7 @@ def test_values_on_a_lattice_are_exact(n_grid):
             return np.array([[0.0], [n_grid - 1.0]])
 
     x = np.arange(n_grid, dtype=float)[:, None]
-    result = evaluate(Lattice(), x, n_directions=1, n_grid=n_grid, n_samples=2)
+    result = evaluate(Lattice(), x, n_directions=1, n_grid=n_grid, n_samples=2, units="data")
     if n_grid == 2:
         assert result.median == (0.0, 0.0)
     else:
@@ -110,12 +122,14 @@ def test_the_same_law_gives_small_values_and_another_does_not():
 def test_a_shift_gives_its_length_along_each_direction():
     shift = np.array([3.0, -4.0, 2.0])
     x = np.random.default_rng(5).standard_normal((2_000, 3))
-    result = evaluate(Rival(shift), x, 30, 4_000, 4_000, seed=1)
+    result = evaluate(Rival(shift), x, 30, 4_000, 4_000, seed=1, units="data")
     expected = np.abs(result.directions @ shift)
     # the means of the samples err by sqrt(1/2000 + 1/4000) = 0.027; four of them, and the spread's
     assert np.abs(result.wd - expected).max() < 0.15
-    zero = evaluate(Rival(x[:1] * 0), x * 100, 5, 1_000, 500)
+    zero = evaluate(Rival(x[:1] * 0), x * 100, 5, 1_000, 500, units="data")
     assert zero.wd.min() > 50  # in the units of the data
+    zero = evaluate(Rival(x[:1] * 0), x * 100, 5, 1_000, 500)
+    assert zero.wd.max() < 1.0  # in standard deviations
 
 
 @pytest.mark.parametrize("method", ["map", "fvpd"])
@@ -161,7 +175,11 @@ def some_evaluation(**changes):
         "ks": ks, "wd": wd, "ks_error": ks / 10, "wd_error": wd / 10,
         "directions": np.array([[1.0, 0.0], [0.0, 1.0], [-0.6, 0.8], [0.8, 0.6]]),
         "columns": ["length", "width"], "n_rows": 100, "n_effective": 100.0,
-        "effective_sample_size": 400.0,
+        "effective_sample_size": 400.0, "units": "standardized", "scale": np.array([2.0, 3.0]),
+        "scale_source": "data", "by_column": [
+            evaluation.ColumnDistance("length", 0.1, 1.0, 0.01, 0.1),
+            evaluation.ColumnDistance("width", 0.2, 2.0, 0.02, 0.2),
+        ],
     }  # fmt: skip
     return Evaluation(**(fields | changes))
 
@@ -193,7 +211,9 @@ def test_worst_directions_by_name():
     assert (by_ks[0].wd, by_ks[0].ks_error, by_ks[0].wd_error) == (6.0, pytest.approx(0.06), 0.6)
     assert by_wd[0].vector == {"length": 0.8, "width": 0.6}
     assert len(result.worst(99)) == 4
-    assert str(by_ks[0]) == "KS 0.6000 ± 0.0600  WD 6  along 0.80 width - 0.60 length"
+    assert str(by_ks[0]) == (
+        "KS 0.6000 ± 0.0600   WD 6 ± 0.6  along 0.80 width - 0.60 length"
+    )
     for bad in ({"by": "x"}, {"n": 0}):
         with pytest.raises(ValueError, match="expected"):
             result.worst(**bad)
@@ -214,10 +234,139 @@ def test_summary_says_all():
     lines = some_evaluation(fisher_score=evaluation.Estimate(-2.5, 0.125, 1234)).summary()
     for words in (
         "median  KS 0.2500 ± 0.0500   WD 4 ± 2", "mean    KS 0.3000", "noise   KS 0.0925",
+        "units   standardized: WD is in standard deviations",
         "worst   KS 0.6000", "log-likelihood  not known",
         "Fisher score    -2.5 ± 0.12 (1,234 rows)",
     ):  # fmt: skip
         assert words in lines
+    assert str(some_evaluation()) == some_evaluation().summary()
+    assert "WD is in the units of the data" in some_evaluation(units="data").summary()
+
+
+def test_summary_shows_the_worst_columns_and_counts_the_others():
+    lines = some_evaluation().summary().splitlines()
+    assert [line for line in lines if line.startswith("column")] == [
+        "column  KS 0.2000 ± 0.0200   WD 2 ± 0.2  width",
+        "column  KS 0.1000 ± 0.0100   WD 1 ± 0.1  length",
+    ]
+    many = [evaluation.ColumnDistance(f"c{k}", k / 10, 1.0, 0.01, 0.1) for k in range(8)]
+    text = some_evaluation(by_column=many).summary()
+    assert [f"c{k}\n" in text for k in range(8)] == [False] * 3 + [True] * 5
+    assert "3 more columns are in by_column" in text
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("n_directions", [1, 3, 20])
+def test_errors_that_are_not_known_are_left_out_of_the_text(rows, n_directions):
+    """One direction, one row, a log density of -inf: no "nan" is printed."""
+    x = np.random.default_rng(rows).standard_normal((rows, 2))
+
+    class Everything(Normal):
+        sample = Rival(d=2).sample
+
+    result = evaluate(Everything(), x, n_directions, 100, 50)
+    assert "nan" not in str(result)
+    assert str(result).count("±") >= (0 if rows == 1 else 5)
+    for worst in (*result.worst(3), *result.by_column):
+        assert ("±" in str(worst)) == (rows > 1)
+    assert "(1 row)" in str(result) or rows > 1
+    Everything.log_density = lambda self, Y: np.full(len(Y), -np.inf)
+    lost = evaluate(Everything(), x, n_directions, 100, 50)
+    assert "log-likelihood  -inf (" in str(lost)
+    one_draw = evaluate(Rival(d=2), x, n_directions, 100, 1)
+    assert "nan" not in str(one_draw)
+
+
+# -- units ----------------------------------------------------------------------------------------
+
+SCALES = np.array([1_000.0, 1.0, 0.001])
+
+
+class Narrow(Rival):
+    """Wrong in the last column only, whose scale is the smallest."""
+
+    def sample(self, n, seed):
+        return (super().sample(n, seed) + np.array([0.0, 0.0, 1.0])) * SCALES
+
+
+def test_a_column_of_a_small_scale_counts_as_much_as_the_others():
+    x = np.random.default_rng(3).standard_normal((2_000, 3)) * SCALES
+    options = {"n_directions": 50, "n_grid": 1_000, "n_samples": 4_000}
+    fair, paper = (evaluate(Narrow(), x, **options, units=u) for u in ("standardized", "data"))
+    assert fair.median[0] > 0.1  # a shift of one deviation: KS 0.38 along the column itself
+    assert paper.median[0] < 3 * paper.noise_floor  # the widest column hides it
+    worst = fair.worst(1)[0].vector
+    assert max(worst, key=lambda name: abs(worst[name])) == "x3"
+    for result in (fair, paper):  # the columns are measured in either case
+        assert [c.name for c in result.by_column] == ["x1", "x2", "x3"]
+        assert [c.ks > 0.3 for c in result.by_column] == [False, False, True]
+    assert fair.by_column[2].wd == pytest.approx(1.0, rel=0.1)
+    assert paper.by_column[2].wd == pytest.approx(0.001, rel=0.1)
+    assert (fair.scale_source, paper.scale_source) == ("data", "none")
+    np.testing.assert_array_equal(paper.scale, 1.0)
+
+
+def test_standardized_results_do_not_depend_on_the_units_of_the_columns():
+    """Powers of two scale without rounding."""
+    x = np.random.default_rng(3).standard_normal((500, 3))
+    factor = np.array([2.0**20, 1.0, 2.0**-30])
+
+    class Scaled(Rival):
+        def sample(self, n, seed):
+            return super().sample(n, seed) * factor
+
+    options = {"n_directions": 10, "n_grid": 300, "n_samples": 400}
+    here, there = evaluate(Rival(), x, **options), evaluate(Scaled(), x * factor, **options)
+    for name in ("ks", "wd", "ks_error", "wd_error", "directions"):
+        np.testing.assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-9)
+    assert [c.ks for c in here.by_column] == pytest.approx([c.ks for c in there.by_column])
+
+
+def test_a_far_offset_changes_nothing():
+    x = np.random.default_rng(3).standard_normal((500, 2))
+    far = np.array([2.0**40, 0.0])
+
+    class Far(Rival):
+        def sample(self, n, seed):
+            return super().sample(n, seed) + far
+
+    options = {"n_directions": 10, "n_grid": 300, "n_samples": 400}
+    here, there = evaluate(Rival(d=2), x, **options), evaluate(Far(d=2), x + far, **options)
+    # 2^-12 is the spacing of floats at 2^40: rows move by that much, and few pass a grid point
+    assert np.abs(here.wd - there.wd).max() < 1e-3
+    assert np.abs(here.ks - there.ks).max() < 0.02
+
+
+def test_where_the_scale_comes_from():
+    """Rows where they can be read beforehand; else the model's scaling, or its draws."""
+    x = np.random.default_rng(5).standard_normal((900, 2)) * [5.0, 0.1] + 3.0
+    x[450:] *= 2.0
+    options = {"n_directions": 4, "n_grid": 200, "n_samples": 500}
+    rival = Rival(spread=np.array([7.0, 0.2]), d=2)
+    for rows in (x, [x[:400], x[400:]], lambda: iter([x])):
+        found = evaluate(rival, rows, **options)
+        assert found.scale_source == "data"
+        np.testing.assert_allclose(found.scale, x.std(axis=0), rtol=1e-12)
+    drawn = evaluate(rival, iter([x]), **options)
+    assert drawn.scale_source == "draws"
+    np.testing.assert_allclose(drawn.scale, rival.sample(500, 0).std(axis=0), rtol=1e-12)
+    model = fixed_fit(x, n_features=10)
+    fitted = evaluate(model, iter([x]), **options)
+    assert fitted.scale_source == "model"
+    np.testing.assert_allclose(fitted.scale, x.std(axis=0), rtol=1e-12)
+    same = evaluate(model, x, **options)  # the grids differ: the range of a stream is not known
+    np.testing.assert_allclose(fitted.wd, same.wd, atol=0.1)
+    centred = fixed_fit(x, n_features=10, scale="center")
+    assert evaluate(centred, iter([x]), **options).scale_source == "draws"
+
+
+def test_a_constant_column_has_the_scale_of_the_draws():
+    x = np.random.default_rng(5).standard_normal((300, 2)) * [1.0, 0.0]
+    rival = Rival(spread=np.array([1.0, 50.0]), d=2)
+    found = evaluate(rival, x, 4, 200, 500)
+    assert found.scale[1] == pytest.approx(rival.sample(500, 0)[:, 1].std())
+    # E|z| of a normal is 0.8 deviations
+    assert found.by_column[1].wd == pytest.approx(0.8, abs=0.1)
 
 
 def test_text_of_directions():
@@ -364,11 +513,11 @@ def test_samplers_of_other_libraries(style):
 
 def test_a_one_shot_stream_is_read_once_and_gives_the_same():
     x = np.random.default_rng(5).standard_normal((900, 3))
-    once = evaluate(Rival(), iter([x[:400], x[400:]]), 6, 500, 800)
-    again = evaluate(Rival(), lambda: [x[:400], x[400:]], 6, 500, 800)
+    once = evaluate(Rival(), iter([x[:400], x[400:]]), 6, 500, 800, units="data")
+    again = evaluate(Rival(), lambda: [x[:400], x[400:]], 6, 500, 800, units="data")
     np.testing.assert_array_equal(once.ks, again.ks)
     np.testing.assert_array_equal(once.wd, again.wd)
-    whole = evaluate(Rival(), x, 6, 500, 800)  # a finer grid, as its range is known
+    whole = evaluate(Rival(), x, 6, 500, 800, units="data")  # a finer grid, as its range is known
     assert np.abs(whole.wd - once.wd).max() < 2 * 10 / 499
     assert once.n_rows == 900
     with pytest.raises(ValueError, match="needs its moments"):
@@ -394,7 +543,7 @@ def test_memory_bounds_the_directions_held_at_once(monkeypatch):
         np.testing.assert_array_equal(getattr(got, name), getattr(want, name))
     assert got.n_rows == 300
     evaluate(Rival(), iter([x]), 11, 200, 400)
-    assert max(held) == 11
+    assert max(held) == 11 + 3  # the columns are directions as well
 
 
 def test_few_effective_draws_are_told():
@@ -429,6 +578,7 @@ def test_constant_data_and_rivals_are_measured():
         ({"n_samples": True}, "n_samples=True"),
         ({"X": np.zeros((0, 3))}, "no rows"),
         ({"n_scored": -1}, "n_scored=-1"),
+        ({"units": "standardised"}, "units='standardised': expected one of 'standardized', 'data'"),
         ({"directions": np.eye(2)}, r"shape \(2, 2\); expected \(V, 3\)"),
         ({"directions": np.zeros((2, 3))}, "length 0 at row 0"),
         ({"X": np.zeros((4, 2))}, "X has 2 columns, and the model's draws have 3"),

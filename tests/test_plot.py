@@ -299,14 +299,16 @@ def test_noise_ladder_of_statistics():
     assert titles(figure)[0] == "sigma = 0.4"
 
 
-def test_marginal_cdfs_of_named_columns(five):
+@pytest.mark.parametrize("units", ["standardized", "data"])
+def test_marginal_cdfs_of_named_columns(five, units):
     """A panel a direction of ``evaluate``, named by its two largest terms; KS as computed."""
     pytest.importorskip("matplotlib")
     model, frame = five
     figure = plot.marginal_cdfs({"FD": model, "rival": Normal([0] * 5, [1] * 5)}, frame,
-                                n_directions=3, seed=4, n_samples=500)  # fmt: skip
-    v = np.random.default_rng(4).standard_normal((3, 5))
-    v /= np.linalg.norm(v, axis=1, keepdims=True)
+                                n_directions=3, seed=4, n_samples=500, units=units)  # fmt: skip
+    shift, scale = (FIVE.mean(0), FIVE.std(0)) if units == "standardized" else (0.0, 1.0)
+    rival = Normal([0] * 5, [1] * 5)
+    v = tgp.evaluate(rival, FIVE, 3, 50, 50, seed=4, n_scored=0, units=units).directions
     for direction, axes in zip(v, figure.axes, strict=True):
         first, second = np.argsort(-np.abs(direction))[:2]
         sign = "-" if direction[second] < 0 else "+"
@@ -317,10 +319,12 @@ def test_marginal_cdfs_of_named_columns(five):
         data, *curves = axes.lines
         assert [line.get_label() for line in axes.lines] == ["data", "FD", "rival"]
         grid = data.get_xdata()
-        of_data = (FIVE @ direction <= grid[:, None]).mean(axis=1)
+        of_data = ((FIVE - shift) / scale @ direction <= grid[:, None]).mean(axis=1)
         assert np.allclose(data.get_ydata(), of_data, atol=1.5 / len(FIVE))  # a tie at most
-        assert np.allclose(curves[0].get_ydata(), model.marginal_cdf(direction, grid))
-        drawn = Normal([0] * 5, [1] * 5).sample(500, 4) @ direction
+        assert np.allclose(curves[0].get_ydata(), model.marginal_cdf(
+            direction / scale, grid + (shift / scale + np.zeros(5)) @ direction
+        ))  # fmt: skip
+        drawn = (Normal([0] * 5, [1] * 5).sample(500, 4) - shift) / scale @ direction
         assert np.allclose(curves[1].get_ydata(), (drawn <= grid[:, None]).mean(axis=1), atol=3e-3)
         texts = [text.get_text() for text in axes.texts]
         for line in curves:
@@ -337,6 +341,8 @@ def test_marginal_cdfs_along_given_directions():
     figure = plot.marginal_cdfs(RIVAL, X, directions=[[1.0, 0.0], [-0.6, -0.8]], n_samples=200)
     assert titles(figure) == ["1.00 x", "-0.80 y - 0.60 x"]
     assert figure.axes[0].texts[0].get_text().startswith("KS 0.")
+    with pytest.raises(ValueError, match="units='paper': expected one of 'standardized', 'data'"):
+        plot.marginal_cdfs(RIVAL, X, units="paper")
     for bad in ([[1.0]], [[0.0, 0.0]], np.zeros((0, 2))):
         with pytest.raises(ValueError, match="directions must have shape"):
             plot.marginal_cdfs(RIVAL, X, directions=bad)

@@ -211,7 +211,9 @@ def fresh(rows, method, seed):
         sigma_max="paper", n_noise_levels=10, scale="center", base="empirical",
         frequency_covariance="data", seed=seed,
     )  # fmt: skip
-    return tgp.evaluate(model, rows, 5, n_grid=50, n_samples=500, seed=seed, n_scored=0)
+    return tgp.evaluate(
+        model, rows, 5, n_grid=50, n_samples=500, seed=seed, n_scored=0, units="data"
+    )
 
 
 @pytest.mark.parametrize("method", published.METHODS)
@@ -238,6 +240,13 @@ def test_figures_are_those_of_fit_and_evaluate(run, method):
     if method == "fd":  # negative control: raw rows have other distances
         raw = fresh(LIKE_MAGIC, method, 0)
         assert abs(raw.median[1] / results[0].median[1] - 1) > 0.1
+
+
+def test_distances_are_in_the_units_that_the_paper_used(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(module, "evaluate", lambda *args, **options: seen.update(options))
+    module._Experiment(Settings(), [], False)._evaluate(None, None, 0)
+    assert seen["units"] == "data"
 
 
 def test_sets_that_the_paper_does_not_have(run):

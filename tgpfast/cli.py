@@ -7,6 +7,7 @@ COMMANDS. Messages go to standard error, results to standard output.
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 import time
@@ -168,7 +169,7 @@ def _names(text: str) -> list[str]:
 def _add_columns(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", type=_names, metavar="NAMES",
-        help="columns to use, names or indices from 0, separated by commas (all)",
+        help="columns to use, names or indices from 0, separated by commas (default: all)",
     )  # fmt: skip
 
 
@@ -192,6 +193,7 @@ FIT_OPTIONS = {  # name in the command line's result -> name in `fit`
     "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
     "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
 }  # fmt: skip
+FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fit).parameters.items()}
 
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
@@ -199,29 +201,37 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("data", type=Path, metavar="DATA", help="csv, tsv, txt, npy, npz or parquet file of rows")
     add("-o", "--output", type=Path, required=True, metavar="MODEL", help="model to write (.npz)")
     _add_columns(parser)
-    add("--method", choices=("auto", *METHODS), help="learning algorithm (auto: chosen from "
-        "the data, as all that follow)")  # fmt: skip
-    add("--features", type=_count_or("auto"), metavar="S", help="random features (auto: 1000)")
-    add("--lam", type=_number_or("auto"), metavar="L", help="prior precision: more is smoother "
-        "(auto)")  # fmt: skip
-    add("--gamma", type=_number_or("auto", "scott"), metavar="G", help="bandwidth, in scaled "
-        "coordinates: a number, or scott (auto)")  # fmt: skip
-    add("--eta", type=_number_or("auto", "1/gamma2"), metavar="E", help="tempering of fvpd: a "
-        "number, or 1/gamma2 (auto)")  # fmt: skip
-    add("--sigma-max", type=_number_or("paper"), metavar="S", help="highest noise of ncfd, in "
-        "scaled coordinates: a number, or paper (paper)")  # fmt: skip
-    add("--noise-levels", type=_count_or(), metavar="H", help="noise levels of ncfd (10)")
-    add("--scale", choices=SCALES, help="what to do to the columns first (standardize)")
-    add("--base", choices=BASES, help="the density that is tilted (auto)")
-    add("--frequency-covariance", choices=FREQUENCIES, help="of the features (auto)")
-    add("--seed", type=_seed, metavar="N", help="seed of the features (0)")
-    add("--threads", type=_count_or(), metavar="N", help="threads to use (all)")
-    add("--engine", choices=ENGINES, help="how sums over rows are made: direct, or spectral for "
-        "up to three columns (auto: the faster)")  # fmt: skip
-    add("--backend", choices=("auto", *kernels.BACKENDS), help="compiled loops to use (auto)")
-    add("--precision", choices=PRECISIONS, help="of the sums over rows (auto)")
-    add("--paper", action="store_true", help="the settings of the paper's experiments; other "
-        "options go before them")  # fmt: skip
+
+    def option(flag: str, text: str, **kind: Any) -> None:
+        """An option of `fit`; its help ends with the default that `fit` has."""
+        default = FIT_DEFAULTS[FIT_OPTIONS[flag.removeprefix("--").replace("-", "_")]]
+        add(flag, help=f"{text} (default: {'all' if default is None else default})", **kind)
+
+    number, count = _number_or, _count_or
+    option("--method", "learning algorithm; auto compares fd, fvpd and map",
+           choices=("auto", *METHODS))  # fmt: skip
+    option("--features", "number of random features, or auto", type=count("auto"), metavar="S")
+    option("--lam", "precision of the prior, or auto: more is smoother", type=number("auto"),
+           metavar="L")  # fmt: skip
+    option("--gamma", "bandwidth in scaled coordinates: a number, scott or auto",
+           type=number("auto", "scott"), metavar="G")  # fmt: skip
+    option("--eta", "tempering of fvpd: a number, 1/gamma2 or auto",
+           type=number("auto", "1/gamma2"), metavar="E")  # fmt: skip
+    option("--sigma-max", "highest noise of ncfd in scaled coordinates: a number, or paper",
+           type=number("paper"), metavar="S")  # fmt: skip
+    option("--noise-levels", "number of noise levels of ncfd", type=count(), metavar="H")
+    option("--scale", "how columns are scaled first", choices=SCALES)
+    option("--base", "the density that is tilted", choices=BASES)
+    option("--frequency-covariance", "covariance of the features' frequencies",
+           choices=FREQUENCIES)  # fmt: skip
+    option("--seed", "seed of the features", type=_seed, metavar="N")
+    option("--threads", "number of threads", type=count(), metavar="N")
+    option("--engine", "how sums over rows are made: direct, spectral (one to three columns), or "
+           "auto, the faster of them", choices=ENGINES)  # fmt: skip
+    option("--backend", "compiled loops to use", choices=("auto", *kernels.BACKENDS))
+    option("--precision", "precision of the sums over rows", choices=PRECISIONS)
+    add("--paper", action="store_true", help="use the settings of the paper's experiments as "
+        "defaults; other options override them")  # fmt: skip
     _add_progress(parser)
 
 
@@ -289,9 +299,10 @@ def _score(arguments: argparse.Namespace) -> None:
         files.write_rows(arguments.output, values, ["log_density"])
         print(f"wrote {arguments.output}: {len(values):,} rows")
         return
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    print(f"mean log density  {values.mean():.6g}, standard error {error:.2g}, "
-          f"{len(values):,} rows\n")  # fmt: skip
+    rows = f"{len(values):,} row{'s' if len(values) > 1 else ''}"
+    if len(values) > 1 and np.isfinite(values).all():  # else no error is known
+        rows = f"standard error {values.std(ddof=1) / np.sqrt(len(values)):.2g}, {rows}"
+    print(f"mean log density  {values.mean():.6g}, {rows}\n")
     lowest = np.argsort(values, kind="stable")[:LOWEST]
     _print_table(
         ["lowest rows (from 0)", "log density"],
@@ -325,10 +336,11 @@ def _columns_for(model: Density, path: Path, asked: list[str] | None) -> Any:
 def _add_sample(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
     parser.add_argument("-n", "--rows", type=_count_or(), default=1000, metavar="N",
-                        help="rows to draw (%(default)s)")  # fmt: skip
+                        help="rows to draw (default: %(default)s)")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="ROWS",
                         help="csv, tsv, txt or npy file to write")  # fmt: skip
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="(%(default)s)")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N",
+                        help="seed of the draws (default: %(default)s)")  # fmt: skip
     _add_progress(parser)
 
 
@@ -478,11 +490,14 @@ def _print_table(header: list[str], rows: list[list[str]]) -> None:
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--rows", type=_count_or(), default=20_000, metavar="N", help="rows to draw (%(default)s)")
-    add("--features", type=_count_or(), default=300, metavar="S", help="features (%(default)s)")
-    add("--seed", type=_seed, default=0, metavar="N", help="of data and features (%(default)s)")
+    add("--rows", type=_count_or(), default=20_000, metavar="N",
+        help="rows to draw (default: %(default)s)")  # fmt: skip
+    add("--features", type=_count_or(), default=300, metavar="S",
+        help="number of random features (default: %(default)s)")  # fmt: skip
+    add("--seed", type=_seed, default=0, metavar="N",
+        help="seed of data and features (default: %(default)s)")  # fmt: skip
     add("-o", "--output", type=Path, default=Path("tgpfast-demo.png"), metavar="PICTURE",
-        help="png, pdf or svg file to write (%(default)s)")  # fmt: skip
+        help="png, pdf or svg file to write (default: %(default)s)")  # fmt: skip
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -521,7 +536,8 @@ def _demo(arguments: argparse.Namespace) -> None:
     print(
         f"\nseconds: to learn; effective: how many of {DRAWS:,} base draws carry the density\n"
         "log-lik.: mean log density of the held-out rows, higher is better\n"
-        "KS, WD: median distance to them along 100 directions, lower is better"
+        "KS, WD: median distance to them along 100 directions of standardized columns, lower is "
+        "better"
     )
     _draw(models, x, arguments)
 
@@ -567,15 +583,16 @@ def _add_reproduce(parser: argparse.ArgumentParser) -> None:
         help="folder of csv, tsv, txt, npy, npz or parquet files, one data set each, as magic.csv; "
         "without it only what needs no data is run")  # fmt: skip
     add("-o", "--output", type=Path, default=Path("tgpfast-report"), metavar="FOLDER",
-        help="folder for report.html, report.md, tables and pictures (%(default)s)")  # fmt: skip
+        help="folder for report.html, report.md, tables and pictures "
+        "(default: %(default)s)")  # fmt: skip
     add("--seeds", type=_count_or(), default=5, metavar="N",
-        help="feature seeds for the paper's sets (%(default)s)")  # fmt: skip
+        help="feature seeds for the paper's sets (default: %(default)s)")  # fmt: skip
     add("--features", type=_count_or(), default=1000, metavar="S",
-        help="random features (%(default)s, the paper's)")  # fmt: skip
+        help="random features (default: %(default)s, the paper's)")  # fmt: skip
     add("--directions", type=_count_or(), default=500, metavar="V",
-        help="random directions (%(default)s, the paper's)")  # fmt: skip
+        help="random directions (default: %(default)s, the paper's)")  # fmt: skip
     add("--samples", type=_count_or(), default=250_000, metavar="N",
-        help="base draws behind every distance (%(default)s, the paper's)")  # fmt: skip
+        help="base draws behind every distance (default: %(default)s, the paper's)")  # fmt: skip
     _add_progress(parser)
 
 
@@ -598,7 +615,9 @@ def _reproduce(arguments: argparse.Namespace) -> None:
 
 
 def _add_warmup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--backend", default="auto", help="auto, numba, cython or numpy")
+    names = ", ".join(kernels.BACKENDS)
+    parser.add_argument("--backend", default="auto", help=f"kernels to compile: auto, {names} "
+                        "(default: %(default)s)")  # fmt: skip
 
 
 def _warmup(arguments: argparse.Namespace) -> None:
@@ -642,7 +661,7 @@ COMMANDS: dict[str, tuple[str, str, str, Callable[..., None], Callable[..., None
     "fit": (
         "learn a density from a file of rows",
         "Learns the density of the rows of DATA, writes it to MODEL and prints a short report. "
-        "The file is read twice; csv, tsv, txt and npy files are never held in memory whole. "
+        "The file is read a few times; csv, tsv, txt and npy files are never held in memory whole. "
         "Text files may begin with a line of names; their delimiter is found out.",
         "tgpfast fit data.csv -o model.npz --method fvpd --columns x,y",
         _add_fit, _fit,

@@ -1,10 +1,10 @@
-"""How near a density is to data. Knows no model, so measures rivals by the same ruler."""
+"""Distances between a density and data. Works with any model that has log_density or sample."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,17 @@ from .features import Array, as_floats, whole
 from .marginals import Distance, Grids, Mass, block_rows, distance
 from .notices import tell
 from .progress import Progress
-from .scaling import check_full_rank, moments_of
+from .scaling import Scaling, check_full_rank, moments_of
 
 MASS_BYTES = 2**26  # of the CDFs that are held at once; more directions take further passes
 AT_ONCE = 64  # directions for which the CDFs of the draws are held
-PILOT_ROWS = 50_000  # rows that the ends of the grids are found from
+PILOT_ROWS = 50_000  # rows from which the ends of the grids and the columns' scales are taken
 FEW = 1_000  # effective draws below which the distances are mostly noise
 KS_MEDIAN = 0.8276  # of Kolmogorov's distribution
 FISHER_SHARE = 10  # one in so many of the scored rows serves the Fisher score, which costs more
+UNITS = ("standardized", "data")
+LEAST_EFFECTIVE = 1.5  # rows or draws, counted by weight; below it no error can be estimated
+SHOWN_COLUMNS = 5  # columns in the summary, worst first
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,22 @@ class Estimate:
     n_rows: int
 
     def __str__(self) -> str:
-        return f"{self.value:.6g} ± {self.standard_error:.2g} ({self.n_rows:,} rows)"
+        rows = "1 row" if self.n_rows == 1 else f"{self.n_rows:,} rows"
+        return f"{self.value:.6g}{_plus_minus(self.standard_error, '.2g')} ({rows})"
+
+
+@dataclass(frozen=True)
+class ColumnDistance:
+    """One column by itself: its name, and the distances between its data and the model's."""
+
+    name: str
+    ks: float
+    wd: float
+    ks_error: float
+    wd_error: float
+
+    def __str__(self) -> str:
+        return f"{_distance_text(self)}  {self.name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,19 +68,29 @@ class Direction:
 
     def __str__(self) -> str:
         along = direction_text(np.array(list(self.vector.values())), list(self.vector))
-        return f"KS {self.ks:.4f} ± {self.ks_error:.4f}  WD {self.wd:.4g}  along {along}"
+        return f"{_distance_text(self)}  along {along}"
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """What `evaluate` found. Arrays have one entry for each of the V directions.
 
+    ``print(evaluation)`` prints ``summary()``.
+
     Attributes
     ----------
-    ks, wd : Kolmogorov-Smirnov and Wasserstein distances, the latter in the units of the data
-    ks_error, wd_error : their standard errors, from the finite numbers of rows and draws
-    directions : (V, d) vectors of length 1
+    ks, wd : Kolmogorov-Smirnov and Wasserstein distances. The Wasserstein distance is in standard
+        deviations of the columns with units="standardized", in the units of the data otherwise
+    ks_error, wd_error : their standard errors, from the finite numbers of rows and draws; nan where
+        one row or one effective draw does not give any
+    directions : (V, d) vectors of length 1, in the coordinates that ``units`` names
     columns : names of the data's columns; x1, x2, ... where they have none
+    by_column : one `ColumnDistance` for each column by itself, in the order of the columns
+    units : "standardized" or "data"
+    scale : (d,) what each column was divided by; ones with units="data"
+    scale_source : where ``scale`` comes from: "data" (standard deviations of the rows), "model"
+        (the scaling that the model was fitted with), "draws" (standard deviations of the model's
+        draws), or "none" with units="data"
     n_rows : rows of the data
     n_effective : what they count as with their weights (Kish); n_rows without
     effective_sample_size : what the model's weighted draws count as
@@ -82,8 +110,15 @@ class Evaluation:
     n_rows: int
     n_effective: float
     effective_sample_size: float
+    by_column: list[ColumnDistance]
+    units: str
+    scale: Array
+    scale_source: str
     log_likelihood: Estimate | None = None
     fisher_score: Estimate | None = None
+
+    def __str__(self) -> str:
+        return self.summary()
 
     @property
     def median(self) -> tuple[float, float]:
@@ -133,18 +168,25 @@ class Evaluation:
         ]
 
     def summary(self) -> str:
-        """A few lines of text."""
+        """A few lines of text: distances over the directions, then the worst directions and
+        columns, then log-likelihood and Fisher score. Unknown errors are left out."""
         lines = [
-            f"{name:<7} KS {pair[0]:.4f} ± {error[0]:.4f}   WD {pair[1]:.4g} ± {error[1]:.2g}"
+            f"{name:<7} {_pair_text(pair, error)}"
             for name, pair, error in (
                 ("median", self.median, self.median_error), ("mean", self.mean, self.mean_error),
             )
         ]  # fmt: skip
+        unit = "standard deviations" if self.units == "standardized" else "the units of the data"
+        lines.append(f"units   {self.units}: WD is in {unit}")
         lines.append(
             f"noise   KS {self.noise_floor:.4f}: the median for a perfect model, with "
             f"{self.n_effective:,.0f} rows and {self.effective_sample_size:,.0f} effective draws"
         )
         lines += [f"worst   {direction}" for direction in self.worst(3)]
+        by_ks = sorted(self.by_column, key=lambda column: -column.ks)
+        lines += [f"column  {column}" for column in by_ks[:SHOWN_COLUMNS]]
+        if len(by_ks) > SHOWN_COLUMNS:
+            lines.append(f"        {len(by_ks) - SHOWN_COLUMNS} more columns are in by_column")
         for name, estimate in (
             ("log-likelihood", self.log_likelihood), ("Fisher score", self.fisher_score),
         ):  # fmt: skip
@@ -161,16 +203,18 @@ def evaluate(
     seed: int = 0,
     *,
     directions: Any = None,
+    units: str = "standardized",
     n_scored: int = 100_000,
     sample_weight: Any = None,
     backend: str = "auto",
     n_threads: int | None = None,
     progress: bool = False,
 ) -> Evaluation:
-    """How far a density is from data: by their marginal CDFs along random directions, as in
-    Section 4 of the paper, by held-out log-likelihood and by the Fisher score.
+    """Measure how far a density is from data: by the marginal CDFs along random directions, as in
+    Section 4 of the paper, and of every column; by held-out log-likelihood and Fisher score.
 
-    One pass over X, in memory that depends neither on its rows nor on the number of directions.
+    Reads X once, in memory that depends neither on its rows nor on the number of directions. With
+    units="standardized" a list of blocks, or a callable, is read once more for the columns' scales.
 
     Parameters
     ----------
@@ -179,11 +223,19 @@ def evaluate(
         is then measured by weighted draws from a Gaussian with the moments of X
     X : rows, as for ``fit``; best rows that the model has not seen. Partitions of dask come here
         one after the other
-    n_directions : uniform on the unit sphere
+    n_directions : uniform on the unit sphere of the coordinates that ``units`` names; each column
+        is measured as well, by itself
     n_grid : grid points along each direction, over the range of data and draws
     n_samples : draws from the model
     seed : of directions, draws, and of the rows that are scored
-    directions : (V, d) vectors to look along instead of random ones; ``np.eye(d)`` for the columns
+    directions : (V, d) vectors to look along instead of random ones, in the coordinates that
+        ``units`` names
+    units : "standardized": every column is first divided by its standard deviation, so that columns
+        of a small scale count as much as the others. The standard deviations are those of X, from
+        at most 50,000 rows spread over it. An iterator that can be read only once has none
+        beforehand: then the scaling that the model was fitted with serves, or else the standard
+        deviations of the model's draws. "data": the units of X, as in the paper; the columns of
+        the largest scale then decide. Log-likelihood and Fisher score are always in the units of X
     n_scored : rows, taken at random, that log-likelihood and (one in ten of them) the Fisher score
         are means of; 0 leaves both out
     sample_weight : (n,) non-negative
@@ -200,6 +252,8 @@ def evaluate(
     """
     n_directions, n_grid = whole("n_directions", n_directions), whole("n_grid", n_grid)
     n_samples, n_scored = whole("n_samples", n_samples), whole("n_scored", n_scored, 0)
+    if units not in UNITS:
+        raise ValueError(f"units={units!r}: expected one of {', '.join(map(repr, UNITS))}")
     rng = np.random.default_rng(whole("seed", seed, 0))
     columns = getattr(getattr(model, "table", None), "columns", None)
     dimension = getattr(model, "dimension", None)
@@ -209,14 +263,29 @@ def evaluate(
     if blocks.dimension is not None and blocks.dimension != d:
         raise ValueError(f"X has {blocks.dimension} columns, and the model's draws have {d}")
     blocks.dimension, blocks.block_rows = d, block_rows(d)
+    pilot = blocks.pilot(PILOT_ROWS)
+    scaling, source = _scaling(units, model, blocks, pilot, points, weights)
+    points = scaling.apply(points)
     v = _directions(directions, n_directions, d, rng)
     rows = _Reservoir(0 if _log_density_of(model) is None else n_scored, rng)
     module = kernels.load(backend)
     # BLAS held to one thread throughout: its idle threads would spin on the cores we need
     with kernels.threads(module, kernels.resolve_threads(module, n_threads)):
-        grids = _grids(v, n_grid, points, blocks)
-        found = list(_distances(grids, blocks, rows, points, weights, backend, n_threads, progress))
+        axes = np.concatenate([v, np.eye(d)])
+        if pilot is None:
+            grids = Grids.between(axes, n_grid, points, None)
+        else:  # a part of either sample: what lies beyond both is a few draws in 100,000
+            part = scaling.apply(pilot[0])
+            grids = Grids.between(axes, n_grid, points[:PILOT_ROWS], part)
+        del pilot
+        found = list(
+            _distances(
+                grids, blocks, scaling, rows, points, weights, backend, n_threads, progress
+            )
+        )
     effective = _kish(weights)
+    if min(rows.n_effective, effective) < LEAST_EFFECTIVE:
+        found = [replace(f, ks_error=np.nan, wd_error=np.nan) for f in found]
     if effective < FEW <= n_samples:
         tell(
             f"of {n_samples:,} draws only {effective:,.0f} count, so KS and WD err by about "
@@ -224,12 +293,32 @@ def evaluate(
             "Gaussian it is drawn from. Raise n_samples"
         )
     likelihood, fisher = _scores(model, rows)
+    names = blocks.table.columns or [f"x{k + 1}" for k in range(d)]
+    along, by_column = found[: len(v)], found[len(v) :]
     return Evaluation(
-        **{name: np.array([getattr(f, name) for f in found]) for name in vars(found[0])},
-        directions=v, columns=blocks.table.columns or [f"x{k + 1}" for k in range(d)],
-        n_rows=rows.seen, n_effective=rows.n_effective, effective_sample_size=effective,
+        **{name: np.array([getattr(f, name) for f in along]) for name in vars(found[0])},
+        directions=v, columns=names,
+        by_column=[
+            ColumnDistance(name, **vars(f)) for name, f in zip(names, by_column, strict=True)
+        ],
+        units=units, scale=scaling.scale, scale_source=source, n_rows=rows.seen,
+        n_effective=rows.n_effective, effective_sample_size=effective,
         log_likelihood=likelihood, fisher_score=fisher,
     )  # fmt: skip
+
+
+def _plus_minus(error: float, digits: str) -> str:
+    """" ± 0.01", or nothing where the error is not known."""
+    return f" ± {error:{digits}}" if np.isfinite(error) else ""
+
+
+def _pair_text(pair: tuple[float, float], error: tuple[float, float]) -> str:
+    ks = f"KS {pair[0]:.4f}{_plus_minus(error[0], '.4f')}"
+    return f"{ks}   WD {pair[1]:.4g}{_plus_minus(error[1], '.2g')}"
+
+
+def _distance_text(found: ColumnDistance | Direction) -> str:
+    return _pair_text((found.ks, found.wd), (found.ks_error, found.wd_error))
 
 
 def direction_text(vector: Array, columns: list[str], n: int = 3) -> str:
@@ -255,18 +344,35 @@ def _directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:
     return np.ascontiguousarray(v / length)
 
 
-def _grids(v: Array, n_grid: int, points: Array, blocks: Blocks) -> Grids:
-    """From a part of either sample where rows can be had from all over the data: what lies beyond
-    both parts is a few draws in 100,000."""
-    pilot = blocks.pilot(PILOT_ROWS)
-    if pilot is None:
-        return Grids.between(v, n_grid, points, None)
-    return Grids.between(v, n_grid, points[:PILOT_ROWS], pilot[0])
+def _scaling(
+    units: str, model: Any, blocks: Blocks, pilot: tuple[Array, Array | None] | None,
+    points: Array, weights: Array,
+) -> tuple[Scaling, str]:  # fmt: skip
+    """The map from data to the coordinates of the directions, and where its scale comes from. The
+    centre changes no distance."""
+    d = points.shape[1]
+    if units == "data":
+        return Scaling.identity(d), "none"
+    if pilot is not None:
+        w = pilot[1] if pilot[1] is not None and pilot[1].any() else None
+        moments, source = moments_of(Blocks(pilot[0], sample_weight=w)), "data"
+    elif blocks.can_repeat:
+        moments, source = moments_of(blocks), "data"
+    else:
+        known = getattr(model, "scaling", None)
+        if isinstance(known, Scaling) and not bool((known.scale == 1.0).all()):
+            return known, "model"
+        moments, source = moments_of(Blocks(points, sample_weight=weights)), "draws"
+    scale = moments.deviation
+    if not (scale > 0).all():  # a constant column has the scale of the draws, if they have any
+        of_draws = moments_of(Blocks(points, sample_weight=weights)).deviation
+        scale = np.where(scale > 0, scale, np.where(of_draws > 0, of_draws, 1.0))
+    return Scaling(moments.mean, scale), source
 
 
 def _distances(
-    grids: Grids, blocks: Blocks, rows: _Reservoir, points: Array, weights: Array, backend: str,
-    n_threads: int | None, progress: bool,
+    grids: Grids, blocks: Blocks, scaling: Scaling, rows: _Reservoir, points: Array,
+    weights: Array, backend: str, n_threads: int | None, progress: bool,
 ) -> Iterator[Distance]:  # fmt: skip
     """Along every direction, in as many passes over the blocks as memory demands; the first one
     gives the reservoir its rows."""
@@ -277,7 +383,7 @@ def _distances(
         for start in starts:
             of_data = Mass(grids.part(start, start + starts.step), backend, n_threads)
             for x, w in blocks:
-                of_data.add(x, w)
+                of_data.add(scaling.apply(x), w)
                 if start == 0:
                     rows.add(x, w)
                 bar.add(len(x))
@@ -398,7 +504,8 @@ def _scores(model: Any, rows: _Reservoir) -> tuple[Estimate | None, Estimate | N
     if not rows.k or log_density is None:
         return None, None
     x, w = rows.rows()
-    likelihood = _mean(np.asarray(log_density(x), float), w)
+    # some libraries, scipy among them, give a number for one row
+    likelihood = _mean(np.atleast_1d(np.asarray(log_density(x), float)), w)
     known = getattr(getattr(model, "log_normalizer", None), "standard_error", 0.0)
     likelihood = Estimate(
         likelihood.value, float(np.hypot(likelihood.standard_error, known)), likelihood.n_rows

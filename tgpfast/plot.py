@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from .blocks import Blocks
-from .evaluation import direction_text
+from .evaluation import UNITS, direction_text
 from .features import Array, as_floats, whole
+from .scaling import Scaling, moments_of
 
 # Okabe and Ito's colours, which are apart in any colour vision
 BLACK, BLUE, VERMILION = "#000000", "#0072B2", "#D55E00"
@@ -188,26 +189,33 @@ def marginal_cdfs(
     n_grid: int = 400,
     n_samples: int = 20_000,
     names: Sequence[str] | None = None,
+    units: str = "standardized",
     seed: int = 0,
     title: str | None = None,
 ) -> Any:
-    """CDFs of data and models along random directions, a panel a direction.
+    """CDFs of data and models along random directions, one panel for each direction.
 
-    Each panel gives the KS distance of every model: the largest gap at the points of its grid.
+    Each panel gives the KS distance of every model: the largest gap at the points of its grid. With
+    units="standardized" the horizontal axes are in standard deviations from the mean.
 
     Parameters
     ----------
     models : title -> anything with ``marginal_cdf(direction, grid)`` or else ``sample(n, seed)``,
         or one such
     X : rows, as for ``fit``
-    n_directions : uniform on the unit sphere; those of ``evaluate`` with this seed
-    directions : (V, d) to take instead, such as the worst that ``evaluate`` has found
+    n_directions : uniform on the unit sphere; those of ``evaluate`` with this seed and these units
+    directions : (V, d) to take instead, such as the worst that ``evaluate`` has found, in the
+        coordinates that ``units`` names
     n_grid : points along each direction, over the range of the data
     n_samples : drawn from a model that has no ``marginal_cdf``
     names : of the columns, for rows that do not bring any
+    units : "standardized": columns are divided by their standard deviations first; "data": they are
+        taken as they are
     """
     _figure_class()
     named = _named(models)
+    if units not in UNITS:
+        raise ValueError(f"units={units!r}: expected one of {', '.join(map(repr, UNITS))}")
     x, found, columns = _rows(named, X)
     names = found if names is None else [str(name) for name in names]
     if len(names) != x.shape[1]:
@@ -232,6 +240,11 @@ def marginal_cdfs(
         [direction_text(direction, names, 2) for direction in v], (2.7, 2.2), across=5, sharey=True
     )
     styles = _curve_styles(named)
+    scaling = Scaling.identity(x.shape[1])
+    if units == "standardized":
+        moments = moments_of(Blocks(x))
+        scaling = Scaling(moments.mean, np.where(moments.deviation > 0, moments.deviation, 1.0))
+    x, drawn = scaling.apply(x), {name: scaling.apply(rows) for name, rows in drawn.items()}
     for direction, axes in zip(v, panels, strict=True):
         projected = x @ direction
         low, high = _limits(projected[:, None], 0.05)
@@ -243,7 +256,9 @@ def marginal_cdfs(
             if name in drawn:
                 cdf = _empirical_cdf(drawn[name] @ direction, grid)
             else:
-                cdf = np.asarray(model.marginal_cdf(direction, grid))
+                in_data = direction / scaling.scale  # z . v = x . in_data - shift . in_data
+                places = grid + scaling.shift @ in_data
+                cdf = np.asarray(model.marginal_cdf(in_data, places))
             axes.plot(grid, cdf, linewidth=1.3, label=name, **styles[name])
             ks = f"{np.abs(cdf - of_data).max():.3f}"
             lines.append((f"{name} {ks}" if len(named) > 1 else f"KS {ks}", styles[name]["color"]))

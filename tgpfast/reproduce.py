@@ -212,7 +212,9 @@ class _Experiment:
 
     def _evaluate(self, model: Any, x: Array, seed: int) -> Evaluation:
         s = self.settings
-        return evaluate(model, x, s.n_directions, s.n_grid, s.n_samples, seed, n_scored=0)
+        return evaluate(
+            model, x, s.n_directions, s.n_grid, s.n_samples, seed, units="data", n_scored=0
+        )
 
     def _write_tables(self) -> None:
         known = [r for r in self.runs if r.file.published]
@@ -299,7 +301,9 @@ class _Experiment:
     def _cdfs(self, path: Path) -> list[tuple[str, str, Any]]:
         x, names = _standardised(path), Blocks(path).table.columns
         model = self._fit(x, "fvpd")
-        figure = plot.marginal_cdfs({"FVPD": model}, x, n_directions=N_CDFS, names=names)
+        figure = plot.marginal_cdfs(
+            {"FVPD": model}, x, n_directions=N_CDFS, names=names, units="data"
+        )
         caption = f"MAGIC: CDFs of data and FVPD along {N_CDFS} random directions"
         return [("magic_cdfs", caption, figure)]
 
