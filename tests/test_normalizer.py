@@ -169,7 +169,9 @@ def test_it_agrees_with_plain_monte_carlo(d, make):
     assert abs(weights.mean() - 1) < 4 * error
 
 
-@pytest.mark.parametrize(("make", "close"), [(predictive, 1.0), (predictive, 0.0), (random_model, 1.0)])
+@pytest.mark.parametrize(
+    ("make", "close"), [(predictive, 1.0), (predictive, 0.0), (random_model, 1.0)]
+)
 def test_fvpd_takes_fewer_points_where_they_do(make, close, monkeypatch):
     """A quarter, if their error is below CLOSE; other tilts cost less and take all at once.
     Effective samples are counted of as many draws in every case."""

@@ -1,0 +1,126 @@
+"""The last look at a density: what passes, what does not, and what `fit` then does."""
+
+import numpy as np
+import pytest
+
+import tgpfast as tgp
+from tgpfast import fit as fit_module  # noqa: F401 - the function shadows its module
+from tgpfast.tilt import PointTilt
+from tgpfast.verification import Verifier, _ks, _sorted
+
+
+def normal_rows(n=3_000, d=2, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def density(theta, d=2, place=4.0):
+    """A standard normal with one slow wave that is highest at a place."""
+    base = tgp.GaussianBase(np.zeros(d), np.eye(d))
+    w = np.zeros((1, d))
+    w[0, 0] = 0.3
+    return tgp.Density("fd", PointTilt(
+        tgp.Features(w, [-0.3 * place], 1.0), np.array([theta]), base.mean
+    ), base)  # fmt: skip
+
+
+def test_a_good_density_passes():
+    x = normal_rows()
+    verified = Verifier(x, np.ones(len(x))).verify(density(0.0))
+    assert not verified.misplaces_mass
+    assert not verified.misfits
+    assert verified.record()["passed"]
+    assert verified.describe(None) == ""
+
+
+def test_mass_far_from_the_rows_does_not_pass():
+    x = normal_rows()
+    with pytest.warns(RuntimeWarning, match="unreliable"):
+        verified = Verifier(x, np.ones(len(x))).verify(density(400.0, place=12.0))
+    assert verified.far_share > 0.5
+    assert verified.misplaces_mass
+    assert verified.misfits
+    words = verified.describe(["a", "b"])
+    assert "far from every row" in words
+    assert "column 0 ('a')" in words
+
+
+def test_a_margin_that_differs_is_named():
+    x = normal_rows()
+    x[:, 1] = np.abs(x[:, 1])
+    verified = Verifier(x, np.ones(len(x))).verify(density(0.0))
+    assert verified.misfits
+    assert verified.column == 1
+    assert verified.ks == pytest.approx(0.5, abs=0.05)
+
+
+def test_weights_count():
+    x = np.concatenate([normal_rows(2_000), normal_rows(2_000, seed=1) + 50.0])
+    weights = np.r_[np.ones(2_000), np.zeros(2_000)]
+    assert not Verifier(x, weights).verify(density(0.0)).misfits
+    assert Verifier(x, np.ones(4_000)).verify(density(0.0)).misfits
+
+
+def test_ks_of_weighted_samples_equals_scipy():
+    from scipy.stats import ks_2samp
+
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=300), rng.normal(size=500) + 0.3
+    got = _ks(_sorted(a, np.full(300, 1 / 300)), _sorted(b, np.full(500, 1 / 500)))
+    assert got == pytest.approx(ks_2samp(a, b).statistic, abs=1e-12)
+
+
+def test_fit_raises_lambda_until_the_model_passes(monkeypatch):
+    """The first two lambdas are made to fail; the third is taken, and recorded."""
+    import importlib
+
+    module = importlib.import_module("tgpfast.fit")
+    looked = []
+    plain = Verifier.verify
+
+    def strict(self, model):
+        found = plain(self, model)
+        looked.append(model.settings["lam"])
+        from dataclasses import replace
+
+        return replace(found, is_poor=True) if len(looked) < 3 else found
+
+    monkeypatch.setattr(module.Verifier, "verify", strict)
+    x = np.concatenate([normal_rows(600), 0.3 * normal_rows(600, seed=1) + 3.0])
+    model = tgp.fit(x, method="map", base="empirical", n_features=50)
+    assert looked == pytest.approx([looked[0], 10 * looked[0], 100 * looked[0]])
+    assert model.settings["lam"] == pytest.approx(100 * model.settings["lam_raised_from"])
+
+
+def test_fit_takes_the_base_alone_where_nothing_passes(monkeypatch):
+    from dataclasses import replace
+
+    plain = Verifier.verify
+
+    def never(self, model):
+        found = plain(self, model)
+        return found if model.method == "base" else replace(found, is_poor=True)
+
+    monkeypatch.setattr("tgpfast.verification.Verifier.verify", never)
+    x = np.concatenate([normal_rows(600), 0.3 * normal_rows(600, seed=1) + 3.0])
+    with pytest.warns(RuntimeWarning, match="this fit is unreliable.*column"):
+        model = tgp.fit(x, method="map", base="empirical", n_features=50)
+    assert model.method == "base"
+    assert model.settings["method"] == "base"
+    assert model.settings["lam"] is None
+    assert "alone" in repr(model)
+    assert not model.settings["verification"]["passed"]
+    assert model.log_normalizer.value == 0.0
+
+
+def test_a_base_alone_is_saved_updated_and_drawn_from(tmp_path):
+    x = np.random.default_rng(0).standard_normal((2_000, 2))
+    model = tgp.fit(x)
+    assert model.method == "base"
+    model.save(tmp_path / "m.npz", statistics=True)
+    again = tgp.load(tmp_path / "m.npz")
+    assert again.method == "base"
+    assert np.array_equal(again.log_density(x[:5]), model.log_density(x[:5]))
+    assert again.sample(10, seed=1).shape == (10, 2)
+    assert again.sampling.method == "base"
+    assert model.selection[0]["chosen"]
+    assert np.isinf(model.selection[0]["lam"])
