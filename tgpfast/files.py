@@ -8,7 +8,6 @@ import io
 import math
 import os
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -192,7 +191,9 @@ def _chosen(table: Any, chosen: list[int]) -> Any:
 def _from_npy(file: Path) -> tuple[Any, None]:
     try:
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # damaged bytes end in errors of many types within NumPy
         raise ValueError(_unreadable(file, error)) from None
     if not isinstance(rows, np.ndarray):
         rows.close()
@@ -234,7 +235,8 @@ def _from_npz(file: Path) -> tuple[Any, list[str] | None]:
             "numpy.savez"
         )
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        # a file opened here is closed also where np.load fails
+        with file.open("rb") as binary, np.load(binary, allow_pickle=False) as archive:
             shapes = {name: _shape(archive, name) for name in archive.files}
             held = ", ".join(f"{n} {s}" for n, (s, _) in shapes.items()) or "nothing"
             if shapes.get("header", (None, ""))[1] == "U":
@@ -252,7 +254,9 @@ def _from_npz(file: Path) -> tuple[Any, list[str] | None]:
                     _check_sizes(archive, key)
                     return table, [str(c) for c in archive[key]]
             return table, None
-    except (ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (PermissionError, MemoryError):
+        raise
+    except Exception as error:  # damaged bytes end in errors of many types within zipfile and NumPy
         raise ValueError(f"{file.name} cannot be read: {error}") from None
 
 

@@ -241,7 +241,8 @@ def _members(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
             raise ValueError(f"unexpected member {info.filename!r}")
         if info.compress_type != zipfile.ZIP_STORED:
             raise ValueError(f"member {member!r} is compressed")
-        with archive.open(info) as file:
+        with archive.open(info) as file, warnings.catch_warnings():
+            warnings.simplefilter("error")  # what numpy writes is read without a warning
             shape, dtype = array_layout(file, member)
             if dtype.kind not in "fiubUMm" or not dtype.itemsize:
                 raise ValueError(f"member {member!r} has dtype {dtype}")
@@ -263,9 +264,7 @@ def array_layout(file: IO[bytes], member: str) -> tuple[tuple[int, ...], np.dtyp
     if reader is None:
         raise ValueError(f"member {member!r} has array format {version}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # what numpy writes is read without a warning
-            shape, _, dtype = reader(file)
+        shape, _, dtype = reader(file)
     except Exception as error:  # of Python's tokenizer, parser and NumPy's dtypes
         raise ValueError(f"member {member!r} has a damaged array header ({error})") from error
     if not all(type(size) is int and size >= 0 for size in shape):
