@@ -10,6 +10,7 @@ import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,8 @@ def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] |
     suffix = file.suffix.lower()
     with replacing(file) as binary:
         if suffix == ".npy":
-            np.save(binary, rows)
+            # not the file itself: NumPy would write past Python, and not notice a full disk
+            np.save(SimpleNamespace(write=binary.write), rows)
             return
         delimiter = TEXT[suffix] or ","
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
