@@ -412,3 +412,62 @@ def test_a_column_of_words_is_named(library):
     frame = module.DataFrame({"a": [1.0, 2.0, 3.0], "colour": ["red", "blue", "red"]})
     with pytest.raises(TypeError, match=r"column 1 \('colour'\).*encode it as numbers or drop it"):
         small(frame)
+
+
+# -- numbers at the ends of the range ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd", "map"])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"gamma": 5e-324}, "gamma=5e-324: expected a number from 2.23e-308"),
+        ({"gamma": 1e-300}, "gamma=1e-300: expected a bandwidth from 1e-06 to 1e\\+08"),
+        ({"gamma": 1e-30}, "gamma=1e-30: expected a bandwidth from .* standard deviation"),
+        ({"gamma": 1e160}, "gamma=1e\\+160: expected a bandwidth"),
+        ({"gamma": 1e300}, "gamma=1e\\+300: expected a bandwidth"),
+        ({"lam": 5e-324}, "lam=5e-324: expected a number from"),
+        ({"lam": 1.7e308}, "lam=1.7e\\+308: expected a number from"),
+        ({"lam": 1e-307, "gamma": 1e-3}, "lam=1e-307: lam gamma.* expected lam from 2.25e-302"),
+        ({"eta": 5e-324}, "eta=5e-324"),
+        ({"n_features": 10**12}, "n_features=1,000,000,000,000 would take .* fewer features"),
+        ({"n_features": 10**400}, "would take .* fewer features"),
+        ({"n_noise_levels": 10**6}, "n_noise_levels=1000000: expected at most 1000"),
+    ],
+)
+def test_parameters_out_of_range(method, options, words):
+    """No bare ZeroDivisionError or OverflowError, and no search that does not end."""
+    with pytest.raises(ValueError, match=words):
+        small(make_data(60), **({"method": method} | options))
+
+
+@pytest.mark.parametrize("sigma_max", [5e-324, 1e-300, 1e160, 1e300])
+def test_noise_out_of_range(sigma_max):
+    with pytest.raises(ValueError, match=r"sigma_max=.*: expected 0, or a number from 1e-152 to"):
+        small(make_data(60), method="ncfd", sigma_max=sigma_max)
+    features = tgp.Features.draw(3, 1.0, np.eye(3), seed=0)
+    with pytest.raises(ValueError, match=r"noise_levels has .*; expected 0, or numbers"):
+        tgp.accumulate(make_data(60), features, noise_levels=(0.0, sigma_max))
+
+
+@pytest.mark.parametrize(
+    "options", [{"gamma": 1e-6}, {"gamma": 1e8}, {"lam": 1e-300}, {"lam": 1e300}]
+)
+def test_parameters_at_the_ends_of_their_range(options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        model = small(make_data(60), **options)
+        assert np.isfinite(model.log_density(make_data(5))).all()
+
+
+def test_solve_takes_bandwidths_that_serve_the_base():
+    x = make_data(60)
+    stats = tgp.accumulate(x, tgp.Features.draw(4, 1e-30, np.eye(3), seed=0), engine="direct")
+    with pytest.raises(ValueError, match=r"gamma=.*: expected a bandwidth from"):
+        tgp.solve(stats, tgp.GaussianBase.from_data(x), "fd", 1.0)
+
+
+@pytest.mark.parametrize("bandwidth", [1e-300, 1e-154, 1e154, 1e300])
+def test_features_take_bandwidths_whose_squares_are_floats(bandwidth):
+    with pytest.raises(ValueError, match=r"bandwidth=.*: expected a number from 1e-153 to 1e\+153"):
+        tgp.Features.draw(4, bandwidth, np.eye(2), seed=0)

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from . import memory
+
 Array = NDArray[np.float64]
+
+# parameters must lie between: smaller ones lose digits, larger ones leave no room for products
+LEAST_NUMBER, MOST_NUMBER = float(np.finfo(float).tiny), 1e307
+LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-153, 1e153  # floats hold their squares and inverse squares
+# bandwidths that serve, in standard deviations of the rows: narrower features turn so often that
+# sines lose their digits and a normalizer needs millions of points, wider ones are constant
+LEAST_WIDTH, MOST_WIDTH = 1e-6, 1e8
 
 
 def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
@@ -35,10 +44,39 @@ def positive(name: str, value: Any, *rules: str) -> float:
     if isinstance(value, bool) or not number_like:
         words = "".join(f" or {rule!r}" for rule in rules)
         raise TypeError(f"{name}={value!r}: expected a number{words}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond floats
+        number = np.inf
     if not 0.0 < number < np.inf:
         raise ValueError(f"{name}={value!r}: expected a finite number above 0")
+    if not LEAST_NUMBER <= number <= MOST_NUMBER:
+        raise ValueError(
+            f"{name}={value!r}: expected a number from {LEAST_NUMBER:.3g} to {MOST_NUMBER:g}; "
+            "beyond, float64 loses digits or overflows"
+        )
     return number
+
+
+def check_bandwidth(
+    gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH
+) -> None:
+    """ValueError unless a bandwidth serves rows, or a base, of this mean variance of the columns,
+    and floats hold lam gamma^2. widest : in standard deviations."""
+    deviation = float(np.sqrt(variance))
+    least, most = LEAST_WIDTH * deviation, widest * deviation
+    if not least <= gamma <= most:
+        raise ValueError(
+            f"gamma={gamma:.6g}: expected a bandwidth from {least:.3g} to {most:.3g}, which is "
+            f"{LEAST_WIDTH:g} to {widest:g} times the standard deviation of the rows; "
+            'gamma="scott" gives a usual one'
+        )
+    if not LEAST_NUMBER <= lam * gamma * gamma < np.inf:
+        least, most = 1.01 * LEAST_NUMBER / gamma**2, min(1e308 / gamma**2, 1e308)
+        raise ValueError(
+            f"lam={lam:.6g}: lam gamma^2 is beyond the range of float64; with "
+            f"gamma={gamma:.6g} expected lam from {least:.3g} to {most:.3g}"
+        )
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
@@ -81,6 +119,12 @@ class Features:
         gamma = as_floats(self.bandwidth, "bandwidth", "()", 0)
         if not gamma > 0:
             raise ValueError(f"bandwidth must be positive, got {float(gamma)}")
+        if not LEAST_BANDWIDTH <= gamma <= MOST_BANDWIDTH:
+            raise ValueError(
+                f"bandwidth={float(gamma):.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
+                f"{MOST_BANDWIDTH:g}; beyond, its square overflows or vanishes in float64. Give "
+                "the rows other units, as scale=\"standardize\" does"
+            )
         with np.errstate(over="ignore"):
             if not np.isfinite(z / gamma).all():
                 raise ValueError(f"frequencies / bandwidth overflows: bandwidth={float(gamma)}")
@@ -116,6 +160,9 @@ class Features:
             raise ValueError(f"covariance must be square, got shape {v.shape}")
         if not np.allclose(v, v.T, rtol=1e-8, atol=1e-12 * np.abs(v).max()):
             raise ValueError("covariance must be symmetric")
+        memory.check(
+            3 * 8 * n_features * (len(v) + 1), f"n_features={n_features:,}", "use fewer features"
+        )
         values, vectors = np.linalg.eigh(v)
         if values[0] < -1e-10 * max(values[-1], 0.0):
             raise ValueError(

@@ -22,6 +22,7 @@ def available() -> int | None:
 
 def human(size: float) -> str:
     """1536 -> '1.5 KiB'."""
+    size = min(size, 1e300)  # integers may be beyond floats
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.3g} {unit}"

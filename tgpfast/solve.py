@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 from .base import Base, GaussianBase
 from .density import Density
 from .feature_sums import FeatureSums
-from .features import Array, as_floats, positive, whole
+from .features import Array, as_floats, check_bandwidth, positive, whole
 from .linear_systems import CG_STEPS, cholesky, factorize, solve_system
 from .maximum_posterior import map_theta
 from .statistics import Statistics
@@ -69,6 +69,7 @@ def solve(
     check_pair(stats, base, sums_serve=method == "map")
     lam = positive("lam", lam)
     gamma = stats.features.bandwidth
+    check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
     eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
     solver = _check_solver(solver, method, stats.features.n_features)
     if n_steps is not None:
