@@ -372,10 +372,59 @@ def test_scale_and_offset_change_nothing_but_the_units(method):
     assert np.abs(got + np.log(stretch).sum() - want).max() < 1e-8
 
 
-def test_rows_too_far_away_are_refused():
+def test_rows_that_overflow_in_the_units_of_the_model_have_no_density():
     model = small(make_data(60) * 1e-150)
-    with pytest.raises(ValueError, match="too far away"):
-        model.log_density(np.full((1, 3), 1e300))
+    assert model.log_density(np.full((1, 3), 1e300)) == -np.inf
+    with pytest.raises(ValueError, match="row 0: the gradient is not finite"):
+        model.grad_log_density(np.full((1, 3), 1e300))
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        ("empirical", "fd"), ("empirical", "ncfd"), ("empirical", "fvpd"), ("empirical", "map"),
+        ("mixture", "fd"), ("mixture", "fvpd"), ("mixture", "map"), ("student", "fd"),
+        ("student", "map"),
+    ],
+)
+@pytest.mark.parametrize("n", [2, 3_000])  # term by term, and by a transform
+def test_rows_at_the_ends_of_the_range_of_floats(n, base, method, d):
+    """Log density -inf; derivatives: an error that names the row. No NaN, no warning."""
+    x = make_data(max(n, 100), d)
+    model = small(x[:100], base=base, method=method)
+    rows = x[:n].copy()
+    inside = model.log_density(rows)
+    rows[1] = 1.7e308
+    got = model.log_density(rows)
+    assert got[1] == -np.inf
+    np.testing.assert_allclose(np.delete(got, 1), np.delete(inside, 1), rtol=1e-8, atol=1e-8)
+    for far in (1.7e308, -1.7e308, 1e300, 1e160):
+        rows[1, 0] = far
+        assert model.log_density(rows)[1] == -np.inf
+        with pytest.raises(ValueError, match=r"Y, row 1: the gradient is not finite.*-inf"):
+            model.grad_log_density(rows)
+        with pytest.raises(ValueError, match="Y, row 1: the Laplacian is not finite"):
+            model.laplacian_log_density(rows)
+        assert model.base.log_density(rows)[1] == -np.inf
+    rows[1] = 1e10  # far, and within reach
+    assert np.isfinite(model.grad_log_density(rows)).all()
+    assert np.isfinite(model.laplacian_log_density(rows)).all()
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+def test_other_models_at_the_ends_of_the_range_of_floats(d):
+    x, features = make_data(100, d), tgp.Features.draw(20, 0.5, np.eye(d), seed=0)
+    far = np.array([[1.7e308] * d, [-1.7e308] * d, [1e300] * d, x[0]])
+    estimate = tgp.FourierKDE.from_data(x, features)
+    assert np.array_equal(estimate.density(far)[:3], np.zeros(3))
+    with pytest.warns(RuntimeWarning, match="not positive at 3"):
+        assert np.array_equal(estimate.log_density(far)[:3], np.full(3, -np.inf))
+    many = tgp.fit_groups(x, np.arange(100) % 2, n_features=20)
+    values = many.log_density(far, 0)
+    assert np.array_equal(values[:3], np.full(3, -np.inf))
+    assert values[3] == pytest.approx(many[0].log_density(x[:1])[0], abs=1e-12)
+    assert np.array_equal(tgp.ExactKDE(x).log_density(far)[:3], np.full(3, -np.inf))
 
 
 # -- moments -------------------------------------------------------------------------------------

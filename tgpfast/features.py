@@ -20,6 +20,7 @@ LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-153, 1e153  # floats hold their squares and
 # bandwidths that serve, in standard deviations of the rows: narrower features turn so often that
 # sines lose their digits and a normalizer needs millions of points, wider ones are constant
 LEAST_WIDTH, MOST_WIDTH = 1e-6, 1e8
+FAR = 1e150  # standard deviations from the mean beyond which there is no density: squares overflow
 
 
 def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
@@ -76,6 +77,35 @@ def check_bandwidth(
         raise ValueError(
             f"lam={lam:.6g}: lam gamma^2 is beyond the range of float64; with "
             f"gamma={gamma:.6g} expected lam from {least:.3g} to {most:.3g}"
+        )
+
+
+def without_far(
+    u: Array, mean: Array, variances: Array
+) -> tuple[Array, NDArray[np.bool_]]:
+    """(rows, which of them are beyond FAR or infinite); those are put at the mean, in a copy.
+
+    mean, variances : (d,) of the columns, which give the place and the unit of FAR
+    """
+    with np.errstate(over="ignore"):
+        reach = FAR * np.sqrt(variances)
+        low, high = mean - reach, mean + reach
+    if not len(u) or ((low <= u.min(axis=0)) & (u.max(axis=0) <= high) & (reach < np.inf)).all():
+        return u, np.zeros(len(u), bool)
+    near = np.asarray(((low <= u) & (u <= high) & np.isfinite(u)).all(axis=1))
+    u = u.copy()
+    u[~near] = mean
+    return u, ~near
+
+
+def check_derivative(what: str, values: Array, far: NDArray[np.bool_], first: int) -> None:
+    """ValueError that names the first row without a finite derivative. first : number of the
+    first of these rows in the caller's table."""
+    bad = far | ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"Y, row {first + int(np.flatnonzero(bad)[0])}: the {what} is not finite so far away "
+            "(the log density is -inf there); drop rows whose log_density is -inf"
         )
 
 
