@@ -611,6 +611,19 @@ def test_fit_takes_engine_and_noise(tmp_path):
     assert model.settings["provenance"]["engine"] == "direct"
 
 
+@pytest.mark.parametrize(
+    "option",
+    [["--gamma", "1e-300"], ["--gamma", "1e300"], ["--lam", "5e-324"], ["--features", "9" * 400],
+     ["--method", "ncfd", "--sigma-max", "1e200"]],
+)
+def test_numbers_out_of_range_are_one_line(option, data, tmp_path, capsys):
+    assert run("fit", data, "--columns", "u,v", "-o", tmp_path / "m.npz", *FAST, *option) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.match(r"tgpfast: .*(expected|would take)", err)
+    assert err.count("\n") == 1
+
+
 # -- standard streams ----------------------------------------------------------------------------
 
 

@@ -479,6 +479,7 @@ def test_a_column_of_words_is_named(library):
         ({"lam": 1.7e308}, "lam=1.7e\\+308: expected a number from"),
         ({"lam": 1e-307, "gamma": 1e-3}, "lam=1e-307: lam gamma.* expected lam from 2.25e-302"),
         ({"eta": 5e-324}, "eta=5e-324"),
+        ({"method": "fvpd", "eta": 1e-300}, "eta=1e-300: gamma.2 eta is .*expected eta from"),
         ({"n_features": 10**12}, "n_features=1,000,000,000,000 would take .* fewer features"),
         ({"n_features": 10**400}, "would take .* fewer features"),
         ({"n_noise_levels": 10**6}, "n_noise_levels=1000000: expected at most 1000"),

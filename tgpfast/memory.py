@@ -27,7 +27,7 @@ def human(size: float) -> str:
         if size < 1024:
             return f"{size:.3g} {unit}"
         size /= 1024
-    return f"{size:,.1f} TiB"
+    return f"{size:,.1f} TiB" if size < 1e6 else f"{size:.3g} TiB"
 
 
 def check(need: int, what: str, remedy: str) -> None:

@@ -197,8 +197,9 @@ class Spectrum:
                 return min(grids, key=lambda grid: grid._work(x, n_rows))
             if box is not None:
                 break
+        shape = " x ".join(f"{float(m):.6g}" for m in made.shape)
         raise OutsideError(
-            f"a grid of {' x '.join(map(str, made.shape))} nodes would take {memory.human(need)}, "
+            f"a grid of {shape} nodes would take {memory.human(need)}, "
             f"and the budget is {memory.human(limit)}; lower bandlimit (a larger bandwidth), give "
             "a smaller box, or raise budget="
         )
