@@ -194,6 +194,16 @@ def test_rows_too_far_for_their_squares_have_no_density_and_give_no_nan(kind):
     assert not np.isnan(base._laplacian(x, np.ones(2))).any()
 
 
+@pytest.mark.parametrize("kind", ["gaussian", *KINDS])
+def test_scores_that_overflow_name_their_row(kind):
+    base = GaussianBase(np.zeros(2), [[1.0, 0.9], [0.9, 1.0]]) if kind == "gaussian" else make(kind)
+    base = base.rescaled(Scaling(np.zeros(2), np.full(2, 1e3)))
+    x = np.array([[0.3, 0.1], [1.7e308, -1.7e308]])
+    assert base.log_density(x)[1] == -np.inf
+    with pytest.raises(ValueError, match=r"row 1: the score is not finite .*drop rows"):
+        base.score(x)
+
+
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_mixtures_are_evaluated_in_pieces_and_far_from_zero(offset, monkeypatch):
     """Seven rows at a time. Coordinates are multiples of 2^-20, so that a shift of 1e6 loses

@@ -1,6 +1,8 @@
 """The command line: what a person sees."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -608,3 +610,117 @@ def test_fit_takes_engine_and_noise(tmp_path):
     model = tgpfast.load(tmp_path / "m.npz")
     assert model.settings["noise_levels"] == pytest.approx([0.0, 0.5 / 3, 1.0 / 3])
     assert model.settings["provenance"]["engine"] == "direct"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--gamma", "1e-300"], ["--gamma", "1e300"], ["--lam", "5e-324"], ["--features", "9" * 400],
+     ["--method", "ncfd", "--sigma-max", "1e200"]],
+)
+def test_numbers_out_of_range_are_one_line(option, data, tmp_path, capsys):
+    assert run("fit", data, "--columns", "u,v", "-o", tmp_path / "m.npz", *FAST, *option) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.match(r"tgpfast: .*(expected|would take)", err)
+    assert err.count("\n") == 1
+
+
+# -- standard streams ----------------------------------------------------------------------------
+
+
+def shell(command, **environment):
+    """A command for bash in a process of its own; TGPFAST stands for the command line."""
+    command = command.replace("TGPFAST", f"{sys.executable} -m tgpfast")
+    return subprocess.run(
+        ["bash", "-c", "set -o pipefail; " + command], capture_output=True, check=False,
+        env=os.environ | environment,
+    )  # fmt: skip
+
+
+needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+
+
+@needs_bash
+@pytest.mark.parametrize("command", ["info {model}", "--help"])
+@pytest.mark.parametrize("output", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_are_no_error(command, output, model):
+    result = shell(f"TGPFAST {command.format(model=model)} {output}")
+    assert result.returncode == 0
+    assert result.stderr == b""
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["fit", "--help"]])
+def test_a_reader_that_has_left_is_no_error(arguments, model):
+    """As `head` does: nobody reads the pipe any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    if arguments == ["info"]:
+        arguments = ["info", str(model)]
+    command = [sys.executable, "-m", "tgpfast", *arguments]
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert result.returncode == 0
+    assert result.stderr == b""
+
+
+@needs_bash
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_full_standard_output_is_one_line(model):
+    result = shell(f"TGPFAST info {model} > /dev/full")
+    assert result.returncode == 1
+    assert result.stderr.startswith(b"tgpfast: ")
+    assert result.stderr.endswith(b"No space left on device\n")
+    assert result.stderr.count(b"\n") == 1
+
+
+@needs_bash
+@pytest.mark.parametrize(
+    "environment",
+    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}],
+)
+def test_names_that_the_terminal_cannot_show(environment, tmp_path):
+    """In results and in messages: as escapes."""
+    path = tmp_path / "data.csv"
+    path.write_text("\u00e9,\u6f22\n" + "\n".join(f"{a},{b}" for a, b in X), encoding="utf-8")
+    done = shell(f"TGPFAST fit {path} -o {tmp_path}/m.npz {' '.join(FAST)}", **environment)
+    assert done.returncode == 0, done.stderr
+    assert rb"2 (\xe9, \u6f22)" in done.stdout
+    assert rb"\xe9, \u6f22" in shell(f"TGPFAST info {tmp_path}/m.npz", **environment).stdout
+    path.write_text("a,b\n1,2\n")
+    done = shell(f"TGPFAST score {tmp_path}/m.npz {path}", **environment)
+    assert done.returncode == 1
+    assert rb"lacks the model's columns \xe9, \u6f22" in done.stderr
+
+
+@needs_bash
+@pytest.mark.parametrize("command", ["sample {model} -o {file}", "score {model} {data} -o {file}"])
+@pytest.mark.parametrize("ending", [".csv", ".npy"])
+def test_a_full_disk_leaves_the_old_file(command, ending, model, data, tmp_path):
+    """A limit on the size of files fails as a full disk does."""
+    file = tmp_path / f"rows{ending}"
+    file.write_bytes(b"old")
+    before = sorted(os.listdir(tmp_path))
+    command = "TGPFAST " + command.format(model=model, data=data, file=file)
+    result = shell(f"trap '' XFSZ; ulimit -f 1; {command}")
+    assert result.returncode == 1
+    assert result.stderr.startswith(b"tgpfast: ")
+    assert result.stderr.count(b"\n") == 1
+    assert file.read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@needs_bash
+def test_numba_without_its_compiler(tmp_path):
+    """Another backend runs, and `warmup` says why; asked for by name, Numba says what to do."""
+    np.save(tmp_path / "x.npy", X)
+    fast = [word for word in FAST if word not in ("--backend", "numpy")]
+    command = f"TGPFAST fit {tmp_path}/x.npy -o {tmp_path}/m.npz {' '.join(fast)}"
+    done = shell(command, NUMBA_DISABLE_JIT="1", TGPFAST_BACKEND="")
+    assert done.returncode == 0, done.stderr
+    assert tgp.load(tmp_path / "m.npz").settings["provenance"]["backend"] != "numba"
+    done = shell("TGPFAST warmup", NUMBA_DISABLE_JIT="1", TGPFAST_BACKEND="")
+    assert done.returncode == 0
+    assert b"numba is not used" in done.stderr
+    done = shell(command + " --backend numba", NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 1
+    assert b"NUMBA_DISABLE_JIT" in done.stderr or b"No module" in done.stderr

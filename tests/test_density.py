@@ -193,11 +193,7 @@ def test_rows_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="Y holds nan at row 1"):
         model.grad_log_density([[0.0, 1.0], [np.nan, 1.0]])
     model.scaling = Scaling(np.zeros(2), np.array([1e-10, 1.0]))
-    with (
-        np.errstate(over="ignore"),
-        pytest.raises(ValueError, match="too far away"),
-    ):
-        model.log_density([[1e300, 0.0]], normalized=False)
+    assert model.log_density([[1e300, 0.0]], normalized=False) == -np.inf  # overflows when scaled
 
 
 def test_parameters_belong_to_their_methods():

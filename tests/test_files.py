@@ -1,14 +1,17 @@
 """Data files: what is read from them, and that errors name the line and the column."""
 
+import errno
+import io
 import sys
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import files, kernels, parquet_rows, text_rows
+from tgpfast import files, kernels, parquet_rows, storage, text_rows
 from tgpfast.blocks import Blocks
 
 ROWS = np.array([[1.0, -2.5], [3.0, 4e-3], [5.0, 6.0]])
@@ -451,6 +454,81 @@ def test_npz_takes_the_table(tmp_path, arrays, names):
         rows, columns = read(tmp_path / "x.npz")
         np.testing.assert_array_equal(rows, ROWS)
         assert columns == names
+
+
+def npy_bytes(shape, content=b"\0" * 24):
+    """An npy file whose header promises float64 of this shape."""
+    buffer = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    return buffer.getvalue() + content
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("shape", [(2**43, 2), (2**31, 2**31), (4,), (1, 2), (2**70, 3)])
+def test_npz_that_promises_more_than_it_holds(tmp_path, shape, compression):
+    """146 TiB, say: no memory is asked for."""
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("X.npy", npy_bytes(shape))
+    with pytest.raises(ValueError, match=r"x\.npz cannot be read: .*X.*24.*numpy\.savez"):
+        read(path)
+    with pytest.raises(ValueError, match=r"x\.npz cannot be read"):
+        tgp.fit(path)
+
+
+def test_npz_whose_directory_promises_too_much(tmp_path):
+    """The directory of the archive may be as wrong as the array's header."""
+    path, size = tmp_path / "x.npz", 2**31
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", npy_bytes((size // 8, 1)))
+        archive.infolist()[0].file_size = len(npy_bytes((1,), b"")) + size
+    with pytest.raises(ValueError, match=r"x\.npz cannot be read: .* compressed bytes can hold"):
+        read(path)
+
+
+@pytest.mark.parametrize("shape", [(2**43, 2), (2**70, 3)])
+def test_npy_that_promises_more_than_it_holds(tmp_path, shape):
+    path = tmp_path / "x.npy"
+    path.write_bytes(npy_bytes(shape))
+    with pytest.raises(ValueError, match=r"x\.npy is damaged or cut short"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+def test_random_damage_of_a_binary_file_is_a_value_error(tmp_path, name):
+    rng, path = np.random.default_rng(5), tmp_path / name
+    np.save(path, ROWS) if name == "x.npy" else np.savez(path, X=ROWS)
+    whole, refused = path.read_bytes(), 0
+    for _ in range(150):
+        content = bytearray(whole)
+        for _ in range(rng.integers(1, 4)):
+            at = rng.integers(len(content) if name == "x.npz" else 128)
+            content[at] ^= 1 << rng.integers(8)
+        path.write_bytes(content)
+        try:
+            read(path)
+        except (ValueError, TypeError):
+            refused += 1
+    assert refused >= 75
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.csv", "x.tsv"])
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, name):
+    """A disk that fills up on the way."""
+    path = tmp_path / name
+    files.write_rows(path, ROWS, ["a", "b"])
+    before = path.read_bytes()
+    np.testing.assert_array_equal(read(path)[0], ROWS)
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_rows(path, ROWS[:1], ["a", "b"])
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
 def test_npz_without_one_table(tmp_path):

@@ -372,10 +372,59 @@ def test_scale_and_offset_change_nothing_but_the_units(method):
     assert np.abs(got + np.log(stretch).sum() - want).max() < 1e-8
 
 
-def test_rows_too_far_away_are_refused():
+def test_rows_that_overflow_in_the_units_of_the_model_have_no_density():
     model = small(make_data(60) * 1e-150)
-    with pytest.raises(ValueError, match="too far away"):
-        model.log_density(np.full((1, 3), 1e300))
+    assert model.log_density(np.full((1, 3), 1e300)) == -np.inf
+    with pytest.raises(ValueError, match="row 0: the gradient is not finite"):
+        model.grad_log_density(np.full((1, 3), 1e300))
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        ("empirical", "fd"), ("empirical", "ncfd"), ("empirical", "fvpd"), ("empirical", "map"),
+        ("mixture", "fd"), ("mixture", "fvpd"), ("mixture", "map"), ("student", "fd"),
+        ("student", "map"),
+    ],
+)
+@pytest.mark.parametrize("n", [2, 3_000])  # term by term, and by a transform
+def test_rows_at_the_ends_of_the_range_of_floats(n, base, method, d):
+    """Log density -inf; derivatives: an error that names the row. No NaN, no warning."""
+    x = make_data(max(n, 100), d)
+    model = small(x[:100], base=base, method=method)
+    rows = x[:n].copy()
+    inside = model.log_density(rows)
+    rows[1] = 1.7e308
+    got = model.log_density(rows)
+    assert got[1] == -np.inf
+    np.testing.assert_allclose(np.delete(got, 1), np.delete(inside, 1), rtol=1e-8, atol=1e-8)
+    for far in (1.7e308, -1.7e308, 1e300, 1e160):
+        rows[1, 0] = far
+        assert model.log_density(rows)[1] == -np.inf
+        with pytest.raises(ValueError, match=r"Y, row 1: the gradient is not finite.*-inf"):
+            model.grad_log_density(rows)
+        with pytest.raises(ValueError, match="Y, row 1: the Laplacian is not finite"):
+            model.laplacian_log_density(rows)
+        assert model.base.log_density(rows)[1] == -np.inf
+    rows[1] = 1e10  # far, and within reach
+    assert np.isfinite(model.grad_log_density(rows)).all()
+    assert np.isfinite(model.laplacian_log_density(rows)).all()
+
+
+@pytest.mark.parametrize("d", [1, 2, 4])
+def test_other_models_at_the_ends_of_the_range_of_floats(d):
+    x, features = make_data(100, d), tgp.Features.draw(20, 0.5, np.eye(d), seed=0)
+    far = np.array([[1.7e308] * d, [-1.7e308] * d, [1e300] * d, x[0]])
+    estimate = tgp.FourierKDE.from_data(x, features)
+    assert np.array_equal(estimate.density(far)[:3], np.zeros(3))
+    with pytest.warns(RuntimeWarning, match="not positive at 3"):
+        assert np.array_equal(estimate.log_density(far)[:3], np.full(3, -np.inf))
+    many = tgp.fit_groups(x, np.arange(100) % 2, n_features=20)
+    values = many.log_density(far, 0)
+    assert np.array_equal(values[:3], np.full(3, -np.inf))
+    assert values[3] == pytest.approx(many[0].log_density(x[:1])[0], abs=1e-12)
+    assert np.array_equal(tgp.ExactKDE(x).log_density(far)[:3], np.full(3, -np.inf))
 
 
 # -- moments -------------------------------------------------------------------------------------
@@ -412,3 +461,63 @@ def test_a_column_of_words_is_named(library):
     frame = module.DataFrame({"a": [1.0, 2.0, 3.0], "colour": ["red", "blue", "red"]})
     with pytest.raises(TypeError, match=r"column 1 \('colour'\).*encode it as numbers or drop it"):
         small(frame)
+
+
+# -- numbers at the ends of the range ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd", "map"])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"gamma": 5e-324}, "gamma=5e-324: expected a number from 2.23e-308"),
+        ({"gamma": 1e-300}, "gamma=1e-300: expected a bandwidth from 1e-06 to 1e\\+08"),
+        ({"gamma": 1e-30}, "gamma=1e-30: expected a bandwidth from .* standard deviation"),
+        ({"gamma": 1e160}, "gamma=1e\\+160: expected a bandwidth"),
+        ({"gamma": 1e300}, "gamma=1e\\+300: expected a bandwidth"),
+        ({"lam": 5e-324}, "lam=5e-324: expected a number from"),
+        ({"lam": 1.7e308}, "lam=1.7e\\+308: expected a number from"),
+        ({"lam": 1e-307, "gamma": 1e-3}, "lam=1e-307: lam gamma.* expected lam from 2.25e-302"),
+        ({"eta": 5e-324}, "eta=5e-324"),
+        ({"method": "fvpd", "eta": 1e-300}, "eta=1e-300: gamma.2 eta is .*expected eta from"),
+        ({"n_features": 10**12}, "n_features=1,000,000,000,000 would take .* fewer features"),
+        ({"n_features": 10**400}, "would take .* fewer features"),
+        ({"n_noise_levels": 10**6}, "n_noise_levels=1000000: expected at most 1000"),
+    ],
+)
+def test_parameters_out_of_range(method, options, words):
+    """No bare ZeroDivisionError or OverflowError, and no search that does not end."""
+    with pytest.raises(ValueError, match=words):
+        small(make_data(60), **({"method": method} | options))
+
+
+@pytest.mark.parametrize("sigma_max", [5e-324, 1e-300, 1e160, 1e300])
+def test_noise_out_of_range(sigma_max):
+    with pytest.raises(ValueError, match=r"sigma_max=.*: expected 0, or a number from 1e-152 to"):
+        small(make_data(60), method="ncfd", sigma_max=sigma_max)
+    features = tgp.Features.draw(3, 1.0, np.eye(3), seed=0)
+    with pytest.raises(ValueError, match=r"noise_levels has .*; expected 0, or numbers"):
+        tgp.accumulate(make_data(60), features, noise_levels=(0.0, sigma_max))
+
+
+@pytest.mark.parametrize(
+    "options", [{"gamma": 1e-6}, {"gamma": 1e8}, {"lam": 1e-300}, {"lam": 1e300}]
+)
+def test_parameters_at_the_ends_of_their_range(options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        model = small(make_data(60), **options)
+        assert np.isfinite(model.log_density(make_data(5))).all()
+
+
+def test_solve_takes_bandwidths_that_serve_the_base():
+    x = make_data(60)
+    stats = tgp.accumulate(x, tgp.Features.draw(4, 1e-30, np.eye(3), seed=0), engine="direct")
+    with pytest.raises(ValueError, match=r"gamma=.*: expected a bandwidth from"):
+        tgp.solve(stats, tgp.GaussianBase.from_data(x), "fd", 1.0)
+
+
+@pytest.mark.parametrize("bandwidth", [1e-300, 1e-154, 1e154, 1e300])
+def test_features_take_bandwidths_whose_squares_are_floats(bandwidth):
+    with pytest.raises(ValueError, match=r"bandwidth=.*: expected a number from 1e-153 to 1e\+153"):
+        tgp.Features.draw(4, bandwidth, np.eye(2), seed=0)

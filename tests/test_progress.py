@@ -1,12 +1,14 @@
 """`Steps`: what a bar shows on standard error."""
 
+import io
 import itertools
 import re
+import sys
 
 import pytest
 
 from tgpfast import progress
-from tgpfast.progress import Steps
+from tgpfast.progress import Progress, Steps
 
 
 @pytest.fixture
@@ -164,3 +166,25 @@ def test_clock_texts_never_go_back():
         for number, unit in (progress._clock(t / 2).split() for t in range(1_000))
     ]
     assert all(a <= b for a, b in itertools.pairwise(values))
+
+
+class Full(io.StringIO):
+    """A stream on a full disk."""
+
+    def flush(self):
+        raise OSError("No space left on device")
+
+
+@pytest.mark.parametrize("kind", ["missing", "closed", "full"])
+def test_no_place_for_a_bar_is_no_error(monkeypatch, kind):
+    """Programs without a console have no standard error; the work goes on."""
+    stream = {"missing": lambda: None, "closed": io.StringIO, "full": Full}[kind]()
+    if kind == "closed":
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Progress(True, "rows", 10) as bar:
+        bar.add(10)
+    with Steps(True, 1.0) as steps, steps.step("name", 1.0):
+        pass
+    assert bar.done == 10
+    assert steps.done == 1.0

@@ -558,7 +558,10 @@ def good():
         ({"method": "map", "n_draws": 0}, ValueError, "n_draws=0"),
         ({"method": "map", "n_draws": 1.5}, ValueError, "n_draws=1.5"),
         ({"method": "map", "n_draws": True}, ValueError, "n_draws=True"),
-        ({"method": "fvpd", "eta": 1e-320}, ValueError, "not finite"),
+        ({"method": "fvpd", "eta": 1e-320}, ValueError, "loses digits"),
+        ({"lam": 5e-324}, ValueError, "loses digits"),
+        ({"lam": 1.7e308}, ValueError, "overflows"),
+        ({"lam": 10**400}, ValueError, "finite number"),
     ],
 )
 def test_bad_arguments(good, changes, error, match):

@@ -231,7 +231,7 @@ def _spectral_parts(
     run: dict[str, Any] = {"tolerance": tolerance, "budget": budget}
     sample = blocks.pilot(SAMPLE_ROWS)[0]
     try:
-        box = Spectrum.box_for(sample, features.bandlimit, **run)
+        box = Spectrum.box_for(sample, features.bandlimit, **run, n_rows=blocks.n_rows)
         out = 1.0 - float(((sample >= box[0]) & (sample <= box[1])).all(axis=1).mean())
         if out * blocks.n_rows > MOST_OUTSIDE / 4:
             raise OutsideError

@@ -12,7 +12,7 @@ from scipy.linalg import solve_triangular
 
 from . import kernels
 from .blocks import Blocks, as_blocks
-from .features import Array, Features, as_floats, whole
+from .features import Array, Features, as_floats, check_derivative, whole, without_far
 from .normals import sobol_normals
 from .scaling import Scaling, check_full_rank, moments_of
 
@@ -42,12 +42,21 @@ class Base:
         return Blocks(X, dimension=self.dimension).whole()
 
     def log_density(self, X: Any) -> Array:
-        """Log density of every row, (n,)."""
-        return self._log_density(self._rows(X))
+        """Log density of every row, (n,); -inf where the square of a distance overflows."""
+        x, far = without_far(self._rows(X), self.mean, np.diag(self.covariance))
+        values = self._log_density(x)
+        values[far] = -np.inf
+        return values
 
     def score(self, X: Any) -> Array:
-        """Gradient of the log density, (n, d)."""
-        return self._score(self._rows(X))
+        """Gradient of the log density, (n, d).
+
+        ValueError names the first row that is so far away that it is not finite.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            score = self._score(self._rows(X))
+        check_derivative("score", score, np.zeros(len(score), bool), 0)
+        return score
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """n independent draws, (n, d)."""
@@ -151,7 +160,9 @@ class GaussianBase(Base):
 
     def _score(self, x: Array) -> Array:
         whitened = self._whiten(x).T
-        gradient: Array = -solve_triangular(self._cholesky, whitened, trans="T", lower=True).T
+        gradient: Array = -solve_triangular(
+            self._cholesky, whitened, trans="T", lower=True, check_finite=False
+        ).T
         return gradient
 
     def _laplacian(self, x: Array, stretch: Array) -> Array:

@@ -7,12 +7,13 @@ COMMANDS. Messages go to standard error, results to standard output.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,15 +52,35 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     2 where the command line itself is wrong, 130 where it is interrupted.
     """
+    with _usable_streams():
+        try:
+            status = _run(argv)
+            sys.stdout.flush()
+            return status
+        except BrokenPipeError:  # the reader of our output has seen enough
+            _drop_output()
+            return 0
+        except OSError as error:  # standard output on a full disk
+            _drop_output()
+            print(f"tgpfast: standard output: {_plain(error)}", file=sys.stderr)
+            return 1
+        except SystemExit:  # of the parser, which has printed
+            try:
+                sys.stdout.flush()
+            except OSError:
+                _drop_output()
+            raise
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = _parser().parse_args(argv)
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)
         warnings.showwarning = _one_line_warnings()
         try:
             arguments.run(arguments)
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader of our output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:
+            raise
         except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
             print(f"tgpfast: {_plain(error)}", file=sys.stderr)
             return 1
@@ -69,10 +90,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _usable_streams() -> Iterator[None]:
+    """Standard output and error that take any text: letters that the terminal's encoding lacks are
+    written as escapes, and a stream that is closed (None) discards what it is given."""
+    with contextlib.ExitStack() as stack:
+        redirects = {"stdout": contextlib.redirect_stdout, "stderr": contextlib.redirect_stderr}
+        for name, redirect in redirects.items():
+            stream = getattr(sys, name)
+            if stream is None:
+                sink = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                stack.enter_context(redirect(sink))
+            elif hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        yield
+
+
+def _drop_output() -> None:
+    """Send standard output nowhere, so that Python's last flush on exit does not fail again."""
+    with contextlib.suppress(OSError, ValueError):  # a stream that has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _plain(error: BaseException) -> str:
     """An exception in one line, without error numbers."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{os.fspath(error.filename)!r}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        named = error.filename is not None
+        return f"{os.fspath(error.filename)!r}: {error.strerror}" if named else error.strerror
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -621,7 +665,12 @@ def _add_warmup(parser: argparse.ArgumentParser) -> None:
 
 
 def _warmup(arguments: argparse.Namespace) -> None:
-    print(f"ready: {warmup(arguments.backend)}")
+    ready = warmup(arguments.backend)
+    print(f"ready: {ready}")
+    if arguments.backend == "auto":  # why not one that it would have preferred
+        for name, reason in kernels.missing().items():
+            if kernels.BACKENDS.index(name) < kernels.BACKENDS.index(ready):
+                print(f"{name} is not used: {reason}", file=sys.stderr)
 
 
 # -- calibrate -----------------------------------------------------------------------------------

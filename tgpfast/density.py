@@ -14,7 +14,7 @@ from . import storage
 from .base import Base, GaussianBase
 from .blocks import BLOCK_ROWS, Blocks, Table, as_blocks
 from .feature_sums import FeatureSums
-from .features import Array, Features, as_floats, whole
+from .features import Array, Features, as_floats, check_derivative, whole, without_far
 from .mixture_base import MixtureBase
 from .modes import find_modes
 from .normalizer import (
@@ -144,7 +144,8 @@ class Density:
 
         Parameters
         ----------
-        Y : (n, d) rows in the units of the data, as for ``fit``
+        Y : (n, d) rows in the units of the data, as for ``fit``. Rows so far away that squares of
+            distances overflow (beyond 1e150 standard deviations) have a log density of -inf
         normalized : subtract log Z, which is estimated on first use (see ``log_normalizer``)
         """
         blocks = self._blocks(Y)
@@ -154,31 +155,43 @@ class Density:
         if blocks.in_parts:
             return blocks.evaluated(self, "log_density", normalized=normalized)
         parts = []
-        for u in self._rows(blocks):
+        for u, far, _ in self._rows(blocks):
             value = self.tilt.value(u, self.threads) + self.base._log_density(u) + constant
-            value[np.isnan(value)] = -np.inf  # so far out that phases or distances are not finite
+            value[far | np.isnan(value)] = -np.inf  # phases or distances are not finite
             parts.append(value)
         return blocks.table.series(np.concatenate(parts), "log_density")
 
     def grad_log_density(self, Y: Any) -> Any:
-        """Gradient of the log density at every row of Y, (n, d); a frame where Y is one."""
+        """Gradient of the log density at every row of Y, (n, d); a frame where Y is one.
+
+        ValueError names the first row that is so far away that its log density is -inf.
+        """
         blocks, parts = self._blocks(Y), []
         if blocks.in_parts:
             return blocks.evaluated(self, "grad_log_density")
-        for u in self._rows(blocks):
+        for u, far, first in self._rows(blocks):
             slope = self.tilt.gradient(u, self.threads)[1]
-            parts.append((slope + self.base._score(u)) / self._scaling.scale)
+            with np.errstate(over="ignore", invalid="ignore"):
+                slope = (slope + self.base._score(u)) / self._scaling.scale
+            check_derivative("gradient", slope, far, first)
+            parts.append(slope)
         return blocks.table.frame(np.concatenate(parts))
 
     def laplacian_log_density(self, Y: Any) -> Any:
-        """Trace of the Hessian of the log density at every row of Y, (n,)."""
+        """Trace of the Hessian of the log density at every row of Y, (n,).
+
+        ValueError names the first row that is so far away that its log density is -inf.
+        """
         stretch = 1.0 / self._scaling.scale
         blocks, parts = self._blocks(Y), []
         if blocks.in_parts:
             return blocks.evaluated(self, "laplacian_log_density")
-        for u in self._rows(blocks):
+        for u, far, first in self._rows(blocks):
             of_tilt = self.tilt.laplacian(u, stretch, self.threads)
-            parts.append(of_tilt + self.base._laplacian(u, stretch))
+            with np.errstate(over="ignore", invalid="ignore"):
+                total = of_tilt + self.base._laplacian(u, stretch)
+            check_derivative("Laplacian", total, far, first)
+            parts.append(total)
         return blocks.table.series(np.concatenate(parts), "laplacian")
 
     @functools.cached_property
@@ -348,12 +361,14 @@ class Density:
         )  # fmt: skip
 
     def _rows(self, blocks: Blocks) -> Any:
+        """(rows in the model's units, which of them are too far away to have a density, number of
+        the first) of every block; rows too far away are moved to the mean of the base."""
+        first, variances = 0, np.diag(self.base.covariance)
         for x, _ in blocks:
             with np.errstate(over="ignore"):
-                u = self._scaling.apply(x)
-            if not np.isfinite(u).all():
-                raise ValueError("rows of Y overflow in the model's units: they are too far away")
-            yield u
+                u, far = without_far(self._scaling.apply(x), self.base.mean, variances)
+            yield u, far, first
+            first += len(x)
 
     def save(self, path: str | os.PathLike[str], *, statistics: bool = False) -> None:
         """Write to an npz file without pickles; ``tgpfast.load`` reads it back bit by bit.

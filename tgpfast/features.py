@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from . import memory
+
 Array = NDArray[np.float64]
+
+# parameters must lie between: smaller ones lose digits, larger ones leave no room for products
+LEAST_NUMBER, MOST_NUMBER = float(np.finfo(float).tiny), 1e307
+LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-153, 1e153  # floats hold their squares and inverse squares
+# bandwidths that serve, in standard deviations of the rows: narrower features turn so often that
+# sines lose their digits and a normalizer needs millions of points, wider ones are constant
+LEAST_WIDTH, MOST_WIDTH = 1e-6, 1e8
+FAR = 1e150  # standard deviations from the mean beyond which there is no density: squares overflow
 
 
 def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
@@ -35,10 +45,68 @@ def positive(name: str, value: Any, *rules: str) -> float:
     if isinstance(value, bool) or not number_like:
         words = "".join(f" or {rule!r}" for rule in rules)
         raise TypeError(f"{name}={value!r}: expected a number{words}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond floats
+        number = np.inf
     if not 0.0 < number < np.inf:
         raise ValueError(f"{name}={value!r}: expected a finite number above 0")
+    if not LEAST_NUMBER <= number <= MOST_NUMBER:
+        raise ValueError(
+            f"{name}={value!r}: expected a number from {LEAST_NUMBER:.3g} to {MOST_NUMBER:g}; "
+            "beyond, float64 loses digits or overflows"
+        )
     return number
+
+
+def check_bandwidth(
+    gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH
+) -> None:
+    """ValueError unless a bandwidth serves rows, or a base, of this mean variance of the columns,
+    and floats hold lam gamma^2. widest : in standard deviations."""
+    deviation = float(np.sqrt(variance))
+    least, most = LEAST_WIDTH * deviation, widest * deviation
+    if not least <= gamma <= most:
+        raise ValueError(
+            f"gamma={gamma:.6g}: expected a bandwidth from {least:.3g} to {most:.3g}, which is "
+            f"{LEAST_WIDTH:g} to {widest:g} times the standard deviation of the rows; "
+            'gamma="scott" gives a usual one'
+        )
+    if not LEAST_NUMBER <= lam * gamma * gamma < np.inf:
+        least, most = 1.01 * LEAST_NUMBER / gamma**2, min(1e308 / gamma**2, 1e308)
+        raise ValueError(
+            f"lam={lam:.6g}: lam gamma^2 is beyond the range of float64; with "
+            f"gamma={gamma:.6g} expected lam from {least:.3g} to {most:.3g}"
+        )
+
+
+def without_far(
+    u: Array, mean: Array, variances: Array
+) -> tuple[Array, NDArray[np.bool_]]:
+    """(rows, which of them are beyond FAR or infinite); those are put at the mean, in a copy.
+
+    mean, variances : (d,) of the columns, which give the place and the unit of FAR
+    """
+    with np.errstate(over="ignore"):
+        reach = FAR * np.sqrt(variances)
+        low, high = mean - reach, mean + reach
+    if not len(u) or ((low <= u.min(axis=0)) & (u.max(axis=0) <= high) & (reach < np.inf)).all():
+        return u, np.zeros(len(u), bool)
+    near = np.asarray(((low <= u) & (u <= high) & np.isfinite(u)).all(axis=1))
+    u = u.copy()
+    u[~near] = mean
+    return u, ~near
+
+
+def check_derivative(what: str, values: Array, far: NDArray[np.bool_], first: int) -> None:
+    """ValueError that names the first row without a finite derivative. first : number of the
+    first of these rows in the caller's table."""
+    bad = far | ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"Y, row {first + int(np.flatnonzero(bad)[0])}: the {what} is not finite so far away "
+            "(the log density is -inf there); drop rows whose log_density is -inf"
+        )
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
@@ -81,6 +149,12 @@ class Features:
         gamma = as_floats(self.bandwidth, "bandwidth", "()", 0)
         if not gamma > 0:
             raise ValueError(f"bandwidth must be positive, got {float(gamma)}")
+        if not LEAST_BANDWIDTH <= gamma <= MOST_BANDWIDTH:
+            raise ValueError(
+                f"bandwidth={float(gamma):.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
+                f"{MOST_BANDWIDTH:g}; beyond, its square overflows or vanishes in float64. Give "
+                "the rows other units, as scale=\"standardize\" does"
+            )
         with np.errstate(over="ignore"):
             if not np.isfinite(z / gamma).all():
                 raise ValueError(f"frequencies / bandwidth overflows: bandwidth={float(gamma)}")
@@ -116,6 +190,9 @@ class Features:
             raise ValueError(f"covariance must be square, got shape {v.shape}")
         if not np.allclose(v, v.T, rtol=1e-8, atol=1e-12 * np.abs(v).max()):
             raise ValueError("covariance must be symmetric")
+        memory.check(
+            3 * 8 * n_features * (len(v) + 1), f"n_features={n_features:,}", "use fewer features"
+        )
         values, vectors = np.linalg.eigh(v)
         if values[0] < -1e-10 * max(values[-1], 0.0):
             raise ValueError(

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import csv
+import io
+import math
 import os
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from .parquet_rows import ParquetRows, open_parquet
+from .storage import array_layout, replacing
 from .text_rows import TextRows
 
 CHUNK = 16_384  # rows of a block, where columns are taken out of their order
@@ -22,6 +25,7 @@ SUFFIXES = (".npy", ".npz", ".parquet", *TEXT)
 WRITABLE = (".npy", *TEXT)
 TABLE_NAMES = ("X", "x", "data")  # of the array taken from an npz that holds several
 COLUMN_NAMES = ("columns", "names", "feature_names")
+DEFLATE_RATIO = 1032  # largest ratio of plain to compressed bytes
 
 
 class Columns(os.PathLike[str]):
@@ -94,18 +98,23 @@ def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None 
 
 
 def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] | None) -> None:
-    """Write rows to npy, or to csv or tsv with a header where there are names."""
+    """Write rows to npy, or to csv or tsv with a header where there are names. Where that fails,
+    on a full disk say, the old file stays as it is."""
     file = check_writable(path)
     suffix = file.suffix.lower()
-    if suffix == ".npy":
-        with file.open("wb") as binary:  # np.save of a path would add a second ending to .NPY
-            np.save(binary, rows)
-        return
-    delimiter = TEXT[suffix] or ","
-    with file.open("w", encoding="utf-8", newline="") as stream:
-        if columns is not None:
-            csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerow(columns)
-        np.savetxt(stream, rows, fmt="%.17g", delimiter=delimiter)
+    with replacing(file) as binary:
+        if suffix == ".npy":
+            # not the file itself: NumPy would write past Python, and not notice a full disk
+            np.save(SimpleNamespace(write=binary.write), rows)
+            return
+        delimiter = TEXT[suffix] or ","
+        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+        try:
+            if columns is not None:
+                csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerow(columns)
+            np.savetxt(stream, rows, fmt="%.17g", delimiter=delimiter)
+        finally:
+            stream.detach()  # writes what is left, and does not close the file below it
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
@@ -184,7 +193,9 @@ def _chosen(table: Any, chosen: list[int]) -> Any:
 def _from_npy(file: Path) -> tuple[Any, None]:
     try:
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # damaged bytes end in errors of many types within NumPy
         raise ValueError(_unreadable(file, error)) from None
     if not isinstance(rows, np.ndarray):
         rows.close()
@@ -226,7 +237,8 @@ def _from_npz(file: Path) -> tuple[Any, list[str] | None]:
             "numpy.savez"
         )
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        # a file opened here is closed also where np.load fails
+        with file.open("rb") as binary, np.load(binary, allow_pickle=False) as archive:
             shapes = {name: _shape(archive, name) for name in archive.files}
             held = ", ".join(f"{n} {s}" for n, (s, _) in shapes.items()) or "nothing"
             if shapes.get("header", (None, ""))[1] == "U":
@@ -237,24 +249,47 @@ def _from_npz(file: Path) -> tuple[Any, list[str] | None]:
                     "expected one two-dimensional array of numbers, or one named X; "
                     f"it holds {held}"
                 )
+            _check_sizes(archive, name)
             table = archive[name]
             for key in COLUMN_NAMES:
                 if shapes.get(key) == (table.shape[-1:], "U") and table.ndim == 2:
+                    _check_sizes(archive, key)
                     return table, [str(c) for c in archive[key]]
             return table, None
-    except (ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (PermissionError, MemoryError):
+        raise
+    except Exception as error:  # damaged bytes end in errors of many types within zipfile and NumPy
         raise ValueError(f"{file.name} cannot be read: {error}") from None
 
 
 def _shape(archive: Any, name: str) -> tuple[tuple[int, ...], str]:
     """Shape and kind of a member, from its first bytes."""
     with archive.zip.open(f"{name}.npy") as stream:
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-        else:
-            shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+        shape, dtype = array_layout(stream, name)
     return shape, dtype.kind
+
+
+def _check_sizes(archive: Any, name: str) -> None:
+    """ValueError unless a member is as long as its header promises; NumPy would take memory for
+    what the header says before it reads a byte."""
+    info = archive.zip.getinfo(f"{name}.npy")
+    with archive.zip.open(info) as stream:
+        shape, dtype = array_layout(stream, name)
+        promised = math.prod(shape) * dtype.itemsize
+        held = info.file_size - stream.tell()
+    if promised != held:
+        raise ValueError(
+            f"array {name!r} of shape {shape} and dtype {dtype} takes {promised:,} bytes, and the "
+            f"archive holds {held:,}: it is damaged; write it again with numpy.savez"
+        )
+    # deflate shrinks by at most 1032 times, so that a larger promise is a false one
+    if promised > DEFLATE_RATIO * (info.compress_size + 1024) and info.compress_type in (
+        zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED,
+    ):  # fmt: skip
+        raise ValueError(
+            f"array {name!r} takes {promised:,} bytes, more than its {info.compress_size:,} "
+            "compressed bytes can hold: it is damaged; write it again with numpy.savez"
+        )
 
 
 def _table_name(shapes: dict[str, tuple[tuple[int, ...], str]]) -> str | None:

@@ -14,7 +14,17 @@ from .base import Base, GaussianBase
 from .blocks import Blocks, as_blocks
 from .density import Density
 from .feature_sums import FeatureSums
-from .features import Array, Features, as_floats, covariance_of_frequencies, positive, whole
+from .features import (
+    LEAST_BANDWIDTH,
+    MOST_BANDWIDTH,
+    Array,
+    Features,
+    as_floats,
+    check_bandwidth,
+    covariance_of_frequencies,
+    positive,
+    whole,
+)
 from .learn_base import learn_base
 from .mixture_base import MixtureBase
 from .notices import tell
@@ -70,6 +80,7 @@ LOG_TOLERANCE = 1e-4  # predicted change of a log density for which it is tighte
 FIRST_ROWS = 1_000  # of such a stream, whose spread is taken for that of all
 STREAM_ROWS, STREAM_REACH = 1e6, 5.0  # rows and largest |z| for which a stream's grid is made
 SPREAD_DRAWS, MOST_SPREAD = 2**14, 4.0  # of base="learned": draws, and mean squares that pass
+MOST_LEVELS = 1_000  # of n_noise_levels: the sums of each take a pass
 HELD_OUT = 5  # base="scaled" holds out one row in so many
 HELD_OUT_ROWS = 50_000  # and looks at this many rows at most
 
@@ -181,6 +192,8 @@ def fit(
     covariance = facts.correlation * np.outer(deviation, deviation)
     spread = float(np.trace(covariance)) / d
 
+    if chosen["gamma"] != "scott":
+        check_bandwidth(chosen["gamma"], spread, chosen["lam"])
     rows = blocks.mapped(scaling.apply, weight)
     threads = Threads(backend, n_threads)
     found = _select(
@@ -555,6 +568,10 @@ def _check(
             chosen[name] = positive(name, chosen[name], "auto", rule)
     for name, value in (("n_features", chosen["n_features"]), ("n_noise_levels", n_noise_levels)):
         whole(name, value)
+    if n_noise_levels > MOST_LEVELS:
+        raise ValueError(
+            f"n_noise_levels={n_noise_levels}: expected at most {MOST_LEVELS}; the paper has 10"
+        )
 
 
 def _moments(blocks: Blocks, given: Any, progress: bool) -> Moments:
@@ -642,6 +659,11 @@ def _noise_levels(top: Any, n_levels: int) -> Array:
         raise ValueError(f"sigma_max={sigma}: expected a number of at least 0")
     if sigma == 0:
         return np.zeros(1)
+    if not n_levels * LEAST_BANDWIDTH <= sigma <= MOST_BANDWIDTH:
+        raise ValueError(
+            f"sigma_max={sigma:.6g}: expected 0, or a number from {n_levels * LEAST_BANDWIDTH:g} "
+            f"to {MOST_BANDWIDTH:g}; about 1 in scaled coordinates is usual"
+        )
     return np.asarray(sigma * np.arange(n_levels) / n_levels)
 
 

@@ -16,7 +16,7 @@ from . import kernels, storage
 from .base import GaussianBase
 from .blocks import Blocks, Table
 from .density import Density
-from .features import Array, Features
+from .features import Array, Features, without_far
 from .labels import Ints, distinct_labels, label_values, python_time
 from .normalizer import (
     DRAWS,
@@ -196,7 +196,8 @@ class GroupedDensity(Mapping[Any, Density]):
 
         Parameters
         ----------
-        Y : (n, d) rows in the units of the data, as for ``fit_groups``
+        Y : (n, d) rows in the units of the data, as for ``fit_groups``. Rows so far away that
+            squares of distances overflow have a log density of -inf
         groups : (n,) their labels, or one label for all
         normalized : subtract log Z, which is estimated on first use for the groups that occur
         """
@@ -263,6 +264,7 @@ class GroupedDensity(Mapping[Any, Density]):
         S, d = self.features.frequencies.shape
         f, amplitude = self.features.frequencies / self.features.bandwidth, float(np.sqrt(2.0 / S))
         phi, dphi = np.empty((S, BLOCK)), np.empty((S, BLOCK))
+        variances = np.einsum("gii->gi", self._scaled).max(axis=0)
         none = np.zeros(0)
         none.flags.writeable = False
         values = []
@@ -271,10 +273,7 @@ class GroupedDensity(Mapping[Any, Density]):
                 g = codes[start : start + BLOCK]
                 with np.errstate(over="ignore"):
                     u = (y[start : start + BLOCK] - self.means[g]) / self.scale
-                if not np.isfinite(u).all():
-                    raise ValueError(
-                        "rows of Y overflow in the model's units: they are too far away"
-                    )
+                u, far = without_far(u, np.zeros(d), variances)
                 u.flags.writeable = False
                 module.feature_block(
                     u, none, np.zeros(d), f, self.features.phases.copy(), amplitude, dphi, phi,
@@ -282,7 +281,9 @@ class GroupedDensity(Mapping[Any, Density]):
                 )  # fmt: skip
                 tilt = np.einsum("si,is->i", phi[:, : len(u)], self.theta[g])
                 white = np.einsum("ijk,ik->ij", self._whitening[g], u)
-                values.append(tilt - 0.5 * np.einsum("ij,ij->i", white, white) + constants[g])
+                value = tilt - 0.5 * np.einsum("ij,ij->i", white, white) + constants[g]
+                value[far | np.isnan(value)] = -np.inf  # phases or distances are not finite
+                values.append(value)
         return values
 
     def sample(self, label: Any, n: int, seed: int = 0, **options: Any) -> Any:

@@ -12,7 +12,7 @@ from . import kernels
 from .base import GaussianBase
 from .blocks import Blocks, as_blocks
 from .feature_sums import sum_features
-from .features import Array, Features, as_floats, positive, whole
+from .features import Array, Features, as_floats, positive, whole, without_far
 from .notices import tell
 from .scaling import Moments, check_full_rank, moments_of
 from .statistics import Statistics
@@ -190,9 +190,14 @@ class FourierKDE:
         return self.features.dimension
 
     def density(self, Y: Any) -> Array:
-        """The estimate at every row of Y, (n,), negative values included."""
-        blocks = Blocks(Y, dimension=self.dimension, name="Y")
-        parts = [self._constant * self._tilt.value(y, self.threads) for y, _ in blocks]
+        """The estimate at every row of Y, (n,), negative values included; 0 for rows so far away
+        that their phases overflow."""
+        parts, variances = [], np.diag(self._spread) + self.features.bandwidth**2
+        for y, _ in Blocks(Y, dimension=self.dimension, name="Y"):
+            y, far = without_far(y, self._centre, variances)
+            values = self._constant * self._tilt.value(y, self.threads)
+            values[far | ~np.isfinite(values)] = 0.0
+            parts.append(values)
         return np.concatenate(parts)
 
     def log_density(self, Y: Any) -> Array:

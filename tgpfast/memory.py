@@ -22,11 +22,12 @@ def available() -> int | None:
 
 def human(size: float) -> str:
     """1536 -> '1.5 KiB'."""
+    size = min(size, 1e300)  # integers may be beyond floats
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.3g} {unit}"
         size /= 1024
-    return f"{size:,.1f} TiB"
+    return f"{size:,.1f} TiB" if size < 1e6 else f"{size:.3g} TiB"
 
 
 def check(need: int, what: str, remedy: str) -> None:

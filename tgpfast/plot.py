@@ -11,6 +11,7 @@ import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from .blocks import Blocks
 from .evaluation import UNITS, direction_text
 from .features import Array, as_floats, whole
 from .scaling import Scaling, moments_of
+from .storage import replacing
 
 # Okabe and Ito's colours, which are apart in any colour vision
 BLACK, BLUE, VERMILION = "#000000", "#0072B2", "#D55E00"
@@ -631,8 +633,13 @@ class _Plane:
 
 
 def save(figure: Any, path: str | os.PathLike[str], dpi: int = 120) -> None:
-    """Write a figure; the ending says the format."""
-    figure.savefig(path, dpi=dpi)
+    """Write a figure; the ending says the format. Where that fails, the old file stays."""
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if not kind:
+        figure.savefig(path, dpi=dpi)  # matplotlib adds an ending
+        return
+    with replacing(Path(path)) as file:
+        figure.savefig(file, dpi=dpi, format=kind)
 
 
 def mass_levels(log_density: Array) -> list[float]:

@@ -36,13 +36,12 @@ class Progress:
             bar = "#" * int(WIDTH * share)
             left = (self.total - self.done) / max(rate, 1e-9)
             line = f"[{bar:<{WIDTH}}] {share:4.0%}  {line}  {left:,.0f} s left"
-        sys.stderr.write(f"\r{line:<78}")
-        sys.stderr.flush()
+        _show(f"\r{line:<78}")
 
     def __exit__(self, *exception: object) -> None:
         if self.enabled:
             self._paint()
-            sys.stderr.write("\n")
+            _show("\n")
 
 
 class Steps:
@@ -82,15 +81,23 @@ class Steps:
         left = elapsed / self.done * undone if self.done else undone
         bar = "#" * int(WIDTH * share)
         line = f"[{bar:<{WIDTH}}] {share:4.0%}  {_clock(left)} left  {name}"
-        sys.stderr.write(f"\r{line[:78]:<78}")  # a line that wraps could not be painted over
-        sys.stderr.flush()
+        _show(f"\r{line[:78]:<78}")  # a line that wraps could not be painted over
 
     def __exit__(self, *exception: object) -> None:
         if self.enabled:
             if exception[0] is None:
                 self.done = self.total
             self._paint(f"{_clock(time.perf_counter() - self._start)} in all")
-            sys.stderr.write("\n")
+            _show("\n")
+
+
+def _show(text: str) -> None:
+    """Write to standard error. One that is missing (a program without a console), closed or full
+    shows no bar, and the work goes on."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def _clock(seconds: float) -> str:

@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 from .base import Base, GaussianBase
 from .density import Density
 from .feature_sums import FeatureSums
-from .features import Array, as_floats, positive, whole
+from .features import Array, as_floats, check_bandwidth, positive, whole
 from .linear_systems import CG_STEPS, cholesky, factorize, solve_system
 from .maximum_posterior import map_theta
 from .statistics import Statistics
@@ -19,6 +19,7 @@ from .tilt import PointTilt, PredictiveTilt
 
 METHODS = ("fd", "ncfd", "fvpd", "map")
 CG_FEATURES = 6_000  # above it "auto" takes conjugate gradients: O(S^2 rank), not O(S^3)
+LEAST_TEMPERED = 1e-290  # of gamma^2 eta, by which FVPD divides sums over the rows
 
 
 def solve(
@@ -69,7 +70,14 @@ def solve(
     check_pair(stats, base, sums_serve=method == "map")
     lam = positive("lam", lam)
     gamma = stats.features.bandwidth
+    check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
     eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
+    if method == "fvpd" and not LEAST_TEMPERED <= gamma**2 * eta < np.inf:
+        least = LEAST_TEMPERED / gamma**2
+        raise ValueError(
+            f"eta={eta:.6g}: gamma^2 eta is beyond the range of float64; with gamma={gamma:.6g} "
+            f"expected eta from {least:.3g} to {min(1e307, 1e307 / gamma**2):.3g}"
+        )
     solver = _check_solver(solver, method, stats.features.n_features)
     if n_steps is not None:
         n_steps = whole("n_steps", n_steps)

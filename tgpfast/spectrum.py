@@ -40,6 +40,9 @@ from .threads import Threads
 
 KIND = "spectrum"
 CORES = (0.999, 0.99, 0.97, 0.9)  # share of the rows in the core: the first that fits
+SMALL_CORES = (0.75, 0.5)  # tried where a grid has far more nodes than there are rows
+FEW_NODES = 2**17  # a grid up to this size, or up to the number of rows, is never worth a look
+ROW_NODES = 16  # nodes that take as long to read as one row outside the grid
 FIRST_NUMBERS = 2**22  # of a stream, from which its box is made
 MOST_OUTSIDE = 1_000_000  # points beyond the box that are kept as they are
 
@@ -107,7 +110,7 @@ class Spectrum:
         if blocks.in_parts:
             if box is None:
                 sample = blocks.pilot(SAMPLE_ROWS)[0]
-                box = cls.box_for(sample, bandlimit, tolerance, limit)
+                box = cls.box_for(sample, bandlimit, tolerance, limit, blocks.n_rows)
             part = functools.partial(
                 _part, bandlimit=bandlimit, box=box, tolerance=tolerance, budget=limit
             )
@@ -121,12 +124,13 @@ class Spectrum:
         ):
             sample = blocks.pilot(SAMPLE_ROWS)
             if sample is not None:
-                spectrum = cls._empty(sample[0], bandlimit, box, tolerance, limit)
+                spectrum = cls._empty(sample[0], bandlimit, box, tolerance, limit, blocks.n_rows)
             first = FIRST_NUMBERS // max(blocks.dimension or 1, 1)
             chunks = Chunks(blocks, first if spectrum is None else spectrum._place.fill_rows)
             for x, w in chunks:
-                if spectrum is None:
-                    spectrum = cls._empty(x, bandlimit, box, tolerance, limit)
+                if spectrum is None:  # a stream: a chunk that is not full is all of it
+                    n_rows = len(x) if len(x) < first else None
+                    spectrum = cls._empty(x, bandlimit, box, tolerance, limit, n_rows)
                 if not spectrum.grid.size:
                     filling = Filling(spectrum._place, count)
                     chunks.rows = filling.place.fill_rows
@@ -151,8 +155,9 @@ class Spectrum:
 
     @classmethod
     def box_for(
-        cls, sample: Array, bandlimit: Any, tolerance: float, budget: int
-    ) -> tuple[Array, Array]:
+        cls, sample: Array, bandlimit: Any, tolerance: float, budget: int,
+        n_rows: int | None = None,
+    ) -> tuple[Array, Array]:  # fmt: skip
         """(low, high) around rows of which these are some; `OutsideError` where no grid fits.
 
         Parameters
@@ -160,14 +165,18 @@ class Spectrum:
         sample : (n, d) rows, spread over all
         bandlimit, tolerance : as for ``from_data``
         budget : bytes that the grid may take
+        n_rows : number of all rows; None where there are more than can be counted
         """
-        made = cls._empty(sample, bandlimit, None, tolerance, budget)
+        made = cls._empty(sample, bandlimit, None, tolerance, budget, n_rows)
         return made.low, made.high
 
     @classmethod
     def _empty(
-        cls, x: Array, bandlimit: Any, box: Any, tolerance: float, limit: int
+        cls, x: Array, bandlimit: Any, box: Any, tolerance: float, limit: int, n_rows: int | None
     ) -> Spectrum:
+        """One of no rows, whose grid fits the budget and is not much larger than n_rows need: a few
+        outliers would else stretch it to millions of nodes, when rows outside are summed directly.
+        x : some of the rows."""
         d = x.shape[1]
         if d > DIMENSIONS:
             raise ValueError(f"a Spectrum has at most {DIMENSIONS} dimensions, X has {d} columns")
@@ -180,11 +189,17 @@ class Spectrum:
             made = cls._of(band, low, high, tolerance)
             need = made._place.memory
             if need <= limit:
-                return made
+                nodes = made._place.nodes
+                if box is not None or n_rows is None or nodes <= max(FEW_NODES, n_rows):
+                    return made
+                smaller = [c for c in (*CORES, *SMALL_CORES) if c <= core]
+                grids = [cls._of(band, *_box(x, None, band, c), tolerance) for c in smaller]
+                return min(grids, key=lambda grid: grid._work(x, n_rows))
             if box is not None:
                 break
+        shape = " x ".join(f"{float(m):.6g}" for m in made.shape)
         raise OutsideError(
-            f"a grid of {' x '.join(map(str, made.shape))} nodes would take {memory.human(need)}, "
+            f"a grid of {shape} nodes would take {memory.human(need)}, "
             f"and the budget is {memory.human(limit)}; lower bandlimit (a larger bandwidth), give "
             "a smaller box, or raise budget="
         )
@@ -198,6 +213,11 @@ class Spectrum:
             n=0.0, n_rows=0, sum_w2=0.0, sum_x=np.zeros(d), sum_xx=np.zeros((d, d)),
             outside=np.zeros((0, d)), outside_weights=np.zeros(0),
         )  # fmt: skip
+
+    def _work(self, x: Array, n_rows: int) -> float:
+        """What reading this grid takes, in nodes, for n_rows of which x are some."""
+        inside = ((x >= self.low) & (x <= self.high)).all(axis=1)
+        return self._place.nodes + ROW_NODES * n_rows * (1.0 - float(np.mean(inside)))
 
     @property
     def dimension(self) -> int:

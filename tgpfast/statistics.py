@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import storage
-from .features import Array, Features, as_floats
+from .features import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, Features, as_floats
 
 KIND = "statistics"
 ROUNDING = 1e-9  # by which a part may seem to weigh more than the whole
@@ -25,6 +25,12 @@ def check_levels(noise_levels: Any) -> Array:
         levels = as_floats(noise_levels, "noise_levels", "(H,)", 1)
     if (levels < 0).any():
         raise ValueError(f"noise_levels must not be negative, got {levels.min()}")
+    bad = levels[(levels > 0) & ((levels < LEAST_BANDWIDTH) | (levels > MOST_BANDWIDTH))]
+    if len(bad):
+        raise ValueError(
+            f"noise_levels has {bad[0]:.6g}; expected 0, or numbers from {LEAST_BANDWIDTH:g} to "
+            f"{MOST_BANDWIDTH:g}, whose squares float64 holds"
+        )
     if len(np.unique(levels)) != len(levels):
         raise ValueError(f"noise_levels must be distinct, got {levels.tolist()}")
     return levels

@@ -18,7 +18,7 @@ BACKENDS = ("numba", "cython", "numpy")  # in the order in which "auto" tries th
 ROW_TILE = 256  # rows of a feature block in lanes; fixes the shape of the caller's buffers
 
 _REMEDY = {
-    "numba": 'install it with: pip install "numba>=0.60"',
+    "numba": 'install it with: pip install "numba>=0.60", and leave NUMBA_DISABLE_JIT unset',
     "cython": "it is compiled on installation: install a C compiler, then reinstall tgpfast",
     "numpy": "reinstall numpy",
 }
@@ -51,6 +51,11 @@ def load(backend="auto"):
 
 def _import(name):
     if name not in _loaded:
+        if name == "numba":
+            import numba
+
+            if numba.config.DISABLE_JIT:
+                raise ImportError("NUMBA_DISABLE_JIT is set: its kernels need the compiler")
         _loaded[name] = importlib.import_module(f"tgpfast.kernels._{name}")
     return _loaded[name]
 
@@ -62,6 +67,17 @@ def available():
         with contextlib.suppress(ImportError):
             names.append(_import(name).NAME)
     return names
+
+
+def missing():
+    """Why each backend that does not import here does not: name -> reason."""
+    reasons = {}
+    for name in BACKENDS:
+        try:
+            _import(name)
+        except ImportError as error:
+            reasons[name] = str(error)
+    return reasons
 
 
 def resolve_threads(kernels, n_threads=None):
