@@ -332,10 +332,12 @@ class Blocks:
             ))  # fmt: skip
 
     def rows_at(self, numbers: Ints) -> tuple[Array, Array | None]:
-        """Some rows of an array or a frame, and their weights."""
+        """Some rows of an array or a frame, and their weights, in the order of the numbers."""
         source = self._source.iloc if hasattr(self._source, "iloc") else self._source
-        x = _as_rows(source[numbers], 0, len(numbers))
-        _check_finite(x, numbers, self.table.columns, self.name)
+        ascending = np.sort(numbers)  # as files are read fastest
+        x = _as_rows(source[ascending], 0, len(numbers))
+        _check_finite(x, ascending, self.table.columns, self.name)
+        x = _as_rows(x[np.argsort(np.argsort(numbers))], 0, len(numbers))
         if self._weights is None:
             return self._mapped(x, None)
         return self._mapped(x, _weight_rows(self._weights[numbers], 0, len(x)))

@@ -105,12 +105,12 @@ def fit(
 ) -> Density:
     """Learn the density of the rows of X.
 
-    Reads the data two or three times: for their moments and a random sample of at most 20,000 rows;
-    for the statistics; and once more where bandwidths are compared on all rows, or for the scores of
-    a base that is no Gaussian. ``model.settings["n_passes"]`` is the number of passes. The same rows
-    give the same sample whatever their source. What is "auto" is chosen from the sample: candidates
-    are compared by the log-likelihood of rows held out, on a pilot of at most 6,000 rows; the base
-    alone is one of them, so that the result is not worse than it. With
+    Reads the data two or three times: for their moments and a random sample of at most 20,000
+    rows; for the statistics; and once more where bandwidths are compared on all rows, or for the
+    scores of a base that is not Gaussian. ``model.settings["n_passes"]`` is the number of passes.
+    The same rows give the same sample whatever their source. What is "auto" is chosen from the
+    sample: candidates are compared by the log-likelihood of rows held out, on a pilot of at most
+    6,000 rows; the base alone is one of them, so that the result is not worse than it. With
     more than 3,000 rows a second look, in which all but few of them are learned from, settles
     bandwidth, number of features and lambda. ``model.selection`` lists what the pilot compared,
     ``model.settings["lam_tried"]`` what the second look did. Rows that can be read only once, and
