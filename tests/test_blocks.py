@@ -11,7 +11,6 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import blocks as blocks_module
 from tgpfast.blocks import Blocks
 from tgpfast.read_ahead import ReadAhead
 from tgpfast.row_sample import choose_rows
@@ -289,7 +288,7 @@ def test_rows_that_are_kept_are_copies(n, read_ahead):
 def test_views_would_be_overwritten(monkeypatch):
     """Negative control of the two tests above."""
     x = make_data()
-    monkeypatch.setattr(blocks_module, "copied", lambda rows, weights: (rows, weights))
+    monkeypatch.setattr(Blocks, "lasting", True)
     assert not np.array_equal(Blocks(lambda: refilled(x)).whole(), x)
 
 

@@ -509,8 +509,7 @@ def test_flags_in_a_parquet_file(tmp_path, monkeypatch, parquet_reader, whole):
     parquet_reader.DataFrame(data).write_parquet(tmp_path / "x.parquet", row_group_size=2)
     expected = np.column_stack([ROWS[:, 0], [1, 0, 1], [7, 8, 9]])
     np.testing.assert_array_equal(read(tmp_path / "x.parquet")[0], expected)
-    pilot = Blocks(tmp_path / "x.parquet").pilot(3)[0]
-    np.testing.assert_array_equal(pilot[np.argsort(pilot[:, 2])], expected)
+    np.testing.assert_array_equal(Blocks(tmp_path / "x.parquet").pilot(3)[0], expected)
     data = {"f": [True, None, True], "k": [7, 8, 9]}
     parquet_reader.DataFrame(data).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=r"nan at row 1, column 0 \('f'\)"):

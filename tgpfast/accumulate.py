@@ -361,7 +361,8 @@ def _predicted_change(
             thetas.append(fd_theta(stats, base, PILOT_LAM))
         except np.linalg.LinAlgError:  # not positive definite in this precision
             return float("inf")
-    points = np.concatenate([x[:500], base.sample(500)])
+    some = x[:: max(1, len(x) // 500)]  # in the order of the source, which may be sorted
+    points = np.concatenate([some, base.sample(500)])
     change = PointTilt(features, thetas[1] - thetas[0], base.mean)
     gap = np.abs(change.value(points, Threads(module.NAME, n_threads))).max()
     return float(gap * n_rows / len(x))

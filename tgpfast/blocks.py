@@ -23,7 +23,7 @@ from .features import Array
 from .files import open_rows
 from .parquet_rows import ParquetRows
 from .read_ahead import AHEAD_BYTES, DEPTH, MOST_DEPTH, ReadAhead, ahead
-from .row_sample import SAMPLE_ROWS, Ints, RowSample, choose_rows, draw_sample
+from .row_sample import SAMPLE_ROWS, Ints, RowSample, choose_rows, draw_sample, keys_of
 from .text_rows import TextRows
 from .threads import Threads
 
@@ -301,12 +301,11 @@ class Blocks:
     def pilot(self, n: int) -> tuple[Array, Array | None] | None:
         """At most n random rows and their weights.
 
-        The first rows of ``sample``, where that has been drawn. Else rows of an array or a frame by
+        Part of ``sample``, where that has been drawn. Else rows of an array or a frame by
         their numbers, rows from places spread over a large parquet file, and None for a stream.
         """
         if self.sample is not None:
-            some = self.sample.first(n)
-            return self._mapped(some.x, some.weights)
+            return self._mapped(*self.sample.take(n))
         if self._streams:
             return None
         if isinstance(self._source, ParquetRows) and self._source.is_small:
@@ -327,17 +326,14 @@ class Blocks:
         if self._streams or isinstance(self._source, ParquetRows):
             self.sample = draw_sample(self)
         else:
-            self.sample = RowSample(*self.rows_at(
-                choose_rows(len(self._source), SAMPLE_ROWS, self._weights)
-            ))  # fmt: skip
+            numbers = choose_rows(len(self._source), SAMPLE_ROWS, self._weights)
+            self.sample = RowSample(*self.rows_at(numbers), keys_of(numbers))
 
     def rows_at(self, numbers: Ints) -> tuple[Array, Array | None]:
-        """Some rows of an array or a frame, and their weights, in the order of the numbers."""
+        """Some rows of an array or a frame, and their weights, by their numbers."""
         source = self._source.iloc if hasattr(self._source, "iloc") else self._source
-        ascending = np.sort(numbers)  # as files are read fastest
-        x = _as_rows(source[ascending], 0, len(numbers))
-        _check_finite(x, ascending, self.table.columns, self.name)
-        x = _as_rows(x[np.argsort(np.argsort(numbers))], 0, len(numbers))
+        x = _as_rows(source[numbers], 0, len(numbers))
+        _check_finite(x, numbers, self.table.columns, self.name)
         if self._weights is None:
             return self._mapped(x, None)
         return self._mapped(x, _weight_rows(self._weights[numbers], 0, len(x)))

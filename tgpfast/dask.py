@@ -305,8 +305,7 @@ class Partitions(Blocks):
                 known = draw_sample(self._unmapped(), size)
                 self._seen["drawn"] = (size, known)
             sample = known
-        some = sample.first(n)
-        return self._mapped(some.x, some.weights)
+        return self._mapped(*sample.take(n))
 
     def draw_sample(self) -> None:
         """Draw ``sample`` in a pass, where there is none."""

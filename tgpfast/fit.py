@@ -364,10 +364,7 @@ def _select(
     be read only once, or are too few to hold any out: then AUTO stands."""
     if "method" in is_open:
         chosen["method"] = METHODS_OF.get(solver, (chosen["method"],))[0]
-    matters = is_open - {"n_features"}
-    if chosen["method"] != "fvpd" and "method" not in is_open:
-        matters -= {"eta"}
-    pilot = rows.pilot(PILOT_ROWS) if matters else None
+    pilot = rows.pilot(PILOT_ROWS) if _selected_settings(chosen, is_open) else None
     x, w = distinct(pilot)
     if len(x) < LEAST_ROWS:
         if len(x):
@@ -510,7 +507,15 @@ def _check(
 
 def _needs_sample(chosen: dict[str, Any], is_open: set[str]) -> bool:
     """Whether some of the settings are chosen from a sample of the rows."""
-    return bool(is_open - {"n_features"}) or chosen["base"] in (*BY_EM, "scaled")
+    return bool(_selected_settings(chosen, is_open)) or chosen["base"] in (*BY_EM, "scaled")
+
+
+def _selected_settings(chosen: dict[str, Any], is_open: set[str]) -> set[str]:
+    """The open settings for which candidates are compared; eta is one for FVPD only."""
+    unused = {"n_features"}
+    if chosen["method"] != "fvpd" and "method" not in is_open:
+        unused.add("eta")
+    return is_open - unused
 
 
 def _moments(blocks: Blocks, given: Any, progress: bool) -> Moments:

@@ -93,10 +93,10 @@ class MixtureBase(Base):
         """
         seed = whole("seed", seed, 0)
         blocks = as_blocks(X, sample_weight=sample_weight)
-        moments, sample = moments_and_sample(blocks, size=EM_ROWS)
+        moments, sample = moments_and_sample(blocks)
         check_full_rank(moments, blocks.table.columns)
         moments.check_range()
-        x, w = sample.x, sample.weights
+        x, w = sample.take(EM_ROWS)
         return cls._by_em(x, np.ones(len(x)) if w is None else w * ratio_of(w), n_components, seed)
 
     @classmethod

@@ -1,8 +1,9 @@
 """A random sample of rows, the same for every kind of source.
 
-Each row has a key: a hash of its number. The sample is the rows with the smallest keys, in the
-order of their keys. Which rows these are depends neither on the length of blocks nor on the source,
-and the first rows of a sample are themselves a sample.
+Each row has a key: a hash of its number. The sample is the rows with the smallest keys. Which rows
+these are depends neither on the length of blocks nor on the source, and a smaller sample is part of
+a larger one. The rows stay in the order of the source: of few rows the sample is all of them, and a
+weight of 2 then gives the same result as the row twice.
 """
 
 from __future__ import annotations
@@ -27,30 +28,48 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RowSample:
-    """Rows drawn uniformly without replacement, in random order.
+    """Rows drawn uniformly without replacement, in the order of the source.
 
     x : (n, d)
     weights : (n,), or None for rows without weights. Rows of weight 0 are never drawn
+    keys : (n,) ; see ``row_keys``
     """
 
     x: Array
     weights: Array | None
+    keys: NDArray[np.uint64]
 
-    def first(self, n: int) -> RowSample:
-        """The first n rows, or all: a smaller sample of the same kind."""
-        return RowSample(self.x[:n], None if self.weights is None else self.weights[:n])
+    def take(self, n: int) -> tuple[Array, Array | None]:
+        """n of the rows, or all, and their weights: a smaller sample of the same kind."""
+        if n >= len(self.x):
+            return self.x, self.weights
+        kept = _smallest(self.keys, n)
+        rows = self.x[kept]
+        rows.flags.writeable = False
+        return rows, None if self.weights is None else self.weights[kept]
 
 
 def row_keys(first: int, n: int) -> NDArray[np.uint64]:
     """Keys of n rows from the number ``first`` on: the outputs of the SplitMix64 generator."""
-    z = np.arange(first + 1, first + 1 + n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return keys_of(np.arange(first, first + n))
+
+
+def keys_of(numbers: Ints) -> NDArray[np.uint64]:
+    """Keys of rows by their numbers."""
+    z = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(z ^ (z >> np.uint64(31)))
 
 
+def _smallest(keys: NDArray[np.uint64], n: int) -> NDArray[np.bool_]:
+    """Mask of the n smallest keys."""
+    return np.asarray(keys <= np.partition(keys, n - 1)[n - 1])
+
+
 class Reservoir:
-    """The rows with the smallest keys among those added. Reservoirs of different rows add.
+    """The rows with the smallest keys among those added, in the order in which they were added.
+    Reservoirs of different rows add.
 
     Memory is that of one and a half samples and one block.
     """
@@ -87,7 +106,7 @@ class Reservoir:
         """Drop the rows that are not among the smallest."""
         keys, x, w = self._joined()
         if len(keys) > self.size:
-            kept = np.argpartition(keys, self.size - 1)[: self.size]
+            kept = _smallest(keys, self.size)
             keys, x, w = keys[kept], x[kept], None if w is None else w[kept]
             self._limit = keys.max()
         self._parts, self._held = [(keys, x, w)], len(keys)
@@ -109,17 +128,16 @@ class Reservoir:
         return sum(a.nbytes for a in arrays)
 
     def sample(self) -> RowSample:
-        """The rows in the order of their keys."""
+        """The rows that are kept."""
         self._reduce()
         keys, x, w = self._parts[0]
-        order = np.argsort(keys)
-        rows = np.ascontiguousarray(x[order])
+        rows = np.ascontiguousarray(x).view()
         rows.flags.writeable = False
-        return RowSample(rows, None if w is None else w[order])
+        return RowSample(rows, w, keys)
 
 
 def choose_rows(n_rows: int, size: int, weights: Any = None) -> Ints:
-    """Numbers of the rows that a `Reservoir` of this size would keep of n_rows rows."""
+    """Numbers, ascending, of the rows that a `Reservoir` of this size would keep of n_rows."""
     chosen = Reservoir(size)
     for at in range(0, n_rows, HASHED_ROWS):
         numbers = np.arange(at, min(at + HASHED_ROWS, n_rows))

@@ -53,10 +53,10 @@ class StudentBase(Base):
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> StudentBase:
         """Maximum likelihood by EM on at most 20,000 random rows of X, in one pass over it."""
         blocks = as_blocks(X, sample_weight=sample_weight)
-        moments, sample = moments_and_sample(blocks, size=EM_ROWS)
+        moments, sample = moments_and_sample(blocks)
         check_full_rank(moments, blocks.table.columns)
         moments.check_range()
-        x, w = sample.x, sample.weights
+        x, w = sample.take(EM_ROWS)
         return cls._by_em(x, np.ones(len(x)) if w is None else w)
 
     @classmethod
