@@ -11,9 +11,9 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import blocks as blocks_module
 from tgpfast.blocks import Blocks
 from tgpfast.read_ahead import ReadAhead
+from tgpfast.row_sample import choose_rows
 
 LIBRARIES = {"pandas": pd, "polars": pl}
 EXACT = {"engine": "direct", "precision": "float64"}
@@ -220,15 +220,6 @@ def test_samples_of_rows_that_come_in_turns_have_every_kind(period):
     assert len(np.unique(kind[:: n // size])) == 1  # what a regular sample would have
 
 
-@pytest.mark.parametrize("rows", [1, 7, 1_000, 1_001, 2_500])
-def test_a_sample_takes_one_row_of_every_stretch(rows):
-    x = np.arange(float(rows))[:, None]
-    found = Blocks(x).pilot(1_000)[0].ravel().astype(int)
-    step = max(1, -(-rows // 1_000))
-    assert (found // step).tolist() == list(range(-(-rows // step)))
-    np.testing.assert_array_equal(found, Blocks(x).pilot(1_000)[0].ravel())  # the same each time
-
-
 # -- streams of frames ----------------------------------------------------------------------------
 
 
@@ -282,23 +273,23 @@ def test_an_array_that_is_filled_again_gives_the_same_sums(read_ahead):
 @pytest.mark.parametrize("read_ahead", [False, True])
 @pytest.mark.parametrize("n", [50, 100, 250, 600, 1_000])
 def test_rows_that_are_kept_are_copies(n, read_ahead):
-    """Of what a generator overwrites: the head of a stream, and the whole of it."""
+    """Of what a generator overwrites: a sample of a stream, and the whole of it."""
     x, w = make_data(), np.arange(1.0, 601.0)
     source = lambda: refilled(x, w)  # noqa: E731
     blocks = Blocks(ReadAhead(source) if read_ahead else source)
-    rows, weights = blocks.head(n)
+    blocks.draw_sample()
     list(blocks)  # another pass, which fills the array again
-    np.testing.assert_array_equal(rows, x[:n])
-    np.testing.assert_array_equal(weights, w[:n])
+    rows, weights = blocks.pilot(n)
+    np.testing.assert_array_equal(rows, x[choose_rows(600, n)])
+    np.testing.assert_array_equal(weights, w[choose_rows(600, n)])
     np.testing.assert_array_equal(blocks.whole(), x)
 
 
 def test_views_would_be_overwritten(monkeypatch):
     """Negative control of the two tests above."""
     x = make_data()
-    monkeypatch.setattr(blocks_module, "copied", lambda rows, weights: (rows, weights))
-    rows, _ = Blocks(lambda: refilled(x)).head(600)
-    assert not np.array_equal(rows, x)
+    monkeypatch.setattr(Blocks, "lasting", True)
+    assert not np.array_equal(Blocks(lambda: refilled(x)).whole(), x)
 
 
 def test_settings_are_those_of_arrays_that_last():

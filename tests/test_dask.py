@@ -1060,8 +1060,6 @@ def test_what_the_client_gets_does_not_grow_with_the_rows(monkeypatch, engine):
     accumulate_module = sys.modules["tgpfast.accumulate"]
     monkeypatch.setattr(accumulate_module, "SAMPLE_ROWS", 500)
     monkeypatch.setattr(tgpfast.spectrum, "SAMPLE_ROWS", 500)
-    for name in ("SELECTION_ROWS", "ENGINE_ROWS", "EM_ROWS", "HELD_OUT_ROWS", "PRECISION_ROWS"):
-        monkeypatch.setattr(tgp_dask, name, 500)
     totals = []
     for n in (2_000, 20_000):
         received.clear()

@@ -283,10 +283,18 @@ def test_an_array_is_no_option(name):
         small(make_data(), **{name: np.ones(2)})
 
 
-def test_scaled_base_of_a_stream_is_refused():
+def test_scaled_base_of_a_stream():
+    """Is that of an array; rows that can be read only once are refused."""
     x = make_data()
-    with pytest.raises(ValueError, match="stream"):
-        small([x[:150], x[150:]], base="scaled")
+    want = small(x, base="scaled")
+    moments = len(x), x.mean(axis=0), np.cov(x.T, bias=True)
+    for options, passes in (({}, 2), ({"moments": moments}, 2)):
+        found = small([x[:150], x[150:]], base="scaled", **options)
+        assert found.settings["base_scale"] == want.settings["base_scale"]
+        assert found.settings["n_passes"] == passes
+        np.testing.assert_allclose(found.log_density(x), want.log_density(x), rtol=1e-7)
+    with pytest.raises(ValueError, match=r'read only once, and base="scaled" holds rows out'):
+        small(iter([x]), base="scaled", moments=moments)
 
 
 # -- bad input -----------------------------------------------------------------------------------

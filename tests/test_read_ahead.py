@@ -275,26 +275,13 @@ def test_a_one_shot_iterator_stays_one():
     x = make_data()
     once = Blocks(ReadAhead(iter([x])))
     assert not once.can_repeat
-    assert once.head(10) is None
+    assert once.pilot(10) is None
     assert len(list(once)) == 1
     with pytest.raises(ValueError, match="already used up"):
         list(once)
     again = Blocks(ReadAhead(lambda: iter([x])))
     assert again.can_repeat
     assert len(list(again)) == len(list(again)) == 1
-
-
-def test_a_head_ends_the_thread():
-    """A few rows of an endless stream."""
-    x = make_data(100)
-
-    def endless():
-        while True:
-            yield x
-
-    head = Blocks(ReadAhead(endless)).head(250)
-    assert len(head[0]) == 250
-    assert readers() == []
 
 
 def test_an_error_in_the_consumer_does_not_hang(tmp_path):

@@ -1,5 +1,6 @@
 """What `fit` asks of all rows: sums of features, statistics by a pass, or read off a spectrum."""
 
+import dataclasses
 import importlib.util
 
 import numpy as np
@@ -15,7 +16,7 @@ from tgpfast.spectral import BUDGET_VARIABLE
 from tgpfast.sums import Sums
 
 TOLERANCE = 1e-9
-LEAST = 0.5
+FACTORS = (1.0, 0.7, 0.5)
 FIELDS = ("n", "n_rows", "sum_w2", "sum_x", "sum_xx", "sum_phi", "sum_dphi", "sum_dphi_x", "gram",
           "sum_dphi_score", "noise_gram")  # fmt: skip
 
@@ -41,6 +42,10 @@ def make(d=2, n=300, **options):
     return x, w, features, Sums(Blocks(x, sample_weight=w), **made)
 
 
+def candidates(features):
+    return [dataclasses.replace(features, bandwidth=f * features.bandwidth) for f in FACTORS]
+
+
 def same(found, want, bound):
     assert_statistics(found, want, dict.fromkeys(FIELDS, bound))
 
@@ -58,7 +63,29 @@ def test_the_features_alone(d):
         want = oracle.sum_phi(x, few.frequencies, few.phases, width, w)
         # sums of n terms of size sqrt(2 / S), each to 1e-9 by a transform at most
         assert np.abs(found.sum_phi - want).max() <= np.sqrt(2 / 9) * w.sum() * sums.TOLERANCE
-    assert made.for_bandwidths(features, LEAST) is made
+    assert made.rows.n_passes == 2
+
+
+@pytest.mark.parametrize("d", [1, 4])
+def test_candidates_are_summed_in_one_pass(d):
+    """Of any number of features; others take a pass of their own, as before."""
+    x, w, features, made = make(d, method="map", by_features=True)
+    several = [*candidates(features), tgp.Features.draw(7, 0.3, np.eye(d), seed=4)]
+    many = made.for_bandwidths(features, several)
+    assert made.rows.n_passes == 1
+    for few in several:
+        found = many(few)
+        assert found.features == few
+        S = few.n_features
+        want = oracle.sum_phi(x, few.frequencies, few.phases, few.bandwidth, w)
+        assert np.abs(found.sum_phi - want).max() <= np.sqrt(2 / S) * w.sum() * sums.TOLERANCE
+        assert (found.n_rows, found.n) == (len(x), pytest.approx(w.sum()))
+    assert made.rows.n_passes == 1
+    other = dataclasses.replace(features, bandwidth=0.123)
+    assert many(other).features == other
+    assert made.rows.n_passes == 2
+    made(several[0])  # negative control: without the pass above each takes one
+    assert made.rows.n_passes == 3
 
 
 @pytest.mark.parametrize(
@@ -73,7 +100,7 @@ def test_a_pass_is_that_of_accumulate(method, kind):
             [0.4, 0.6], [[0.0, 0.0], [1.0, 1.0]], np.array([np.eye(2), 2.0 * np.eye(2)])
         )
     x, w, features, made = make(n=90, **options)
-    assert made.for_bandwidths(features, LEAST) is made  # rows are few
+    assert made.for_bandwidths(features, candidates(features)) is made  # rows are few
     assert not made.are_cheap
     want = tgp.accumulate(
         x, features, sample_weight=w, origin=x.mean(axis=0), noise_levels=options["levels"],
@@ -91,11 +118,11 @@ def test_bandwidths_are_read_off_a_spectrum(d, method):
     pytest.importorskip("finufft")
     x, w, features, made = make(d, method=method)
     assert not made.are_cheap
-    many = made.for_bandwidths(features, LEAST)
+    many = made.for_bandwidths(features, candidates(features))
     assert many.are_cheap
     assert made.spectrum is None
     reach = np.abs(x - made.centre).max()
-    for factor in (1.0, 0.7, LEAST):
+    for factor in FACTORS:
         narrow = tgp.Features(features.frequencies, features.phases, factor * features.bandwidth)
         found = many(narrow)
         assert found.provenance["engine"] == "spectrum"
@@ -113,8 +140,8 @@ def test_bandwidths_are_read_off_a_spectrum(d, method):
 @pytest.mark.parametrize(
     "other",
     [
-        {"method": "ncfd"}, {"method": "map"}, {"method": "map", "by_features": True},
-        {"engine": "direct"}, {"precision": "mixed"}, {"d": 4}, {"n": 99}, {"base": "student"},
+        {"method": "ncfd"}, {"method": "map"}, {"engine": "direct"}, {"precision": "mixed"},
+        {"d": 4}, {"n": 99}, {"base": "student"},
     ],
     ids=str,
 )  # fmt: skip
@@ -128,19 +155,19 @@ def test_a_spectrum_is_made_only_where_it_serves(other, monkeypatch):
         raise AssertionError("no spectrum")
 
     monkeypatch.setattr(sums.Spectrum, "from_data", never)
-    assert made.for_bandwidths(features, LEAST) is made
+    assert made.for_bandwidths(features, candidates(features)) is made
     # negative control
     _, _, plain, usual = make()
     if importlib.util.find_spec("finufft"):
         with pytest.raises(AssertionError, match="no spectrum"):
-            usual.for_bandwidths(plain, LEAST)
+            usual.for_bandwidths(plain, candidates(plain))
 
 
 def test_no_spectrum_without_finufft(monkeypatch):
     """Nor an error: it is an extra."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     _, _, features, made = make()
-    assert made.for_bandwidths(features, LEAST) is made
+    assert made.for_bandwidths(features, candidates(features)) is made
 
 
 def test_no_spectrum_beyond_the_budget(monkeypatch):
@@ -148,7 +175,7 @@ def test_no_spectrum_beyond_the_budget(monkeypatch):
     pytest.importorskip("finufft")
     monkeypatch.setenv(BUDGET_VARIABLE, "100")
     _, _, features, made = make(3, engine="auto")
-    assert made.for_bandwidths(features, LEAST) is made
+    assert made.for_bandwidths(features, candidates(features)) is made
     assert not made.are_cheap
 
 
@@ -156,4 +183,4 @@ def test_rows_of_a_stream_are_not_counted_beforehand():
     """So that they may be few: no spectrum."""
     x, _, features, made = make()
     stream = Sums(**{**vars(made), "rows": Blocks([x[:100], x[100:]])})
-    assert stream.for_bandwidths(features, LEAST) is stream
+    assert stream.for_bandwidths(features, candidates(features)) is stream

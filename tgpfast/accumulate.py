@@ -325,26 +325,28 @@ def _choose_precision(
     """("float64" or "mixed", why)."""
     if features.dimension <= 3:
         return "float64", "d <= 3: float32 products spoil ill-conditioned systems"
-    if blocks.n_rows is None:
-        return "float64", "rows of a stream cannot be sampled ahead"
-    size = min(PILOT_ROWS, blocks.n_rows // PILOT_SHARE)
-    if size < PILOT_LEAST:
+    n_rows = blocks.n_rows
+    if n_rows is not None and n_rows // PILOT_SHARE < PILOT_LEAST:
         return "float64", "too few rows for mixed precision to pay"
-    change = _predicted_change(blocks, features, size, module, n_threads)
+    pilot = None if n_rows is None else blocks.pilot(min(PILOT_ROWS, n_rows // PILOT_SHARE))
+    if n_rows is None or pilot is None:
+        return "float64", "rows of a stream cannot be sampled ahead"
+    change = _predicted_change(pilot, n_rows, features, module, n_threads)
     verdict = "below" if change < MIXED_TOLERANCE else "above"
     reason = f"predicted change of log density {change:.1e}, {verdict} {MIXED_TOLERANCE:g}"
     return ("mixed" if change < MIXED_TOLERANCE else "float64"), reason
 
 
 def _predicted_change(
-    blocks: Blocks, features: Features, size: int, module: ModuleType, n_threads: int
-) -> float:
+    pilot: tuple[Array, Array | None], n_rows: int, features: Features, module: ModuleType,
+    n_threads: int,
+) -> float:  # fmt: skip
     """Largest change of the log density on pilot rows and base samples, scaled up to all rows.
 
     The condition of the FD system, and with it the effect of a rounding error, grows at most in
     proportion to n at a fixed lambda.
     """
-    x, w = blocks.pilot(size)  # type: ignore[misc]
+    x, w = pilot
     try:
         base = GaussianBase.from_data(x, sample_weight=w)
     except ValueError:  # degenerate pilot: no base to judge by
@@ -359,8 +361,8 @@ def _predicted_change(
             thetas.append(fd_theta(stats, base, PILOT_LAM))
         except np.linalg.LinAlgError:  # not positive definite in this precision
             return float("inf")
-    points = np.concatenate([x[:500], base.sample(500)])
+    some = x[:: max(1, len(x) // 500)]  # in the order of the source, which may be sorted
+    points = np.concatenate([some, base.sample(500)])
     change = PointTilt(features, thetas[1] - thetas[0], base.mean)
     gap = np.abs(change.value(points, Threads(module.NAME, n_threads))).max()
-    assert blocks.n_rows is not None
-    return float(gap * blocks.n_rows / len(x))
+    return float(gap * n_rows / len(x))

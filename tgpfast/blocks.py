@@ -17,17 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .arrow_frames import as_frame
 from .features import Array
 from .files import open_rows
 from .parquet_rows import ParquetRows
 from .read_ahead import AHEAD_BYTES, DEPTH, MOST_DEPTH, ReadAhead, ahead
+from .row_sample import SAMPLE_ROWS, Ints, RowSample, choose_rows, draw_sample, keys_of
 from .text_rows import TextRows
 from .threads import Threads
 
-Ints = NDArray[np.int64]
 LEAST_WEIGHT = 1e-140  # of the largest weight: sums of squares must neither vanish nor overflow
 BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
 
@@ -92,6 +91,8 @@ class Blocks:
 
     in_parts = False  # whether passes run by ``reduce``, where the rows are; see `as_blocks`
     budget: Any = None  # bytes for the grids of a pass where the caller names none
+    first_row = 0  # number of the first row among all; of partitions of unknown length see `dask`
+    sample: RowSample | None = None  # drawn by a pass, in the units of the source; see `pilot`
 
     def __init__(
         self,
@@ -126,6 +127,7 @@ class Blocks:
         self._map: Callable[[Array], Array] | None = None
         self._factor = 1.0
         self._begun: list[Iterator[tuple[Array, Array | None]]] = []
+        self._passes = [0]  # shared by copies
         if not self._streams:
             self._source = _as_table(X, name)
             self._ahead = _on_disk(self._source)
@@ -141,6 +143,7 @@ class Blocks:
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
         if self._begun:
             return self._begun.pop()
+        self._passes[0] += 1
         # one block leaves nothing to read while it is worked on
         several = self._streams or len(self._source) > self.block_rows
         if not (self._ahead and several):
@@ -159,6 +162,11 @@ class Blocks:
         if isinstance(self._source, ParquetRows):  # while rows are used up, the next are decoded
             depth += -(-self._source.stride // self.block_rows)
         return depth
+
+    @property
+    def n_passes(self) -> int:
+        """How many passes over the rows were begun, by these blocks and by copies of them."""
+        return self._passes[0]
 
     @property
     def reads_ahead(self) -> bool:
@@ -290,29 +298,14 @@ class Blocks:
         parts = [x if self.lasting else x.copy() for x, _ in self]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def head(self, n: int) -> tuple[Array, Array | None] | None:
-        """The first n rows of a stream, or all; None where reading them would use them up."""
-        if not self.can_repeat:
-            return None
-        blocks: list[tuple[Array, Array | None]] = []
-        have = 0
-        for block in self:
-            blocks.append(block if self.lasting else copied(*block))
-            have += len(block[0])
-            if have >= n:
-                break
-        if len(blocks) == 1:
-            x, w = blocks[0]
-            return x[:n], None if w is None else w[:n]
-        x = np.concatenate([b[0] for b in blocks])[:n]
-        x.flags.writeable = False
-        if all(b[1] is None for b in blocks):
-            return x, None
-        parts = [np.ones(len(b[0])) if b[1] is None else b[1] for b in blocks]
-        return x, np.concatenate(parts)[:n]
-
     def pilot(self, n: int) -> tuple[Array, Array | None] | None:
-        """At most n rows spread evenly over an array with their weights; None for a stream."""
+        """At most n random rows and their weights.
+
+        Part of ``sample``, where that has been drawn. Else rows of an array or a frame by
+        their numbers, rows from places spread over a large parquet file, and None for a stream.
+        """
+        if self.sample is not None:
+            return self._mapped(*self.sample.take(n))
         if self._streams:
             return None
         if isinstance(self._source, ParquetRows) and self._source.is_small:
@@ -323,31 +316,27 @@ class Blocks:
             _check_finite(x, numbers, self.table.columns, self.name)
             weights = None if self._weights is None else self._weights[numbers]
             return self._mapped(x, None if weights is None else _weight_rows(weights, 0, len(x)))
-        return self.rows_at(one_in(stretch(len(self._source), n), len(self._source)))
+        return self.rows_at(choose_rows(len(self._source), n, self._weights))
+
+    def draw_sample(self) -> None:
+        """Draw ``sample`` where there is none: by numbers of rows if the rows are at hand, else in
+        a pass, unless that would use the rows up."""
+        if self.sample is not None or not self.can_repeat:
+            return
+        if self._streams or isinstance(self._source, ParquetRows):
+            self.sample = draw_sample(self)
+        else:
+            numbers = choose_rows(len(self._source), SAMPLE_ROWS, self._weights)
+            self.sample = RowSample(*self.rows_at(numbers), keys_of(numbers))
 
     def rows_at(self, numbers: Ints) -> tuple[Array, Array | None]:
-        """Some rows of an array or a frame, and their weights."""
+        """Some rows of an array or a frame, and their weights, by their numbers."""
         source = self._source.iloc if hasattr(self._source, "iloc") else self._source
         x = _as_rows(source[numbers], 0, len(numbers))
         _check_finite(x, numbers, self.table.columns, self.name)
         if self._weights is None:
             return self._mapped(x, None)
         return self._mapped(x, _weight_rows(self._weights[numbers], 0, len(x)))
-
-
-def stretch(rows: int, n: int) -> int:
-    """Length of the stretches, at most n, that rows are cut into."""
-    return max(1, -(-rows // n))
-
-
-def one_in(step: int, rows: int) -> Ints:
-    """The number of one row of every stretch, drawn within it, the same each time: regular ones
-    would miss most of rows that come in turns."""
-    starts = np.arange(0, rows, step)
-    if step == 1:
-        return starts
-    drawn = starts + np.random.default_rng(0).integers(0, step, len(starts))
-    return np.minimum(drawn, rows - 1)
 
 
 class Begun:
@@ -372,8 +361,8 @@ class Begun:
                 self.n_rows += len(block[0])
 
     def sample(self, n: int) -> Array:
-        """At most n rows, spread over those held."""
-        numbers = one_in(stretch(self.n_rows, n), self.n_rows)
+        """At most n random rows of those held."""
+        numbers = choose_rows(self.n_rows, n)
         return np.concatenate([x for x, _ in self._held])[numbers]
 
     def _given(self) -> Iterator[tuple[Array, Array | None]]:

@@ -22,31 +22,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import kernels
-from .accumulate import PILOT_ROWS as PRECISION_ROWS
-from .accumulate import PILOT_SHARE
 from .accumulate import accumulate as _accumulate
 from .blocks import (
     BLOCK_ROWS,
     Blocks,
-    Ints,
     Table,
     _as_table,
     _as_weights,
     _columns,
     _in_order,
     _is_frame,
-    one_in,
     ratio_of,
-    stretch,
 )
 from .density import Density
 from .features import Array, Features
-from .fit import HELD_OUT_ROWS
 from .fit import fit as _fit
-from .mixture_base import EM_ROWS
-from .selection import ROWS as SELECTION_ROWS
-from .spectral import BUDGET_VARIABLE, SAMPLE_ROWS
-from .spectral import PILOT_ROWS as ENGINE_ROWS
+from .row_sample import SAMPLE_ROWS, draw_sample
+from .spectral import BUDGET_VARIABLE
 from .statistics import Statistics, packed, unpacked
 from .threads import Threads
 
@@ -63,6 +55,7 @@ except ImportError as error:
 
 FAN_IN = 8  # results that one task of the tree adds; fixed, or the order of the sums would change
 PART_BUDGET = 2**30  # bytes for the grids of a task; fixed, so that no machine decides the result
+PART_NUMBERS = 2**40  # row numbers set aside for a partition while lengths are not known
 SYMMETRIC = ("gram", "gram_phi", "noise_gram")
 PROBED = 64  # partitions tried at a time when the one that failed is looked for
 # dask would else join partitions of files, by the columns that are asked for: other partitions than
@@ -73,9 +66,10 @@ AS_THEY_ARE = {"optimization.tune.active": False}
 def fit(X: Any, **settings: Any) -> Density:
     """`tgpfast.fit` of a dask array or data frame; ``tgpfast.fit`` takes them as well.
 
-    Reads the partitions on the workers for moments (not if ``moments`` is given), for a sample of
-    rows (at most 50,000) that settings and precision are chosen by, and for statistics; where
-    lengths are not known and there was no pass for moments, they are counted first, of one column.
+    Reads the partitions on the workers for moments and, in the same pass, for a sample of at most
+    20,000 rows that settings and precision are chosen by; then for statistics. With ``moments``
+    given, the sample takes a pass of its own, if one is needed. Where the lengths of partitions are
+    not known, the sample differs from that of an array of the same rows.
     What is costly to make is better kept by the workers (``X.persist()``). ``n_threads`` is that of
     one task, 1 by default: a worker runs as many tasks at a time as it has threads. The equations
     are solved here.
@@ -154,8 +148,9 @@ class Partitions(Blocks):
             raise ValueError(f"{name} has 1 column, expected {dimension}")
         self.budget = os.environ.get(BUDGET_VARIABLE) or PART_BUDGET
         self._map, self._factor = None, 1.0
-        # lengths and rows once seen, shared by what ``mapped`` returns
-        self._seen: dict[str, Any] = {"lengths": _known_lengths(X), "pilots": {}}
+        self._passes = [0]
+        # lengths, and a sample with its size; shared by what ``mapped`` returns
+        self._seen: dict[str, Any] = {"lengths": _known_lengths(X), "drawn": (0, None)}
         if self._seen["lengths"] is not None and not sum(self._seen["lengths"]):
             raise ValueError(f"{name} has no rows; at least one is needed")
         self._graph: dict[Any, Any] = {}
@@ -243,6 +238,7 @@ class Partitions(Blocks):
         """Rows of each partition; counted where chunks do not say."""
         if self._seen["lengths"] is None:
             X, name = self.collection, _name("length")
+            self._passes[0] += 1
             # one column is enough, and the only one that a file need give
             keys, graph = _keyed(X[list(X.columns[:1])] if _is_frame(X) and X.ndim == 2 else X)
             layer = {f"{name}-{i}": (_length, key) for i, key in enumerate(keys)}
@@ -276,6 +272,7 @@ class Partitions(Blocks):
         job = _Job(
             function, threads, self._map, self._factor, self.table, self.name, self.dimension
         )
+        self._passes[0] += 1
         known = self._seen["lengths"]
         starts = [None] * len(self._parts) if known is None else np.cumsum([0, *known]).tolist()
         name = _name("pass")
@@ -297,44 +294,31 @@ class Partitions(Blocks):
         return _unpacked(total.value)
 
     def pilot(self, n: int) -> tuple[Array, Array | None]:
-        """At most n rows spread evenly over all, as `Blocks.pilot` takes them, with weights."""
-        pilots = self._seen["pilots"]
-        if n not in pilots:
-            # the sizes that a fit comes to ask for, in one pass
-            rows = self.n_rows
-            usual = (SELECTION_ROWS, ENGINE_ROWS, EM_ROWS, HELD_OUT_ROWS, SAMPLE_ROWS)
-            sizes = {*usual, min(PRECISION_ROWS, rows // PILOT_SHARE)} - {0}
-            self._fetch([n] if n not in sizes else sorted(sizes - pilots.keys()))
-        x, w = pilots[n]
-        return self._mapped(x, w)
+        """At most n random rows and their weights, as `Blocks.pilot` takes them; drawn in a pass
+        where there is no sample of that size."""
+        sample = self.sample
+        if sample is None:
+            drawn, known = self._seen["drawn"]
+            if drawn < n:
+                size = max(n, SAMPLE_ROWS)
+                _ = self.lengths  # the rows' numbers among all decide
+                known = draw_sample(self._unmapped(), size)
+                self._seen["drawn"] = (size, known)
+            sample = known
+        return self._mapped(*sample.take(n))
 
-    def _fetch(self, sizes: list[int]) -> None:
-        rows = self.n_rows
-        numbers = {step: one_in(step, rows) for step in {stretch(rows, n) for n in sizes}}
-        name, at = _name("rows"), 0
-        layer: dict[Any, Any] = {}
-        for i, length in enumerate(self.lengths):
-            # stretch -> numbers of rows of the partition
-            cuts = {k: np.searchsorted(v, [at, at + length]) for k, v in numbers.items()}
-            wanted = {k: numbers[k][a:b] - at for k, (a, b) in cuts.items() if a < b}
-            if wanted:
-                take = functools.partial(
-                    _rows_of, wanted=wanted, index=i, start=at, name=self.name, table=self.table,
-                    dimension=self.dimension,
-                )  # fmt: skip
-                layer[f"{name}-{i}"] = (take, self._parts[i], self._weight_parts[i])
-            at += length
-        found = self._compute({**layer, name: (list, list(layer))}, name)
-        for n in sizes:
-            step = stretch(rows, n)
-            parts = [part[step] for part in found if step in part]
-            x = np.concatenate([rows for rows, _ in parts])
-            x.flags.writeable = False
-            weighted = parts[0][1] is not None
-            w = np.concatenate([weights for _, weights in parts]) if weighted else None
-            self._seen["pilots"][n] = (x, w)
+    def draw_sample(self) -> None:
+        """Draw ``sample`` in a pass, where there is none."""
+        if self.sample is None:
+            self.sample = draw_sample(self)
+
+    def _unmapped(self) -> Partitions:
+        other = copy.copy(self)
+        other._map, other._factor = None, 1.0
+        return other
 
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
+        self._passes[0] += 1
         for i, (part, weights) in enumerate(zip(self._parts, self._weight_parts, strict=True)):
             name = _name("rows")
             rows, own = _Pair.apart(*self._compute({name: (list, [part, weights])}, name))
@@ -510,9 +494,14 @@ class _Sum:
 
     def __sizeof__(self) -> int:
         """By which a worker judges what it holds; else arrays within would count as nothing."""
-        fields = getattr(self.value, "__dict__", {"": self.value}).values()
-        arrays = sum(v.nbytes for v in fields if isinstance(v, np.ndarray))
-        return object.__sizeof__(self) + arrays + 32 * len(self.lengths)
+        return object.__sizeof__(self) + _bytes_of(self.value) + 32 * len(self.lengths)
+
+
+def _bytes_of(value: Any) -> int:
+    """Bytes of the arrays in a sum."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    return sum(_bytes_of(v) for v in getattr(value, "__dict__", {}).values())
 
 
 class _Pair(NamedTuple):
@@ -570,6 +559,7 @@ def _run(job: _Job, part: Any, weights: Any, index: int, start: int | None) -> _
         if not len(part):
             return _Sum([0], None)
         blocks = _local(part, weights, index, job.table, job.name, job.dimension)
+        blocks.first_row = index * PART_NUMBERS if start is None else start
         if job.map is not None:
             blocks = blocks.mapped(job.map, job.factor)
         with _held(job.threads):
@@ -609,21 +599,6 @@ def _labelling(index: int, start: int | None, name: str) -> Iterator[None]:
         told = type(error)(text)
         told.partition = index  # type: ignore[attr-defined]
         raise told from error
-
-
-def _rows_of(
-    part: Any, weights: Any, wanted: dict[int, Ints], index: int, start: int, name: str,
-    table: Table, dimension: int | None,
-) -> dict[int, tuple[Array, Array | None]]:  # fmt: skip
-    """stretch -> rows of a partition by their numbers, and their weights."""
-    found: dict[int, tuple[Array, Array | None]] = {}
-    part, weights = _Pair.apart(part, weights)
-    with _labelling(index, start, name):
-        _check_weights(part, weights, index, name)
-        rows = _local(part, weights, index, table, name, dimension)
-        for step, numbers in wanted.items():
-            found[step] = rows.rows_at(numbers)
-    return found
 
 
 _one_at_a_time = threading.Lock()

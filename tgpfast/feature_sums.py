@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,6 +113,26 @@ def sum_features(
     )  # fmt: skip
     sums: FeatureSums = blocks.reduce(part, backend, n_threads, progress)
     return sums
+
+
+def sum_features_of_each(
+    blocks: Blocks, several: Sequence[Features], centre: Array, **options: Any
+) -> list[FeatureSums]:
+    """``sum_features`` of each of several `Features`, in one pass over the blocks."""
+    width = several[0].bandwidth
+    joined = Features(
+        np.concatenate([f.frequencies * (width / f.bandwidth) for f in several]),
+        np.concatenate([f.phases for f in several]), width,
+    )  # fmt: skip
+    total = sum_features(blocks, joined, centre, **options)
+    ends = np.cumsum([f.n_features for f in several])
+    return [
+        replace(
+            total, features=f,
+            sum_phi=np.sqrt(ends[-1] / f.n_features) * total.sum_phi[end - f.n_features : end],
+        )
+        for f, end in zip(several, ends, strict=True)
+    ]  # fmt: skip
 
 
 def _sum_part(

@@ -28,8 +28,16 @@ from .features import (
 from .learn_base import learn_base
 from .mixture_base import MixtureBase
 from .notices import tell
-from .scaling import Moments, Scaling, check_full_rank, column_name, given_moments, moments_of
-from .second_look import NARROWER, SIZES, SecondLook
+from .row_sample import SAMPLE_ROWS
+from .scaling import (
+    Moments,
+    Scaling,
+    check_full_rank,
+    column_name,
+    given_moments,
+    moments_and_sample,
+)
+from .second_look import NARROWER, SIZES, SecondLook, bandwidth_candidates
 from .selection import (
     BASE_ALONE,
     FEW_ROWS,
@@ -82,7 +90,6 @@ STREAM_ROWS, STREAM_REACH = 1e6, 5.0  # rows and largest |z| for which a stream'
 SPREAD_DRAWS, MOST_SPREAD = 2**14, 4.0  # of base="learned": draws, and mean squares that pass
 MOST_LEVELS = 1_000  # of n_noise_levels: the sums of each take a pass
 HELD_OUT = 5  # base="scaled" holds out one row in so many
-HELD_OUT_ROWS = 50_000  # and looks at this many rows at most
 
 
 def fit(
@@ -112,9 +119,12 @@ def fit(
 ) -> Density:
     """Learn the density of the rows of X.
 
-    Reads the data twice: once for their moments, once for the statistics. What is "auto" is chosen
-    from the data: candidates are compared by the log-likelihood of rows held out, on a pilot of at
-    most 6,000 rows; the base alone is one of them, so that the result is not worse than it. With
+    Reads the data two or three times: for their moments and a random sample of at most 20,000
+    rows; for the statistics; and once more where bandwidths are compared on all rows, or for the
+    scores of a base that is not Gaussian. ``model.settings["n_passes"]`` is the number of passes.
+    The same rows give the same sample whatever their source. What is "auto" is chosen from the
+    sample: candidates are compared by the log-likelihood of rows held out, on a pilot of at most
+    6,000 rows; the base alone is one of them, so that the result is not worse than it. With
     more than 3,000 rows a second look, in which all but few of them are learned from, settles
     bandwidth, number of features and lambda. ``model.selection`` lists what the pilot compared,
     ``model.settings["lam_tried"]`` what the second look did. Rows that can be read only once, and
@@ -183,6 +193,8 @@ def fit(
     if moments is None and not blocks.can_repeat:
         spectrum = _spectrum(blocks, backend=backend, n_threads=n_threads, progress=progress)
     facts = spectrum.moments() if spectrum is not None else _moments(blocks, moments, progress)
+    if _needs_sample(chosen, is_open):
+        blocks.draw_sample()  # where the moments were given
     _check_moments(facts, chosen["base"], blocks)
     scaling = _scaling(scale, facts)
     weight = facts.n_effective / facts.n if normalize_weights else 1.0
@@ -283,7 +295,7 @@ def fit(
         how.update(sigma_max=float(top), n_noise_levels=len(levels))
     how.update(
         scale=scale, seed=seed, n=n, n_rows=stats.n_rows, dimension=d, auto=sorted(is_open),
-        selected=found is not None,
+        selected=found is not None, n_passes=blocks.n_passes,
     )  # fmt: skip
     if model.method != "base":
         how.update(gamma=features.bandwidth, eta=tempering)
@@ -354,7 +366,7 @@ def _looked_again(
     if "lam" in is_open:
         lams = {"fd": LAMS, "map": (10.0 * lams[0], lams[0])}.get(method, lams)
     if "gamma" in is_open:
-        sums = sums.for_bandwidths(features, NARROWER[-1])
+        sums = sums.for_bandwidths(features, bandwidth_candidates(features))
         if sums.are_cheap:
             temper = chosen.get("eta_multiple", 1.0)
             features, tried = look.narrower(
@@ -393,10 +405,7 @@ def _select(
     be read only once, or are too few to hold any out: then AUTO stands."""
     if "method" in is_open:
         chosen["method"] = METHODS_OF.get(solver, (chosen["method"],))[0]
-    matters = is_open - {"n_features"}
-    if chosen["method"] != "fvpd" and "method" not in is_open:
-        matters -= {"eta"}
-    pilot = rows.pilot(PILOT_ROWS) or rows.head(PILOT_ROWS) if matters else None
+    pilot = rows.pilot(PILOT_ROWS) if _selected_settings(chosen, is_open) else None
     x, w = distinct(pilot)
     if len(x) < LEAST_ROWS:
         if len(x):
@@ -574,9 +583,24 @@ def _check(
         )
 
 
+def _needs_sample(chosen: dict[str, Any], is_open: set[str]) -> bool:
+    """Whether some of the settings are chosen from a sample of the rows."""
+    return bool(_selected_settings(chosen, is_open)) or chosen["base"] in (*BY_EM, "scaled")
+
+
+def _selected_settings(chosen: dict[str, Any], is_open: set[str]) -> set[str]:
+    """The open settings for which candidates are compared; eta is one for FVPD only."""
+    unused = {"n_features"}
+    if chosen["method"] != "fvpd" and "method" not in is_open:
+        unused.add("eta")
+    return is_open - unused
+
+
 def _moments(blocks: Blocks, given: Any, progress: bool) -> Moments:
+    """Moments as given, or by a pass that also draws ``blocks.sample``."""
     if given is None:
-        return moments_of(blocks, progress and blocks.in_parts)
+        facts, blocks.sample = moments_and_sample(blocks, progress=progress and blocks.in_parts)
+        return facts
     facts = given_moments(given, blocks.dimension)
     return replace(facts, n_effective=facts.n * (blocks.weight_ratio or 1.0))
 
@@ -673,11 +697,11 @@ def _scaled_base(
 ) -> tuple[GaussianBase, dict[str, Any]]:  # fmt: skip
     """The base whose covariance, times one of BASE_SCALES, gives held-out rows the highest log
     density, and what was tried. The statistics know no base: one pass serves all."""
-    pilot = blocks.pilot(HELD_OUT_ROWS)
+    pilot = blocks.pilot(SAMPLE_ROWS)
     if pilot is None:
         raise ValueError(
-            'base="scaled" holds rows out, which a stream does not allow; pass an array, a frame '
-            'or a npy file, or base="empirical"'
+            'X can be read only once, and base="scaled" holds rows out; pass a list of blocks, a '
+            'callable that returns a fresh iterator, or base="empirical"'
         )
     x, w = distinct(pilot)
     held = dealt(len(x), HELD_OUT) == 0

@@ -15,10 +15,11 @@ from .blocks import Blocks, as_blocks, ratio_of
 from .features import Array, Features, as_floats, whole
 from .normals import logsumexp, sobol_uniforms, to_normals
 from .notices import tell
-from .scaling import Scaling, check_full_rank, moments_of
+from .row_sample import SAMPLE_ROWS
+from .scaling import Scaling, check_full_rank, moments_and_sample, moments_of
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20)  # numbers of components that are tried
-EM_ROWS = 20_000  # rows that a mixture is fitted to, spread over the data
+EM_ROWS = SAMPLE_ROWS  # rows that a mixture is fitted to
 EM_STEPS, EM_TOLERANCE = 300, 3e-5  # steps at most; gain of the mean log-likelihood that ends them
 STARTS, AT_A_TIME = 3, 2  # times that EM begins for the number of components that is taken
 CLUSTER_STEPS = 30  # of Lloyd's, before EM begins
@@ -82,7 +83,7 @@ class MixtureBase(Base):
         sample_weight: Any = None,
         seed: int = 0,
     ) -> MixtureBase:
-        """Fitted by EM to at most 20,000 rows of X, spread over it.
+        """Fitted by EM to at most 20,000 random rows of X, drawn in one pass over it.
 
         Parameters
         ----------
@@ -92,15 +93,10 @@ class MixtureBase(Base):
         """
         seed = whole("seed", seed, 0)
         blocks = as_blocks(X, sample_weight=sample_weight)
-        moments = moments_of(blocks)
+        moments, sample = moments_and_sample(blocks)
         check_full_rank(moments, blocks.table.columns)
         moments.check_range()
-        pilot = blocks.pilot(EM_ROWS)
-        if pilot is None:
-            pilot = blocks.head(EM_ROWS)
-        if pilot is None:
-            raise ValueError("X can be read only once, and EM reads it often; pass an array")
-        x, w = pilot
+        x, w = sample.take(EM_ROWS)
         return cls._by_em(x, np.ones(len(x)) if w is None else w * ratio_of(w), n_components, seed)
 
     @classmethod

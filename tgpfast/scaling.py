@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from .blocks import Blocks
 from .features import Array, as_floats
+from .row_sample import SAMPLE_ROWS, Reservoir, RowSample
 
 SINGULAR = 1e-10  # least eigenvalue of a correlation matrix that still counts as full rank
 
@@ -89,18 +91,57 @@ class MomentSums:
         return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
 
 
-def moments_of(blocks: Blocks, progress: bool = False) -> Moments:
-    """In one pass over the blocks; progress : of partitions, which show dask's bar."""
-    sums: MomentSums = blocks.reduce(_sum_moments, progress=progress)
+@dataclass(frozen=True, eq=False)
+class SampledMoments:
+    """`MomentSums`, and the rows of a sample; they add."""
+
+    sums: MomentSums
+    rows: Reservoir
+
+    @property
+    def n(self) -> float:
+        """Sum of the weights."""
+        return self.sums.n
+
+    def __add__(self, other: SampledMoments) -> SampledMoments:
+        return SampledMoments(self.sums + other.sums, self.rows + other.rows)
+
+
+def moments_of(blocks: Blocks) -> Moments:
+    """Moments in one pass over the blocks."""
+    sums: MomentSums = blocks.reduce(_sum_moments)
     return sums.moments()
 
 
-def _sum_moments(blocks: Blocks, threads: Any) -> MomentSums:
-    """Rows are taken about the first one, in units of the first block's spread, so that neither far
+def moments_and_sample(
+    blocks: Blocks, *, progress: bool = False, size: int = SAMPLE_ROWS
+) -> tuple[Moments, RowSample]:
+    """Moments, and at most ``size`` random rows, in one pass over the blocks.
+
+    progress : whether partitions show dask's bar
+    """
+    part = functools.partial(_sum_and_sample, size=size)
+    found: SampledMoments = blocks.reduce(part, progress=progress)
+    return found.sums.moments(), found.rows.sample()
+
+
+def _sum_and_sample(blocks: Blocks, threads: Any, size: int) -> SampledMoments:
+    rows = Reservoir(size)
+    return SampledMoments(_sum_moments(blocks, threads, rows), rows)
+
+
+def _sum_moments(blocks: Blocks, threads: Any, sample: Reservoir | None = None) -> MomentSums:
+    """Rows are also added to the sample, where there is one.
+
+    Rows are taken about the first one, in units of the first block's spread, so that neither far
     offsets nor extreme scales cost digits; partial sums merge by the pairwise formula."""
     n, sum_w2, mean, scatter = 0.0, 0.0, np.zeros(0), np.zeros((0, 0))
     centre = unit = np.zeros(0)
+    at = blocks.first_row
     for x, w in blocks:
+        if sample is not None:
+            sample.add(at, x, w)
+            at += len(x)
         weights = np.ones(len(x)) if w is None else w
         m = float(weights.sum())
         if not len(centre):

@@ -65,7 +65,7 @@ class SecondLook:
     @classmethod
     def at(cls, rows: Blocks) -> SecondLook | None:
         """None where the rows can be read only once."""
-        pilot = rows.pilot(EM_ROWS) or rows.head(EM_ROWS)
+        pilot = rows.pilot(EM_ROWS)
         if pilot is None:
             return None
         x, weights = distinct(pilot)
@@ -118,9 +118,8 @@ class SecondLook:
         fold = self._fold(base, x, weights, method, seed)
         best, tried = features, []
         last: Scored | None = None
-        for factor in NARROWER:
-            width = factor * features.bandwidth
-            few = replace(features._first(SIZE), bandwidth=width)
+        for few in bandwidth_candidates(features):
+            width = few.bandwidth
             total = sums(few)
             rest = _rest(total, x, weights, base, threads)
             with kernels.threads(*threads.resolve()):
@@ -180,6 +179,12 @@ class SecondLook:
         if method == "map" and chosen == small[-1]:
             chosen = _doubled(chosen, gain, sizes)
         return Settled(chosen, best["lam"], tried)
+
+
+def bandwidth_candidates(features: Features) -> list[Features]:
+    """The first of the features with every bandwidth that is compared, the largest first."""
+    few = features._first(SIZE)
+    return [replace(few, bandwidth=factor * features.bandwidth) for factor in NARROWER]
 
 
 def _is_better(top: Scored, last: Scored | None, one_standard_error: bool) -> bool:

@@ -569,7 +569,7 @@ def estimate(
 ) -> float | None:  # fmt: skip
     """Seconds that the spectral engine would take, from a sample of the rows; None if its grids
     would not fit the budget."""
-    pilot = blocks.pilot(PILOT_ROWS) or blocks.head(PILOT_ROWS)
+    pilot = blocks.pilot(PILOT_ROWS)
     if pilot is None or blocks.n_rows is None:
         return None
     work, n, y = Work(features, noise_levels, gram_phi, tolerance, budget), blocks.n_rows, pilot[0]

@@ -12,10 +12,11 @@ from .base import Base, GaussianBase
 from .blocks import Blocks, as_blocks
 from .features import Array, as_floats, positive
 from .normals import sobol_uniforms, to_normals
-from .scaling import Scaling, check_full_rank, moments_of
+from .row_sample import SAMPLE_ROWS
+from .scaling import Scaling, check_full_rank, moments_and_sample, moments_of
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # between which they are sought
-EM_ROWS, EM_STEPS, EM_TOLERANCE = 20_000, 500, 1e-8
+EM_ROWS, EM_STEPS, EM_TOLERANCE = SAMPLE_ROWS, 500, 1e-8
 RIDGE = 1e-6  # of the bulk's squared width, added to the scales, which repeated rows would shrink
 
 
@@ -50,15 +51,12 @@ class StudentBase(Base):
 
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> StudentBase:
-        """Maximum likelihood by EM on at most 20,000 rows of X, spread over it."""
+        """Maximum likelihood by EM on at most 20,000 random rows of X, in one pass over it."""
         blocks = as_blocks(X, sample_weight=sample_weight)
-        moments = moments_of(blocks)
+        moments, sample = moments_and_sample(blocks)
         check_full_rank(moments, blocks.table.columns)
         moments.check_range()
-        pilot = blocks.pilot(EM_ROWS) or blocks.head(EM_ROWS)
-        if pilot is None:
-            raise ValueError("X can be read only once, and EM reads it often; pass an array")
-        x, w = pilot
+        x, w = sample.take(EM_ROWS)
         return cls._by_em(x, np.ones(len(x)) if w is None else w)
 
     @classmethod

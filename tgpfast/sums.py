@@ -4,13 +4,14 @@ others."""
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .accumulate import accumulate
 from .base import Base, GaussianBase
 from .blocks import Blocks
-from .feature_sums import FeatureSums, sum_features
+from .feature_sums import FeatureSums, sum_features, sum_features_of_each
 from .features import Array, Features
 from .spectral import DIMENSIONS
 from .spectrum import OutsideError, Spectrum
@@ -28,6 +29,7 @@ class Sums:
     which are read off a spectrum where there is one, and else take a pass.
 
     tolerance : of the spectral engine
+    summed : sums of features that a pass has already made
     """
 
     rows: Blocks
@@ -42,8 +44,12 @@ class Sums:
     progress: bool
     run: dict[str, Any]
     spectrum: Spectrum | None = None
+    summed: tuple[FeatureSums, ...] = ()
 
     def __call__(self, features: Features) -> Summed:
+        for known in self.summed:
+            if known.features == features:
+                return known
         if self.by_features:
             return sum_features(
                 self.rows, features, self.centre, tolerance=TOLERANCE, progress=self.progress,
@@ -62,18 +68,28 @@ class Sums:
         """Whether several bandwidths may be asked for."""
         return self.by_features or self.spectrum is not None
 
-    def for_bandwidths(self, features: Features, least: float) -> Sums:
-        """The same, with a spectrum of the rows from which the statistics of the features with any
-        bandwidth down to a share of theirs are read, if that serves and its grid fits."""
+    def for_bandwidths(self, features: Features, candidates: Sequence[Features]) -> Sums:
+        """The same after one pass in which all candidates were summed, or in which the rows were
+        spread on a grid, if that serves and the grid fits. The statistics of the candidates and of
+        all features, with any bandwidth of a candidate, are then read off the grid.
+
+        candidates : some of the features, with bandwidths that are to be compared
+        """
+        if self.by_features:
+            summed = sum_features_of_each(
+                self.rows, candidates, self.centre, tolerance=TOLERANCE, progress=self.progress,
+                **self.run,
+            )  # fmt: skip
+            return replace(self, summed=tuple(summed))
         serves = (
-            not self.by_features and self.method in ("fd", "fvpd") and self.engine != "direct"
+            self.method in ("fd", "fvpd") and self.engine != "direct"
             and isinstance(self.base, GaussianBase) and self.precision != "mixed"
             and features.dimension <= DIMENSIONS and (self.rows.n_rows or 0) >= MANY_ROWS
             and importlib.util.find_spec("finufft") is not None
         )  # fmt: skip
         if not serves:
             return self
-        narrow = replace(features, bandwidth=least * features.bandwidth)
+        narrow = replace(features, bandwidth=min(few.bandwidth for few in candidates))
         try:
             spectrum = Spectrum.from_data(
                 self.rows, narrow.bandlimit, tolerance=self.tolerance, progress=self.progress,
