@@ -66,21 +66,22 @@ def log_mass(tilt, base, *, reach, panels, order=8):
     edges = np.linspace(-reach, reach, panels + 1)
     half = 0.5 * np.diff(edges)[:, None]
     axis, share = (edges[:-1, None] + half + half * nodes).ravel(), (half * weights).ravel()
-    d, total, top = base.dimension, 0.0, None
+    d, total = base.dimension, -np.inf
     f = tilt.features
     frequencies, amplitude = f.frequencies / f.bandwidth, np.sqrt(2.0 / f.n_features)
-    rest = np.stack(np.meshgrid(*[axis] * (d - 1), indexing="ij"), -1).reshape(-1, max(d - 1, 0))
+    rest = np.zeros((1, 0))
+    if d > 1:
+        rest = np.stack(np.meshgrid(*[axis] * (d - 1), indexing="ij"), -1).reshape(-1, d - 1)
     of_rest = np.ones(1)
     for _ in range(d - 1):
         of_rest = np.outer(of_rest, share).ravel()
-    rest = rest if d > 1 else np.zeros((1, 0))
     for first, w in zip(axis, share, strict=True):
         x = np.column_stack([np.full(len(rest), first), rest])
         exponent = amplitude * np.cos(x @ frequencies.T + f.phases) @ tilt.theta
         terms = exponent + base.log_density(x)
-        top = terms.max() if top is None else top
-        total += w * float(np.exp(terms - top) @ of_rest)
-    return top + np.log(total)
+        top = terms.max()
+        total = np.logaddexp(total, top + np.log(w * float(np.exp(terms - top) @ of_rest)))
+    return total
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "mixture", "student", "logistic"])
@@ -108,7 +109,7 @@ def test_the_mass_in_three_dimensions(kind):
     base = base_of(kind, 3)
     tilt = tilt_of(3, base, gamma=1.2)
     found = Quadrature(tilt, base, Threads())
-    reach, panels = (9.0, 30) if kind == "gaussian" else (12.0, 60)
+    reach, panels = (13.0, 50) if kind == "gaussian" else (12.0, 60)
     if kind == "mixture":  # panels as narrow as its narrowest component would be too many
         narrow = np.array([0.1 * np.eye(3), 0.5 * np.eye(3), 2.0 * np.eye(3)])
         base = tgp.MixtureBase(base.weights, base.means, narrow)
@@ -123,7 +124,7 @@ def test_the_mass_in_three_dimensions(kind):
 def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
     """Few nodes: the grids end early, and draws give the rest with an error that holds."""
     base = base_of(kind, 2)
-    tilt = tilt_of(2, base)
+    tilt = tilt_of(2, base, gamma=0.4)
     exact = Quadrature(tilt, base, Threads())
     monkeypatch.setitem(quadrature.FIRST_NODES, 2, 3_000)
     monkeypatch.setitem(quadrature.MOST_NODES, 2, 9_000)
@@ -143,7 +144,8 @@ def test_without_the_draws_beyond_the_window_mass_is_missed(monkeypatch):
     tilt = tilt_of(2, base)
     found = Quadrature(tilt, base, Threads())
     monkeypatch.undo()
-    assert abs(found.value - Quadrature(tilt, base, Threads()).value) > 0.01
+    exact = Quadrature(tilt, base, Threads())
+    assert abs(found.value - exact.value) > 1e-4 > 1e3 * exact.error
 
 
 def test_mass_where_the_base_is_thin_is_found():

@@ -64,6 +64,10 @@ class ColumnNote:
     message: str
     facts: dict[str, Any]
 
+    def record(self) -> dict[str, Any]:
+        """Plain values for ``model.settings``."""
+        return {"column": self.column, "name": self.name, "kind": self.kind, **self.facts}
+
 
 def check_columns(
     x: Any,

@@ -12,6 +12,7 @@ import numpy as np
 from .accumulate import ENGINES, PRECISIONS, accumulate
 from .base import Base, GaussianBase
 from .blocks import Blocks, as_blocks
+from .column_checks import ColumnNote, check_columns, warn_columns
 from .density import Density
 from .feature_sums import FeatureSums
 from .features import (
@@ -196,6 +197,7 @@ def fit(
     if _needs_sample(chosen, is_open):
         blocks.draw_sample()  # where the moments were given
     _check_moments(facts, chosen["base"], blocks)
+    notes = _column_notes(blocks) if is_open else []
     scaling = _scaling(scale, facts)
     weight = facts.n_effective / facts.n if normalize_weights else 1.0
     n, d = facts.n * weight, len(facts.mean)
@@ -302,13 +304,26 @@ def fit(
     how.update(_record(chosen, is_open, found, one_standard_error))
     if how["base"] == "learned":
         how["base_spread"] = _spread(model, facts)
+    if notes:
+        how["column_notes"] = [note.record() for note in notes]
     model.settings.update(how)
     if found is not None:
         alone = model.method == "base"
         model.selection = found.table(scaling.log_volume, alone=alone)
+    warn_columns(notes)
     if verified is not None:
         _warn_of(verified, model)
     return model
+
+
+def _column_notes(blocks: Blocks) -> list[ColumnNote]:
+    """Columns for which a density is a poor description: discrete, tied, row numbers."""
+    sample = blocks.sample
+    if sample is None:
+        return []
+    return check_columns(
+        sample.x, sample.weights, blocks.table.columns, n_rows=blocks.n_rows or len(sample.x)
+    )
 
 
 def _warn_of(verified: Verification, model: Density) -> None:

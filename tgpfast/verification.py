@@ -85,13 +85,14 @@ class Verification:
 class Verifier:
     """Rows in the model's coordinates, against which densities are verified.
 
-    x : (n, d) a random sample of the rows ; weights : (n,)
+    x : (n, d) a random sample of the rows, in any order ; weights : (n,)
     """
 
     def __init__(self, x: Array, weights: Array) -> None:
         self.x, self.weights = x, weights / weights.sum()
         self.n = float(1.0 / (self.weights @ self.weights))
-        self.near = x[:NEAR_ROWS]
+        some = np.random.default_rng(0).permutation(len(x))[:NEAR_ROWS]
+        self.near = x[some]
         self.columns = [_sorted(x[:, k], self.weights) for k in range(x.shape[1])]
         from scipy.spatial import cKDTree
 
