@@ -126,12 +126,13 @@ def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
     base = base_of(kind, 2)
     tilt = tilt_of(2, base, gamma=0.4)
     exact = Quadrature(tilt, base, Threads())
-    monkeypatch.setitem(quadrature.FIRST_NODES, 2, 3_000)
-    monkeypatch.setitem(quadrature.MOST_NODES, 2, 9_000)
+    nodes = {"gaussian": 1_000, "mixture": 3_000, "student": 10_000}[kind]
+    monkeypatch.setitem(quadrature.FIRST_NODES, 2, nodes)
+    monkeypatch.setitem(quadrature.MOST_NODES, 2, 3 * nodes)
     few = Quadrature(tilt, base, Threads())
     assert any(grid.soft for grid in few.grids)
-    assert few.n_nodes < exact.n_nodes / 2
-    assert 1e-9 < few.error < 0.01
+    assert few.n_nodes < exact.n_nodes / 1.5
+    assert 1e-9 < few.error < 0.05
     assert abs(few.value - exact.value) < 5 * few.error + exact.error
 
 
