@@ -320,7 +320,7 @@ def test_a_poor_normaliser_warns(tmp_path, capsys):
     options = [*FAST, "--lam", "1e-3", "--gamma", "2"]
     assert run("fit", tmp_path / "x.npy", "-o", tmp_path / "m.npz", *options) == 0
     err = capsys.readouterr().err
-    assert err.startswith("tgpfast: warning: the normaliser rests on")
+    assert err.startswith("tgpfast: warning: this density is unreliable")
     assert err.count("\n") == 1
 
 

@@ -433,11 +433,14 @@ def test_fit_chooses_the_settings_of_the_whole(client):
     """Base, lambda, gamma and eta automatic: the same from an array of dask as from numpy."""
     x = np.concatenate([rows(2, 300), rows(2, 300, seed=5) + 4.0])
     x = x[np.random.default_rng(0).permutation(600)]
-    given = {"n_features": 20, "method": "fd", "frequency_covariance": "data"}
-    here, there = tgp.fit(x, **given), tgp.fit(chunked(x), **given)
+    given = {"n_features": 20, "method": "fd", "frequency_covariance": "data", "base": "empirical"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # its samples are judged elsewhere
+        here, there = tgp.fit(x, **given), tgp.fit(chunked(x), **given)
     assert here.settings["selected"]
     for name in ("method", "base", "frequency_covariance", "n_rows"):
         assert here.settings[name] == there.settings[name]
+    assert here.method == "fd"  # not the base alone, which has none of these
     for name in ("lam", "gamma", "eta"):
         assert here.settings[name] == pytest.approx(there.settings[name], rel=1e-12)
 

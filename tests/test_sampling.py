@@ -268,17 +268,20 @@ def test_rejection_keeps_rows_in_proportion_to_their_weights():
     assert effective == 40_000
     assert abs(rate - 2.0 / 3.0) < 0.02
 
-    def rare(m, rng):
+    def steep(m, rng):
         x = rng.uniform(size=(m, 1))
-        return x, np.where(x[:, 0] < 1e-3, 9.0, 0.0)
+        return x, -0.7 * np.log(x[:, 0] + 0.01)
 
-    rows, effective, _ = sampling.reject(rare, 40_000, np.random.default_rng(0))
-    mass = 1e-3 * np.exp(9.0)
-    expected = mass / (mass + 0.999)
-    assert abs((rows[:, 0] < 1e-3).mean() - expected) < 0.02
-    assert effective == 40_000
-    rows, effective, _ = sampling.reject(rare, 40_000, np.random.default_rng(0), excess=0.5)
-    assert len(np.unique(rows)) <= 1.05 * effective < 30_000
+    def law(t):
+        return ((t + 0.01) ** 0.3 - 0.01**0.3) / (1.01**0.3 - 0.01**0.3)
+
+    for excess, low, high in ((0.0, 40_000, 40_000), (0.3, 1, 39_000)):
+        rows, effective, _ = sampling.reject(
+            steep, 40_000, np.random.default_rng(0), excess=excess
+        )
+        assert abs((rows[:, 0] < 0.1).mean() - law(0.1)) < 5 * 0.5 / np.sqrt(effective)
+        assert low <= effective <= high
+        assert len(np.unique(rows)) <= 1.1 * effective + 1
 
 
 def test_importance_that_cannot_serve_says_so():

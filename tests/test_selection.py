@@ -10,6 +10,7 @@ import numpy as np
 import oracle
 import pytest
 from conftest import FIXED
+from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
 from tgpfast import datasets, second_look, selection, sums
@@ -53,14 +54,33 @@ def make_base(kind, x, w):
     )
 
 
+def wider(base):
+    """Weights, means and covariances of the Gaussians that half of the draws come from: those of
+    the base, and one of its mean and covariance, all wider by 1 + 1 / sqrt(d) deviations."""
+    factor = (1.0 + 1.0 / math.sqrt(base.dimension)) ** 2
+    weights, means, covariances = [1.0], [base.mean], [factor * base.covariance]
+    if isinstance(base, tgp.MixtureBase):
+        weights = [*(base.weights / 2.0), 0.5]
+        means = [*base.means, *means]
+        covariances = [*(factor * c for c in base.covariances), *covariances]
+    return weights, means, covariances
+
+
+def log_ratios(base, points):
+    """log of the density of the base over that of the draws, of which half are wider."""
+    terms = zip(*wider(base), strict=True)
+    wide = sum(w * multivariate_normal(m, c).pdf(points) for w, m, c in terms)
+    own = np.exp(base._log_density(points))
+    return np.log(own / (0.5 * own + 0.5 * wide))
+
+
 def make_fold(kind="gaussian", weighted=True, n=240):
     x, w = moons(n), weights_of(n, weighted)
     held = selection.held_out(n)[1]
     base = make_base(kind, x[~held], w[~held])
-    draws, nodes = base._sobol(8, 11), base._sobol(8, 12)
-    return selection.Fold(
-        base, x[~held], x[held], w[~held], w[held] / w[held].sum(), draws, nodes,
-        base._log_density(x[held]), selection.distances_to(x[~held], draws),
+    return selection.Fold.of(
+        base, x[~held], x[held], w[~held], w[held] / w[held].sum(), nearby=x[~held],
+        log2_draws=8, log2_nodes=8, seed=10,
     )  # fmt: skip
 
 
@@ -96,6 +116,55 @@ def trial(score=0.0, lam=1.0, **other):
 # -- one fold --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", BASES)
+def test_half_of_the_draws_come_from_a_wider_base(kind):
+    """Draws and nodes are different ones; their ratios and distances are those of plain formulas.
+    """
+    x, w = moons(240), weights_of(240)
+    held = selection.held_out(240)[1]
+    base = make_base(kind, x[~held], w[~held])
+    fold = selection.Fold.of(
+        base, x[~held], x[held], w[~held], w[held], nearby=x[:50], log2_draws=8, log2_nodes=7,
+        seed=10,
+    )  # fmt: skip
+    wide = tgp.MixtureBase(*map(np.array, wider(base)))
+    for points, ratios, size, seed in (
+        (fold.draws, fold.draw_ratios, 7, 11), (fold.nodes, fold.node_ratios, 6, 12),
+    ):  # fmt: skip
+        half = 2**size
+        assert len(points) == len(ratios) == 2 * half
+        np.testing.assert_array_equal(points[:half], base._sobol(size, seed))
+        np.testing.assert_allclose(points[half:], wide._sobol(size, seed + 1_000), rtol=1e-12)
+        np.testing.assert_allclose(ratios, log_ratios(base, points), atol=1e-12)
+        assert ratios.max() <= math.log(2.0)  # half of the draws are of the base
+        # negative control: the draws are not those of the base
+        assert np.abs(ratios).max() > 0.5
+    apart = np.linalg.norm(fold.draws[:, None] - x[:50], axis=2).min(axis=1)
+    np.testing.assert_allclose(fold.nearest, apart, rtol=1e-12)
+    np.testing.assert_array_equal(fold.held_base, base._log_density(x[held]))
+
+
+@pytest.mark.parametrize("kind", BASES)
+def test_ratios_make_means_over_the_draws_those_of_the_base(kind):
+    """Of 1, and of every feature, whose mean under the base is known for Gaussians."""
+    x = moons(240)
+    base = make_base(kind, x, np.ones(240))
+    fold = selection.Fold.of(
+        base, x[:0], x, np.ones(0), np.ones(240), nearby=x, log2_draws=15, log2_nodes=None,
+        seed=SEED,
+    )  # fmt: skip
+    assert len(fold.nodes) == len(fold.node_ratios) == 0
+    share = np.exp(fold.draw_ratios) / len(fold.draws)
+    assert share.sum() == pytest.approx(1.0, abs=1e-3)
+    if kind == "student":
+        return
+    features = tgp.Features.draw(30, 0.6, np.eye(2), seed=SEED)
+    phi, want = oracle.phi(fold.draws, *parts(features)), base.feature_moments(features)[0]
+    assert np.abs(share @ phi - want).max() < 1e-3
+    # negative control: without the ratios they are those of a wider density
+    assert np.abs(phi.mean(axis=0) - want).max() > 0.01
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", BASES)
 def test_fd_of_a_block_is_fd_of_its_statistics(kind, weighted):
@@ -123,15 +192,17 @@ def test_fvpd_of_a_block_is_fvpd_of_its_statistics(kind, weighted):
     fold, lam, eta = block.fold, 5.0, 2.0
     model = tgp.solve(statistics_of(block), fold.base, "fvpd", lam=lam, eta=eta)
     at_draws = model.log_density(fold.draws, normalized=False) - fold.base._log_density(fold.draws)
-    log_z = logsumexp(at_draws) - math.log(len(at_draws))
+    log_z = logsumexp(at_draws + log_ratios(fold.base, fold.draws)) - math.log(len(at_draws))
     want = model.log_density(fold.held, normalized=False) - log_z
     scored = block.fvpd(lam, eta)
     # M is lam or more everywhere; phi^T M^-1 m is a sum of S terms
     bound = FACTOR * np.linalg.cond(model.M) * max(1.0, np.abs(at_draws).max())
     assert np.abs(scored.values - want).max() <= bound
     assert scored.weights is fold.held_weights
-    # negative control: another eta is another density
+    # negative controls: another eta is another density; so it is without the ratios
     assert np.abs(block.fvpd(lam, 2 * eta).values - want).max() > 1e6 * bound
+    without = logsumexp(at_draws) - math.log(len(at_draws))
+    assert abs(without - log_z) > 1e6 * bound
 
 
 @pytest.mark.parametrize("kind", BASES)
@@ -139,38 +210,42 @@ def test_the_posterior_of_a_block_is_a_maximum(kind):
     """What a further Newton step would gain is below the gain that ends the iteration."""
     block, lams = make_block(kind), (100.0, 10.0, 1.0)
     fold, thetas = block.fold, block.posterior(lams)
-    share = np.full(len(fold.nodes), 1.0 / len(fold.nodes))
+    ratios = log_ratios(fold.base, fold.nodes)
+    share = np.exp(ratios) / len(ratios)
     phi = oracle.phi(fold.nodes, *parts(block.features))
     for theta, lam in zip(thetas.T, lams, strict=True):
         gradient = oracle.map_gradient(
             fold.kept, theta, fold.nodes, share, *parts(block.features), lam, fold.kept_weights
         ) / fold.kept_weights.sum()
-        carried = np.exp(phi @ theta - logsumexp(phi @ theta))
+        carried = np.exp(phi @ theta + ratios - logsumexp(phi @ theta + ratios))
         spread = (phi.T * carried) @ phi - np.outer(carried @ phi, carried @ phi)
         spread += lam / fold.kept_weights.sum() * np.eye(len(theta))
         assert 0.5 * gradient @ np.linalg.solve(spread, gradient) < selection.MAP_GAIN
     # negative control: the start is no maximum
-    assert np.abs(block.sum_phi / block.n - phi.mean(axis=0)).max() > 0.01
+    assert np.abs(block.sum_phi / block.n - share @ phi / share.sum()).max() > 0.01
 
 
 @pytest.mark.parametrize("kind", BASES)
 def test_held_out_values_are_plain_log_densities(kind):
-    """theta^T phi + log base - log of the mean of exp(theta^T phi) over the draws; and shares."""
+    """theta^T phi + log base - log of the mean of exp(theta^T phi) over the draws, each times the
+    ratio of the base's density to that of the draws; and shares, which have these ratios too."""
     block = make_block(kind)
     fold, features = block.fold, block.features
     thetas = block.fd((1.0, 100.0))
     at_draws = oracle.phi(fold.draws, *parts(features)) @ thetas
     at_held = oracle.phi(fold.held, *parts(features)) @ thetas
     far = fold.nearest > selection.FAR * features.bandwidth
+    ratios = np.exp(log_ratios(fold.base, fold.draws))
+    far_of_base = ratios @ far / ratios.sum()
     for k, scored in enumerate(block.of_points(thetas)):
-        e = np.exp(at_draws[:, k])
+        e = ratios * np.exp(at_draws[:, k])
         want = at_held[:, k] + fold.held_base - np.log(e.mean())
         # an angle of some 10 errs by 1e-15 of it, and theta^T phi by that times |theta|_1
         bound = 1e-14 * np.abs(thetas[:, k]).sum() + 1e-13
         assert np.abs(scored.values - want).max() <= bound
         assert scored.mean == pytest.approx(fold.held_weights @ want, abs=bound)
         assert scored.share == pytest.approx(e.sum() ** 2 / (e @ e) / len(e), rel=4 * bound)
-        assert scored.far == pytest.approx((e @ far) / e.sum() - far.mean(), abs=4 * bound)
+        assert scored.far == pytest.approx((e @ far) / e.sum() - far_of_base, abs=4 * bound)
 
 
 def test_a_score_is_the_mean_over_folds():
@@ -189,15 +264,18 @@ def test_a_score_is_the_mean_over_folds():
         base = tgp.GaussianBase.from_data(x[~held], sample_weight=w[~held])
         score = base._score(x[~held])
         theta = oracle.theta_fd_any(x[~held], *parts(features), lam, score, w[~held])
-        draws = base._sobol(selection.LOG2_DRAWS, SEED + 1)
-        e = np.exp(oracle.phi(draws, *parts(features)) @ theta)
+        wide = tgp.MixtureBase(*map(np.array, wider(base)))
+        size = selection.LOG2_DRAWS  # of each half
+        draws = np.concatenate([base._sobol(size, SEED + 1), wide._sobol(size, SEED + 1_001)])
+        ratios = np.exp(log_ratios(base, draws))
+        e = ratios * np.exp(oracle.phi(draws, *parts(features)) @ theta)
         log_base, share = base.log_density(x[held]), w[held] / w[held].sum()
         values = oracle.phi(x[held], *parts(features)) @ theta + log_base - np.log(e.mean())
         apart = np.linalg.norm(draws[:, None] - x[~held], axis=2).min(axis=1) > 3 * gamma
         means.append(share @ values)
         variances.append(share**2 @ (values - means[-1]) ** 2)
         shares.append(e.sum() ** 2 / (e @ e) / len(e))
-        fars.append(e @ apart / e.sum() - apart.mean())
+        fars.append(e @ apart / e.sum() - ratios @ apart / ratios.sum())
         bare.append(share @ log_base)
     assert len(found.trials) == 2
     (got,) = (t for t in found.trials if t.lam == lam)

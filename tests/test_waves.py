@@ -296,11 +296,8 @@ def test_densities_are_the_same_with_and_without(d, method, transforms, monkeypa
             model.log_normalizer.value,
         )  # fmt: skip
 
-    if d == 3:  # 131,072 Sobol points
-        monkeypatch.setattr(sys.modules["tgpfast.normalizer"], "LOG2_POINTS", 9)
-        monkeypatch.setattr(sys.modules["tgpfast.density"], "MARGINAL_LOG2_POINTS", 10)
     got = results(fast)
-    assert len(transforms) > 3
+    assert len(transforms) >= 3
     ran = len(transforms)
     monkeypatch.setattr(tilt, "usable", lambda d, n: False)
     want = results(plain)

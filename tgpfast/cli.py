@@ -296,14 +296,17 @@ def _fit(arguments: argparse.Namespace) -> None:
         return
     settings, names = model.settings, model.table.columns
     auto = settings["auto"]
+    tilt = {
+        "features": f"{model.features.n_features:,}",
+        "gamma": f"{model.features.bandwidth:.4g} ({settings['gamma_rule']})",
+        "lambda": f"{settings['lam']:.4g}" + (" (auto)" if "lam" in auto else ""),
+    } if model.method != "base" else {}  # fmt: skip
     _print_pairs({
         "rows": f"{settings['n_rows']:,}",
         "columns": f"{model.dimension}" + (f" ({', '.join(names)})" if names else ""),
-        "method": model.method,
+        "method": model.method if tilt else "base (nothing is tilted: no tilt gained on it)",
         "base": settings.get("base_facts", settings["base"]),
-        "features": f"{model.features.n_features:,}",
-        "gamma": f"{settings['gamma']:.4g} ({settings['gamma_rule']})",
-        "lambda": f"{settings['lam']:.4g}" + (" (auto)" if "lam" in auto else ""),
+        **tilt,
         "compared": f"{len(model.selection):,} settings" if model.selection else "no settings",
         "seconds": f"{seconds:.2f}",
         "log normaliser": _normalizer_text(normalizer),
@@ -419,11 +422,12 @@ def _info(arguments: argparse.Namespace) -> None:
 
 def _model_facts(model: Density) -> dict[str, Any]:
     names, known = model.table.columns, model.__dict__.get("log_normalizer")
-    facts = {
+    facts: dict[str, Any] = {
         "kind": "model", "method": model.method, "dimension": model.dimension,
         "columns": ", ".join(names) if names else "not named",
-        "n_features": model.features.n_features, "gamma": model.features.bandwidth,
     }  # fmt: skip
+    if model.method != "base":
+        facts.update(n_features=model.features.n_features, gamma=model.features.bandwidth)
     facts.update({k: v for k, v in model.settings.items() if k not in facts})
     facts.update(seed=str(model.features.seed), diagnostics=model.diagnostics)
     if known is not None:

@@ -22,7 +22,6 @@ from .linear_systems import factorize
 from .normals import logsumexp
 from .notices import tell
 from .progress import Progress
-from .proposal import Proposal, widened
 from .threads import Threads
 from .tilt import PointTilt, weighted_features
 
@@ -172,12 +171,8 @@ def _nodes(
             log_mass = -0.5 * square + float(np.log(step).sum()) - 0.5 * d * np.log(2.0 * np.pi)
             inside = square <= REACH**2  # the corners hold nothing
             return base._unwhiten(nodes[inside]), log_mass[inside], "quadrature"
-    # half of the draws from a wider base: a tilt that grows where the base is thin must cost
-    proposal = Proposal(base, widened(base))
-    points = proposal.sobol(int(np.ceil(np.log2(max(n_draws, 4)))), seed)
-    half, most = len(points) // 2, -(-n_draws // 2)
-    points = np.concatenate([points[: min(half, most)], points[half : half + most]])
-    return points, proposal.log_ratio(points) - np.log(len(points)), "sobol"
+    points = base._sobol(int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
+    return points, np.full(len(points), -np.log(len(points))), "sobol"
 
 
 def _newton(

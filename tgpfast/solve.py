@@ -128,7 +128,7 @@ def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
     ``update`` adds to."""
     tilt = PointTilt(stats.features, np.zeros(stats.features.n_features), base.mean)
     settings: dict[str, Any] = {
-        "method": "base", "lam": None, "gamma": None, "n_features": 0,
+        "method": "base", "lam": None, "gamma": None, "eta": None, "n_features": 0,
         "seed": stats.features.seed, "n": stats.n, "provenance": dict(stats.provenance),
     }  # fmt: skip
     model = Density("base", tilt, base, settings, {"solver": "none"}, threads=threads)

@@ -34,7 +34,7 @@ def warmup(backend: str = "auto") -> str:
             )  # fmt: skip
     features, threads, zeros = Features.draw(2, 1.0, np.eye(2), seed=0), Threads(name), np.zeros(2)
     base.feature_moments(features, backend=name)
-    tilt = PointTilt(features, zeros, zeros)
+    tilt = PointTilt(features, np.ones(2), zeros)
     tilt.value(x, threads)
     tilt.gradient(x, threads)
     PredictiveTilt(features, np.eye(2), zeros, zeros).value(x, threads)
