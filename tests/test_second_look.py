@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import oracle
 import pytest
+from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
 from tgpfast import datasets, second_look, selection
@@ -48,6 +49,24 @@ def make_base(kind, x, w=None):
     return tgp.StudentBase._by_em(x, w) if kind == "student" else tgp.GaussianBase.from_data(
         x, sample_weight=w
     )
+
+
+def draws_of(base, log2_draws, seed):
+    """Half of the draws from the base, half from Gaussians wider by 1 + 1 / sqrt(2) deviations: its
+    own, and one of its mean and covariance. With the ratios of the base's density to theirs."""
+    factor = (1.0 + 1.0 / math.sqrt(2.0)) ** 2
+    weights, means, covariances = [1.0], [base.mean], [factor * base.covariance]
+    if isinstance(base, tgp.MixtureBase):
+        weights = [*(base.weights / 2.0), 0.5]
+        means = [*base.means, *means]
+        covariances = [*(factor * c for c in base.covariances), *covariances]
+    wide = tgp.MixtureBase(np.array(weights), np.array(means), np.array(covariances))
+    half = log2_draws - 1
+    draws = np.concatenate([base._sobol(half, seed), wide._sobol(half, seed + 1_000)])
+    terms = zip(weights, means, covariances, strict=True)
+    beside = sum(w * multivariate_normal(m, c).pdf(draws) for w, m, c in terms)
+    own = np.exp(base._log_density(draws))
+    return draws, own / (0.5 * own + 0.5 * beside)
 
 
 def make_features(S=40, gamma=0.5):
@@ -162,7 +181,7 @@ def test_settle_learns_from_the_rows_that_remain(kind):
         seed=SEED, threads=ONE,
     )  # fmt: skip
     log_base, share = base.log_density(x[held]), w[held] / w[held].sum()
-    draws = base._sobol(9, SEED + 1)
+    draws, ratios = draws_of(base, 9, SEED + 1)
     sizes = [t["n_features"] for t in settled.tried]
     assert sizes in ([10] * 3 + [20] * 3, [10] * 3 + [20] * 3 + [40] * 3)
     assert [t["lam"] for t in settled.tried] == list(lams) * (len(sizes) // 3)
@@ -172,13 +191,14 @@ def test_settle_learns_from_the_rows_that_remain(kind):
         assert t["gamma"] == features.bandwidth
         rest = sums_of(x[~held], w[~held], few, base)
         model = tgp.solve(rest, base, "fd", lam=t["lam"])
-        e = np.exp(oracle.phi(draws, *parts(few)) @ model.theta)
+        e = ratios * np.exp(oracle.phi(draws, *parts(few)) @ model.theta)
         values = oracle.phi(x[held], *parts(few)) @ model.theta - np.log(e.mean()) + log_base
         # the difference of two sums errs by the size of the larger
         error = 10 * FACTOR * model.diagnostics["condition"] * np.abs(model.theta).sum()
         far = apart > selection.FAR * few.bandwidth
         assert t["effective_share"] == pytest.approx(e.sum() ** 2 / (e @ e) / len(e), abs=error)
-        assert t["far_share"] == pytest.approx(e @ far / e.sum() - far.mean(), abs=error)
+        of_base = ratios @ far / ratios.sum()
+        assert t["far_share"] == pytest.approx(e @ far / e.sum() - of_base, abs=error)
         believed = (
             t["effective_share"] >= selection.LEAST_SHARE and t["far_share"] <= selection.MOST_FAR
         )
@@ -201,11 +221,10 @@ def test_other_methods_learn_from_the_rows_that_remain(kind, method):
         sums_of(x, w, features, base, method), base, method, lams=lams, eta=eta, sizes=(),
         seed=SEED, threads=ONE,
     )  # fmt: skip
-    draws = base._sobol(8, SEED + 1)
-    nodes = base._sobol(8, SEED + 2)
+    (draws, of_draws), (nodes, of_nodes) = (draws_of(base, 9, SEED + k) for k in (1, 2))
     fold = selection.Fold(
-        base, x[~held], x[held], w[~held], w[held] / w[held].sum(), draws, nodes,
-        base._log_density(x[held]), selection.distances_to(x, draws),
+        base, x[~held], x[held], w[~held], w[held] / w[held].sum(), draws, np.log(of_draws),
+        nodes, np.log(of_nodes), base._log_density(x[held]), selection.distances_to(x, draws),
     )  # fmt: skip
     block = selection.Block(features, fold, ONE)
     if method == "fvpd":
@@ -216,6 +235,7 @@ def test_other_methods_learn_from_the_rows_that_remain(kind, method):
         # sums to 1e-13 of their size; Newton's steps, whose systems are well behaved, keep that
         assert t["score"] == pytest.approx(scored.mean, abs=1e-8)
         assert t["effective_share"] == pytest.approx(scored.share, rel=1e-8)
+        assert t["far_share"] == pytest.approx(scored.far, abs=1e-8)
     assert settled.n_features == 20
 
 
@@ -241,8 +261,8 @@ def settle(monkeypatch, table, method="fd", lams=(1.0,), most=80, sizes=(10, 20,
     x = moons(400)
     look = SecondLook.at(Blocks(x))
     base = SimpleNamespace(
-        mean=np.zeros(2), _sobol=lambda log2, seed: x[: 2**log2], dimension=2,
-        _log_density=lambda rows: np.full(len(rows), -2.0),
+        mean=np.zeros(2), covariance=np.eye(2), dimension=2,
+        _sobol=lambda log2, seed: x[: 2**log2], _log_density=lambda rows: np.full(len(rows), -2.0),
     )  # fmt: skip
     stats = sums_of(x, None, features, base, "map")
     found = look.settle(
@@ -279,10 +299,18 @@ def test_every_size_is_tried_with_every_lambda(monkeypatch):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("gain", "alone"), [(0.05, False), (-0.05, False), (-0.15, True)])
-def test_the_base_alone_wins_if_it_is_better_by_more_than_the_error(monkeypatch, gain, alone):
-    """With the fewest features, which do nothing."""
-    found, _ = settle(monkeypatch, {10: scored(gain - 1), 20: scored(gain, 0.1), 40: scored(-2)})
+@pytest.mark.parametrize(
+    ("gain", "errors", "alone"),
+    [
+        (0.05, 0.0, False), (0.001, 0.0, False), (-0.001, 0.0, True), (-0.05, 0.0, True),
+        (0.15, 2.0, True), (0.19, 2.0, True), (0.21, 2.0, False),
+    ],
+)  # fmt: skip
+def test_the_base_alone_wins_unless_the_gain_is_sure(monkeypatch, gain, errors, alone):
+    """The tilt must gain ``least_errors`` standard errors, and something by default. The base alone
+    takes the fewest features, which do nothing."""
+    table = {10: scored(gain - 1), 20: scored(gain, 0.1), 40: scored(-2)}
+    found, _ = settle(monkeypatch, table, **({"least_errors": errors} if errors else {}))
     want = (10, BASE_ALONE) if alone else (20, 1.0)
     assert (found.n_features, found.lam) == want
 

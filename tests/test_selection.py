@@ -118,8 +118,7 @@ def trial(score=0.0, lam=1.0, **other):
 
 @pytest.mark.parametrize("kind", BASES)
 def test_half_of_the_draws_come_from_a_wider_base(kind):
-    """Draws and nodes are different ones; their ratios and distances are those of plain formulas.
-    """
+    """For draws and for nodes; ratios and distances are those of plain formulas."""
     x, w = moons(240), weights_of(240)
     held = selection.held_out(240)[1]
     base = make_base(kind, x[~held], w[~held])
@@ -563,9 +562,10 @@ def test_where_each_criterion_misleads():
     held out less than a larger one does.
 
     The log-likelihood sees them, since mass on islands is lacking at the rows, but only through
-    its normaliser. Few draws from the base may miss narrow islands (the 32 taken here do, as do 4
-    of the first 60 sets of 32): then the density looks as if it had none, and the smallest lambda,
-    whose islands are the narrowest, looks best though it is the worst. The effective share and the
+    its normaliser. Few draws may miss narrow islands, though half of them are from a wider base
+    (the 32 taken here do, alone of the first 60 sets of 32): then the density looks as if it had
+    none, and the smallest lambda, whose islands are the narrowest, looks best though it is the
+    worst. The effective share and the
     share of mass far away are means over the same draws and see no more than they do.
 
     With draws enough to meet islands, a draw on one of them outweighs thousands of others, which
@@ -580,10 +580,9 @@ def test_where_each_criterion_misleads():
     features = tgp.Features.draw(192, 0.7 * n ** (-1 / 6), np.eye(2), seed=0)
 
     def look(log2_draws):
-        draws = base._sobol(log2_draws, 18)
-        fold = selection.Fold(
+        fold = selection.Fold.of(
             base, x[~held], x[held], np.ones((~held).sum()), np.full(held.sum(), 1 / held.sum()),
-            draws, draws[:0], base._log_density(x[held]), selection.distances_to(x[~held], draws),
+            nearby=x[~held], log2_draws=log2_draws, log2_nodes=None, seed=19,
         )  # fmt: skip
         return selection.Block(features, fold, ONE, sums)
 
@@ -598,7 +597,7 @@ def test_where_each_criterion_misleads():
     honest = scores(look(15))
     by_fisher = few.fisher(thetas).argmin()
     by_few_draws = scores(few).argmax()
-    many = look(12)
+    many = look(13)  # as many as the pilot takes
     believed = np.array([s.is_believed for s in many.of_points(thetas)])
     by_both = max((k for k in range(len(lams)) if believed[k]), key=lambda k: scores(many)[k])
     assert (lams[by_fisher], lams[by_few_draws], lams[by_both]) == (1.0, 0.1, 10.0)
@@ -614,6 +613,43 @@ def test_where_each_criterion_misleads():
     assert (few.fisher(thetas) < 0.0).all()  # nothing that the screen would drop
 
 
+# -- what was compared -----------------------------------------------------------------------------
+
+
+def make_selection(best):
+    trials = [
+        trial(-1.0, 3.0), trial(-1.5, 1.0), trial(-1.7, math.inf, base="student"),
+        trial(-2.0, math.inf), trial(-math.inf, 9.0, base="student"),
+    ]  # fmt: skip
+    return selection.Selection(trials[best], trials, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("best", "alone", "scores"),
+    [
+        (0, False, [-1.0, -1.5, -1.7, -2.0]), (1, False, [-1.5, -1.0, -1.7, -2.0]),
+        (2, False, [-1.7, -1.0, -1.5, -2.0]), (2, True, [-1.7, -1.0, -1.5, -2.0]),
+        (0, True, [-2.0, -1.0, -1.5, -1.7]),
+    ],
+)  # fmt: skip
+def test_the_chosen_trial_comes_first_in_the_table(best, alone, scores):
+    """Then the others, best first; scores are in the units of the data. Where the tilt was
+    dropped later on, its base alone is the chosen one."""
+    rows = make_selection(best).table(0.25, alone=alone)
+    assert [row["score"] for row in rows] == [*(s - 0.25 for s in scores), -math.inf]
+    assert [row["chosen"] for row in rows] == [True] + [False] * 4
+    assert rows[0]["base"] == make_selection(best).best.base
+    assert "parts" not in rows[0]
+
+
+def test_the_best_tilt_of_a_base():
+    """Bases alone, and scores that are not believed, do not count."""
+    found = make_selection(2)
+    assert found.best_tilt_of("empirical") is found.trials[0]
+    assert found.best_tilt_of("student") is None
+    assert found.best_tilt_of("mixture") is None
+
+
 # -- fit -------------------------------------------------------------------------------------------
 
 
@@ -624,21 +660,32 @@ def fit(x, **options):
 NARROW = {"method": "fd", "base": "empirical", "frequency_covariance": "identity"}  # quicker
 
 
+def uniform_rows(n, seed=2):
+    """Edges leave something to do for a tilt of a mixture."""
+    return np.random.default_rng(seed).uniform(0.0, 1.0, (n, 2))
+
+
 def chosen_of(model):
     (row,) = (row for row in model.selection if row["chosen"])
     return row
 
 
-def test_all_is_chosen_and_recorded():
-    model = fit(moons())
+@pytest.mark.parametrize("alone", [False, True])
+def test_all_is_chosen_and_recorded(alone):
+    """A mixture, tilted for one sample, and alone for another."""
+    model = fit(moons() if alone else datasets.pinwheel(300, seed=0))
     settings, row = model.settings, chosen_of(model)
     assert settings["selected"] is True
     assert settings["auto"] == sorted(set(AUTO) - {"n_features"})
     assert settings["gamma_rule"] == "selected"
-    for name in ("method", "base", "frequency_covariance"):
+    assert math.isinf(row["lam"]) is alone
+    for name in ("base", "frequency_covariance"):
         assert settings[name] == row[name]
+    assert settings["method"] == ("base" if alone else row["method"])
+    assert settings["lam"] == (None if alone else row["lam"])
     assert model.method == settings["method"]
-    scores = [r["score"] for r in model.selection]
+    assert model.selection[0] is row
+    scores = [r["score"] for r in model.selection[1:]]
     assert scores == sorted(scores, reverse=True)
     names = {f.name for f in dataclasses.fields(Trial)} - {"parts"} | {"chosen"}
     assert all(set(r) == names for r in model.selection)
@@ -659,7 +706,7 @@ RESPECTED = [
 @pytest.mark.parametrize(("name", "value"), RESPECTED)
 def test_what_is_given_is_respected(name, value):
     """In the candidates and in the model; all else is open."""
-    x = moons(200)
+    x = uniform_rows(300) if name == "method" else moons(200)  # each method tilts a base of those
     others = {} if name in ("base", "method") else {"base": "empirical"}  # which is quicker
     model = fit(x, **{name: value}, **others)
     settings = model.settings
@@ -695,12 +742,12 @@ def test_what_is_given_is_respected(name, value):
 @pytest.mark.parametrize("eta", [2.0, "1/gamma2"])
 def test_a_given_eta_is_what_is_compared(eta):
     """And what FVPD is learned with."""
-    model = fit(moons(200), method="fvpd", eta=eta)
+    model = fit(moons(200), method="fvpd", eta=eta, base="empirical")
     gamma = model.features.bandwidth
     assert model.settings["eta"] == pytest.approx(gamma**-2 if eta == "1/gamma2" else eta)
     row = chosen_of(model)
-    if np.isfinite(row["lam"]):
-        assert row["eta_multiple"] == pytest.approx(1.0 if eta == "1/gamma2" else eta * gamma**2)
+    assert np.isfinite(row["lam"])  # one Gaussian is not enough for two moons
+    assert row["eta_multiple"] == pytest.approx(1.0 if eta == "1/gamma2" else eta * gamma**2)
 
 
 def test_an_open_eta_is_chosen():
@@ -747,7 +794,8 @@ def test_bases_go_with_the_method(method):
     """Heavy tails have no FVPD: that base is no candidate then, though it would win."""
     x = np.random.default_rng(0).standard_t(1.5, (200, 2))
     model = fit(x, method=method)
-    assert model.method == method
+    assert model.method == ("base" if np.isinf(chosen_of(model)["lam"]) else method)
+    assert {row["method"] for row in model.selection} == {"fd" if method == "ncfd" else method}
     found = {row["base"] for row in model.selection}
     assert found == {"fvpd": {"empirical", "mixture"}, "ncfd": {"empirical"},
                      "map": set(Question.bases)}[method]  # fmt: skip
@@ -757,14 +805,17 @@ def test_bases_go_with_the_method(method):
 
 @pytest.mark.parametrize("method", ["fd", "fvpd", "map", "ncfd"])
 def test_the_base_alone_by_any_method(method):
-    """An infinite lambda is a huge one: the density is the base's."""
+    """The density is the base's; there is no lambda, no bandwidth and no feature to report."""
     x = np.random.default_rng(4).standard_normal((300, 2))
     model = fit(x, method=method, base="empirical")
     assert math.isinf(chosen_of(model)["lam"])
-    assert model.settings["lam"] == selection.BASE_ALONE
-    # the tilt is some n over lambda
+    assert model.method == model.settings["method"] == "base"
+    assert [model.settings[name] for name in ("lam", "gamma", "eta")] == [None] * 3
+    assert model.settings["n_features"] == 0
+    assert not {"lam_raised_from", "method_before_verification"} & set(model.settings)
+    assert model.log_normalizer.value == 0.0
     want = tgp.GaussianBase.from_data(x).log_density(x)
-    assert np.abs(model.log_density(x) - want).max() < 1e-6
+    assert np.abs(model.log_density(x) - want).max() < 1e-12  # the tilt is zero
 
 
 @pytest.mark.parametrize(
@@ -789,8 +840,9 @@ def test_few_rows_take_enough_features():
 def test_the_base_alone_takes_the_fewest_features():
     x = np.random.default_rng(4).standard_normal((300, 2))
     model = fit(x, n_features="auto", **NARROW)
-    assert model.settings["lam"] == selection.BASE_ALONE
-    assert model.features.n_features == model.settings["n_features"] == second_look.SIZES[0]
+    assert model.method == "base"
+    assert model.settings["n_features"] == 0
+    assert model.features.n_features == second_look.SIZES[0]  # of the sums that `update` adds to
 
 
 @pytest.mark.parametrize(
@@ -846,6 +898,45 @@ def test_the_second_look_is_recorded(looks_again, method, n_features):
     else:
         assert widths == {settings["gamma"]}
         assert {row["lam"] for row in tried} == set(FIT.LAMS)
+
+
+def takes_the_base_alone(monkeypatch):
+    """As if no tilt had been good enough for the pilot."""
+    plain = FIT.select
+
+    def bare(*args, **options):
+        found = plain(*args, **options)
+        alone = next(t for t in found.trials if np.isinf(t.lam))
+        return dataclasses.replace(found, best=alone)
+
+    monkeypatch.setattr(FIT, "select", bare)
+
+
+@pytest.mark.parametrize("errors", [2.0, 1e9])
+def test_all_rows_may_prefer_a_tilt_to_the_base_alone(looks_again, monkeypatch, errors):
+    """The best tilt that the pilot saw; it must gain RECONSIDERED standard errors."""
+    assert FIT.RECONSIDERED == 2.0
+    takes_the_base_alone(monkeypatch)
+    monkeypatch.setattr(FIT, "RECONSIDERED", errors)
+    model = fit(moons(400), **NARROW, n_features=40)
+    assert len(model.settings["lam_tried"]) == len(FIT.LAMS)
+    row = chosen_of(model)
+    assert model.selection[0] is row
+    if errors == 2.0:
+        assert model.method == "fd"
+        assert row["score"] == max(r["score"] for r in model.selection if np.isfinite(r["lam"]))
+    else:
+        assert model.method == "base"
+        assert np.isinf(row["lam"])
+
+
+def test_few_rows_leave_the_base_alone(looks_again, monkeypatch):
+    """None of them can be held out once more. A lambda that is given is not reconsidered."""
+    takes_the_base_alone(monkeypatch)
+    model = fit(moons(200), **NARROW, n_features=40)
+    assert model.method == "base"
+    assert "lam_tried" not in model.settings
+    assert fit(moons(400), **NARROW, n_features=40, lam=3.0).settings["lam"] == 3.0
 
 
 def test_a_given_bandwidth_is_not_looked_at_again(looks_again):
@@ -948,12 +1039,15 @@ def test_few_rows_get_fixed_settings(n):
 def test_few_rows_repeated_are_those_rows_once(n_distinct):
     """Else ten atoms, fifty times each, had a log density of -20 at the atoms."""
     x = moons(n_distinct)
-    once, often = fit(x), fit(np.tile(x, (50, 1)))
+    once = fit(x)
+    with pytest.warns(RuntimeWarning, match="repeats values"):
+        often = fit(np.tile(x, (50, 1)))
     assert often.settings["lam"] == pytest.approx(50.0 * AUTO["lam"])
     assert often.settings["gamma"] == pytest.approx(once.settings["gamma"])
     # the same sums times 50 under 50 times lambda: equal but for the rounding of a solve
     np.testing.assert_allclose(often.log_density(x), once.log_density(x), rtol=1e-7)
-    given = fit(np.tile(x, (50, 1)), lam=AUTO["lam"], gamma="scott")
+    with pytest.warns(RuntimeWarning, match="repeats values"):
+        given = fit(np.tile(x, (50, 1)), lam=AUTO["lam"], gamma="scott")
     assert given.settings["lam"] == AUTO["lam"]
     assert given.settings["gamma"] < often.settings["gamma"]
 
@@ -977,11 +1071,12 @@ def test_weights_are_rows():
     weighted, plain = fit(x, sample_weight=w, **options), fit(x, **options)
     (alone,) = (r for r in weighted.selection if math.isinf(r["lam"]))
     scores = []
-    u = (x - w @ x / w.sum()) / np.sqrt(w @ (x - w @ x / w.sum()) ** 2 / w.sum())
+    deviation = np.sqrt(w @ (x - w @ x / w.sum()) ** 2 / w.sum())
+    u = (x - w @ x / w.sum()) / deviation
     for held in selection.held_out(120):
         base = tgp.GaussianBase.from_data(np.repeat(u[~held], w[~held].astype(int), axis=0))
         scores.append(base.log_density(np.repeat(u[held], w[held].astype(int), axis=0)).mean())
-    assert alone["score"] == pytest.approx(np.mean(scores), rel=1e-10)
+    assert alone["score"] == pytest.approx(np.mean(scores) - np.log(deviation).sum(), rel=1e-10)
     (unweighted,) = (r for r in plain.selection if math.isinf(r["lam"]))
     assert abs(unweighted["score"] - alone["score"]) > 1e-6
 
@@ -991,7 +1086,11 @@ def test_rows_that_span_too_little_without_a_fold():
     x = moons(100)
     x[:, 1] = 0.0
     x[17, 1] = 1.0
-    assert fit(x).settings["selected"] is False
+    with (
+        pytest.warns(RuntimeWarning, match="column 1 holds whole numbers"),
+        pytest.warns(RuntimeWarning, match="samples differ from the data in column 1"),
+    ):
+        assert fit(x).settings["selected"] is False
     wide = np.random.default_rng(0).standard_normal((45, 40))
     assert fit(wide).settings["selected"] is False
 
@@ -1007,16 +1106,15 @@ def test_lambda_for_bases_that_are_made_later(base):
 
 
 def test_a_base_that_is_given():
-    """It is in the units of the data, and compared in the model's."""
+    """It is in the units of the data, and so are the scores."""
     x = 5.0 + 3.0 * moons(300)
     base = tgp.GaussianBase([5.0, 5.0], 9.0 * np.eye(2))
     model = fit(x, base=base)
     assert {row["base"] for row in model.selection} == {"given"}
     assert model.settings["base"] == "given"
     (alone,) = (r for r in model.selection if math.isinf(r["lam"]))
-    volume = np.log(x.std(axis=0)).sum()
     means = [base.log_density(x[held]).mean() for held in selection.held_out(300)]
-    assert alone["score"] == pytest.approx(np.mean(means) + volume, rel=1e-10)
+    assert alone["score"] == pytest.approx(np.mean(means), rel=1e-10)
 
 
 @pytest.mark.parametrize("scale", ["none", "center", "standardize"])
@@ -1109,8 +1207,9 @@ def test_threads_change_nothing(looks_again, base, method):
     """Not a bit, with the direct engine: scores, the second look, and the model."""
     options = {"base": base, "method": method, "frequency_covariance": "identity",
                "n_features": "auto", "engine": "direct"}  # fmt: skip
-    x = moons(300) if method == "fvpd" else datasets.pinwheel(300, seed=0)  # each has a tilt
+    x = uniform_rows(300) if base == "mixture" else datasets.pinwheel(300, seed=0)
     one, two = (fit(x, **options, n_threads=count) for count in (1, 2))
+    assert one.method != "base"
     assert json.dumps(one.selection) == json.dumps(two.selection)
     assert json.dumps(one.settings["lam_tried"]) == json.dumps(two.settings["lam_tried"])
     for name in ("method", "base", "lam", "gamma", "eta", "frequency_covariance", "n_features"):
@@ -1132,7 +1231,8 @@ def test_repeated_rows_do_not_reward_spikes_at_them():
     """Rows on a lattice are compared as distinct ones; too few of these get fixed settings."""
     rng = np.random.default_rng(0)
     for side, selected in ((4, False), (5, True)):
-        few = fit(rng.integers(0, side, (400, 2)).astype(float))
+        with pytest.warns(RuntimeWarning, match="holds whole numbers"):
+            few = fit(rng.integers(0, side, (400, 2)).astype(float))
         assert few.settings["selected"] is selected
         between = few.log_density([[1.5, 2.5]]) - few.log_density([[2.0, 2.0]])
         assert abs(between[0]) < 5.0  # a mixture with a spike at every point: thousands

@@ -276,10 +276,10 @@ def fit(
         )
         if verified is not None:
             how["verification"] = verified.record()
-        if not is_alone and model.settings["lam"] != options["lam"]:
-            how["lam_raised_from"] = options["lam"]
         if not is_alone and model.method != chosen["method"]:
             how["method_before_verification"] = chosen["method"]
+        if not is_alone and model.settings["lam"] not in (options["lam"], None):
+            how["lam_raised_from"] = options["lam"]
     else:
         model, verified = solved(chosen["method"], options["lam"]), None
     model.scaling, model.table = scaling, replace(blocks.table, index=None)
@@ -519,17 +519,16 @@ def _solve_until_reliable(
                 verified = verifier.verify(model)
             if value >= BASE_ALONE:
                 break
-            if verified is None:
+            if verifier is None or verified is None:
                 if not model.log_normalizer.is_poor:
                     break
                 continue
-            if verified.misplaces_mass:
-                continue
-            if not verified.misfits:
+            if verified.is_clean:
                 break
-            assert verifier is not None
+            # the tilt is not to blame for what the base does too
             of_base = of_base or verifier.verify(solved(name, BASE_ALONE))
-            if verified.ks <= of_base.ks + WORSE_KS:
+            verified = verified.compared_with(of_base)
+            if not verified.misplaces_mass and verified.ks <= of_base.ks + WORSE_KS:
                 break
     for warning in of_solving:
         warnings.warn_explicit(

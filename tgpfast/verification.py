@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,15 @@ class Verification:
         )
 
     @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.misplaces_mass or self.misfits)
+
+    def compared_with(self, base: Verification) -> Verification:
+        """The same, allowing as much mass far from the rows as the base alone has, and a little."""
+        return replace(self, far_allowed=max(self.far_allowed, base.far_share + MOST_FAR))
+
+    @property
     def misfits(self) -> bool:
         """Whether draws differ from the rows in some column by more than noise."""
         return not self.ks <= self.ks_allowed
@@ -64,7 +73,7 @@ class Verification:
             "far_share": self.far_share, "far_allowed": self.far_allowed, "ks": self.ks,
             "ks_allowed": self.ks_allowed, "ks_column": self.column, "gain_over_base": self.gain,
             "log_mass_error": self.log_mass_error,
-            "passed": not (self.misplaces_mass or self.misfits),
+            "passed": self.is_clean,
         }  # fmt: skip
 
     def describe(self, columns: list[str] | None) -> str:
