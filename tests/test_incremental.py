@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -611,3 +612,21 @@ def test_writing_in_place_would_be_noticed(tmp_path, monkeypatch):
     assert path.read_bytes() != before
     with pytest.raises(ValueError, match="damaged"):
         tgp.load(path)
+
+
+@pytest.mark.parametrize("size", [1e5, 1e9])
+def test_an_update_with_an_outlier_ends(size):
+    """The base's covariance, and with it the normalizer's grid, follow the outlier: the nodes stay
+    within their number, or the update says what is wrong."""
+    x = np.random.default_rng(0).standard_normal((400, 2))
+    model = fixed_fit(x, n_features=20)
+    row = np.array([[size, 0.0]])
+    if size > 1e6:
+        with pytest.raises(ValueError, match=r"cannot update.*gamma=.*Remove outliers, or fit"):
+            model.update(row)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # it may be told to be poor
+        normalizer = model.update(row).log_normalizer
+    assert np.isfinite(normalizer.value)
+    assert normalizer.n_points <= 2**23

@@ -133,6 +133,12 @@ def fit(
     "1/gamma2", "empirical", "data"; repeated rows count once in "scott", and lambda is 10 times as
     much as they are repeated.
 
+    Where lambda is "auto", the model is verified before it is returned: the error of its mass, the
+    share of its mass far from every row, and its samples against the columns of the rows. A model
+    that fails is replaced by one with a larger lambda, by MAP, or by the base alone, whose
+    ``method`` is "base". What still fails is a warning; ``model.settings["verification"]`` has the
+    numbers. Columns of whole numbers, of repeated values and of row numbers are named in warnings.
+
     Parameters
     ----------
     X : (n, d) array, memmap, pandas or polars frame, pyarrow table, path of a npy, npz, csv or

@@ -58,13 +58,18 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
                 "learn"
             )
     else:
-        new = solve(
-            total, base, model.method, settings["lam"], settings.get("eta"),
-            model.diagnostics.get("solver", "auto"),
-            start=model.theta if isinstance(model.tilt, PointTilt) else None,
-            seed=settings.get("seed") or 0, **run,
-            **({"n_draws": settings["n_draws"]} if "n_draws" in settings else {}),
-        )  # fmt: skip
+        try:
+            new = solve(
+                total, base, model.method, settings["lam"], settings.get("eta"),
+                model.diagnostics.get("solver", "auto"),
+                start=model.theta if isinstance(model.tilt, PointTilt) else None,
+                seed=settings.get("seed") or 0, **run,
+                **({"n_draws": settings["n_draws"]} if "n_draws" in settings else {}),
+            )  # fmt: skip
+        except ValueError as error:
+            raise ValueError(
+                f"cannot update with these rows: {error}. Remove outliers, or fit anew"
+            ) from error
     new.scaling, new.table, new.selection = scaling, model.table, model.selection
     if "n_rows" in settings:
         facts["n_rows"] = total.n_rows
