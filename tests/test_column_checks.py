@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tgpfast import column_checks
-from tgpfast.column_checks import KINDS, ColumnNote, check_columns, warn_columns
+from tgpfast.column_checks import check_columns, warn_columns
 
 N = 4_000
 
@@ -319,6 +319,15 @@ def test_many_notes_end_in_one_list():
     assert str(caught[-1].message).endswith(": 10: integer, 11: integer, 12: integer")
 
 
-def test_kinds_are_those_listed():
-    assert ColumnNote(0, None, "tied", "text", {}).kind in KINDS
-    assert len(set(KINDS)) == 5
+def test_a_monotone_function_of_another_column_is_named():
+    """Cubes and exponentials, up or down; a noisy copy and an independent column are left alone."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=800)
+    noise = rng.normal(size=(2, 800))
+    x = np.column_stack([a, a**3, -np.exp(a), a + 0.05 * noise[0], noise[1]])
+    notes = check_columns(x, columns=list("abcde"))
+    assert [(n.name, n.kind) for n in notes] == [("b", "nearly_function"), ("c", "nearly_function")]
+    assert "column 1 ('b')" in notes[0].message
+    assert "column 0 ('a')" in notes[0].message
+    noisy = np.column_stack([a, a**3 + 0.05 * rng.normal(size=800)])
+    assert check_columns(noisy) == []

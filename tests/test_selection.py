@@ -628,18 +628,39 @@ def make_selection(best):
     ("best", "alone", "scores"),
     [
         (0, False, [-1.0, -1.5, -1.7, -2.0]), (1, False, [-1.5, -1.0, -1.7, -2.0]),
-        (2, False, [-1.7, -1.0, -1.5, -2.0]), (2, True, [-1.7, -1.0, -1.5, -2.0]),
-        (0, True, [-2.0, -1.0, -1.5, -1.7]),
+        (2, True, [-1.7, -1.0, -1.5, -2.0]), (0, True, [-2.0, -1.0, -1.5, -1.7]),
     ],
 )  # fmt: skip
 def test_the_chosen_trial_comes_first_in_the_table(best, alone, scores):
     """Then the others, best first; scores are in the units of the data. Where the tilt was
     dropped later on, its base alone is the chosen one."""
-    rows = make_selection(best).table(0.25, alone=alone)
+    found = make_selection(best)
+    settings = {
+        "method": found.best.method, "lam": found.best.lam, "n_features": 30,
+        "gamma": found.best.gamma_multiple * found.scott,
+    }  # fmt: skip
+    if alone:
+        settings = {"method": "base"}
+    rows = found.table(0.25, settings)
     assert [row["score"] for row in rows] == [*(s - 0.25 for s in scores), -math.inf]
     assert [row["chosen"] for row in rows] == [True] + [False] * 4
     assert rows[0]["base"] == make_selection(best).best.base
     assert "parts" not in rows[0]
+
+
+def test_settings_that_no_trial_had_are_a_row_of_their_own():
+    """With the score of the second look, or none where it did not score them."""
+    found = make_selection(0)
+    found.final.append({"n_features": 60, "gamma": 0.1, "lam": 7.0, "score": -0.9})
+    settings = {"method": found.best.method, "lam": 7.0, "gamma": 0.1, "n_features": 60}
+    for changed, score in (({}, -1.15), ({"lam": 8.0}, np.nan), ({"method": "other"}, np.nan)):
+        rows = found.table(0.25, {**settings, **changed})
+        assert len(rows) == 6
+        assert rows[0]["chosen"]
+        assert not any(row["chosen"] for row in rows[1:])
+        assert rows[0]["lam"] == changed.get("lam", 7.0)
+        assert rows[0]["gamma_multiple"] == pytest.approx(0.2)
+        np.testing.assert_allclose(rows[0]["score"], score, rtol=0, atol=1e-12)
 
 
 def test_the_best_tilt_of_a_base():

@@ -133,3 +133,39 @@ def test_the_tilt_is_not_blamed_for_what_the_base_does():
     assert model.method == "map"
     assert seen["gain_over_base"] > 0.2
     assert seen["far_share"] > 0.035  # more than the rows alone would allow
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rows_read_once_are_verified_and_not_worse_than_their_base(seed):
+    """A sample is kept while the rows pass by; nothing is tilted where rows held out of it do not
+    gain: normal rows take the base alone, two clusters do not."""
+    x = np.random.default_rng(seed).standard_normal((2_000, 2))
+    model = tgp.fit(iter([x[:900], x[900:]]))
+    assert model.method == "base"
+    assert model.settings["verification"]["passed"]
+    x[:1_000] = 0.3 * x[:1_000] + 3.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        model = tgp.fit(iter([x[::2], x[1::2]]))
+    assert model.method == "fd"
+    assert "verification" in model.settings
+
+
+def test_a_base_alone_after_a_tilt_was_tried_can_be_updated():
+    """Its statistics hold the scores of another base, which must not stand in the way."""
+    x = np.random.default_rng(2).standard_cauchy((5_000, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        model = tgp.fit(x, n_features=50)
+        assert model.method == "base"
+        new = model.update(x[:10])
+    assert new.settings["n_rows"] == 5_010
+
+
+def test_repeated_rows_do_not_turn_the_base_alone_into_a_tilt():
+    """More rows than a second look needs, but few distinct ones: the pilot's word stands."""
+    x = np.random.default_rng(0).standard_normal((1_000, 1))
+    with pytest.warns(RuntimeWarning, match="repeats values"):
+        model = tgp.fit(np.repeat(x, 4, axis=0), base="empirical", n_features=100)
+    top = max(model.selection, key=lambda row: row["score"])
+    assert (model.method == "base") == np.isinf(top["lam"])

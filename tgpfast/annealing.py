@@ -17,6 +17,7 @@ from .tilt import PredictiveTilt, Tilt
 
 MOVES = 8  # steps at every degree
 KEEP = 0.9  # share of the chains that must count when the tilt is turned on by another degree
+LEAST_RISE = 0.005  # of the degree, however few chains count then: at most 200 degrees
 ACCEPTANCE = 0.574  # the acceptance rate at which MALA mixes fastest
 GROUPS = 8  # of chains that never mix, whose spread is the error of log Z
 CHAINS = 1_024  # of an estimate of log Z; half as many for FVPD, whose gradient costs S^2
@@ -33,7 +34,7 @@ def anneal(tilt: Tilt, base: Base, threads: Threads, *, seed: int = 0) -> tuple[
     top = float(walk.log_z.max())
     shares = np.exp(walk.log_z - top)
     mean = float(shares.mean())
-    error = float(np.std(shares, ddof=1)) / np.sqrt(GROUPS) / mean
+    error = float(np.std(shares, ddof=1) / np.sqrt(GROUPS)) / mean
     return top + float(np.log(mean)), error
 
 
@@ -84,6 +85,7 @@ class Walk:
                     high = rise
                 else:
                     low = rise
+        rise = min(max(rise, LEAST_RISE), most)
         self.degree = 1.0 if rise == most else self.degree + rise
         index = np.empty(len(self.w), dtype=np.int64)
         for k, group in enumerate(self.groups):

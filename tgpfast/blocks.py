@@ -23,7 +23,15 @@ from .features import Array
 from .files import open_rows
 from .parquet_rows import ParquetRows
 from .read_ahead import AHEAD_BYTES, DEPTH, MOST_DEPTH, ReadAhead, ahead
-from .row_sample import SAMPLE_ROWS, Ints, RowSample, choose_rows, draw_sample, keys_of
+from .row_sample import (
+    SAMPLE_ROWS,
+    Ints,
+    Reservoir,
+    RowSample,
+    choose_rows,
+    draw_sample,
+    keys_of,
+)
 from .text_rows import TextRows
 from .threads import Threads
 
@@ -364,6 +372,20 @@ class Begun:
         """At most n random rows of those held."""
         numbers = choose_rows(self.n_rows, n)
         return np.concatenate([x for x, _ in self._held])[numbers]
+
+    def keep_sample(self) -> Reservoir:
+        """A reservoir that is filled while ``blocks`` are read."""
+        reservoir, (rest,) = Reservoir(), self.blocks._begun
+
+        def kept() -> Iterator[tuple[Array, Array | None]]:
+            first = 0
+            for x, w in rest:
+                reservoir.add(first, x, w)
+                first += len(x)
+                yield x, w
+
+        self.blocks._begun = [kept()]
+        return reservoir
 
     def _given(self) -> Iterator[tuple[Array, Array | None]]:
         while self._held:

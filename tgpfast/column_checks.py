@@ -37,11 +37,12 @@ ROW_NUMBER_KS = 2.0  # over sqrt(n): an even spread stays below with a probabili
 EXPECTED_TIES = 5.0  # that independent values on the same steps would show in the sample
 NEARLY_LINEAR = 1e-6  # 1 - R^2: what the other columns leave is a thousandth of the deviation
 ROBUST_RESIDUAL = 1e-2  # median residual over the column's spread: else one outlier makes R^2
+MONOTONE = 1e-4  # 1 - |rank correlation|: below it a column is a function of another
+RANK_ROWS, RANK_COLUMNS = 2_000, 60  # looked at for rank correlations: a fraction of a second
 RIDGE = 1e-13  # keeps correlations invertible; below `scaling.SINGULAR`, where `fit` refuses
 SPARE_ROWS = 10  # rows beyond the number of columns that a regression needs
 PARTNER = 0.05  # of the largest coefficient: columns with smaller ones are not named
 MOST_WARNINGS = 10  # one for each note up to here; the others are listed in one more
-KINDS = ("integer", "rounded", "tied", "row_number", "nearly_linear")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class ColumnNote:
     column : index, from 0
     name : of the column, None where columns have no names
     kind : "integer" (whole numbers with few different values), "rounded" (multiples of a step),
-        "tied" (values repeat), "row_number", or "nearly_linear" (a function of other columns)
+        "tied" (values repeat), "row_number", "nearly_linear" (a linear function of other columns),
+        or "nearly_function" (a monotone function of one other column)
     message : what was found and what to do
     facts : numbers behind the message, such as "n_distinct", "repeated_share", "step"
     """
@@ -89,7 +91,8 @@ def check_columns(
 
     Returns
     -------
-    Notes in the order of the columns, those of "nearly_linear" last; empty where all is well
+    Notes in the order of the columns, those of "nearly_linear" and then of "nearly_function" last;
+    empty where all is well
 
     Examples
     --------
@@ -116,7 +119,8 @@ def check_columns(
         return []
     n_different = _count_different_rows(x) if x.shape[1] > 1 else len(x)
     found = (_check_values(k, names, x[:, k], total, n_different) for k in range(x.shape[1]))
-    return [note for note in found if note is not None] + _check_linear(x, w, names)
+    notes = [note for note in found if note is not None] + _check_linear(x, w, names)
+    return notes + _check_monotone(x, names, {note.column for note in notes})
 
 
 def warn_columns(notes: Sequence[ColumnNote]) -> None:
@@ -290,4 +294,30 @@ def _check_linear(x: Array, w: Array, names: list[str] | None) -> list[ColumnNot
                 {"n_rows": len(x), "unexplained_share": least, "columns": indices},
             )
         )  # fmt: skip
+    return notes
+
+
+def _check_monotone(x: Array, names: list[str] | None, noted: set[int]) -> list[ColumnNote]:
+    """Columns that rise or fall with another, by rank correlation; the later of two is named."""
+    some = x[np.random.default_rng(0).permutation(len(x))[:RANK_ROWS]]
+    columns = [k for k in range(min(x.shape[1], RANK_COLUMNS)) if k not in noted]
+    if len(columns) < 2:
+        return []
+    ranks = np.argsort(np.argsort(some[:, columns], axis=0), axis=0)
+    with np.errstate(invalid="ignore"):
+        correlation = np.atleast_2d(np.corrcoef(ranks.T))
+    notes = []
+    for j in range(1, len(columns)):
+        partner = int(np.argmax(np.abs(correlation[j, :j])))
+        unexplained = 1.0 - abs(float(correlation[j, partner]))
+        if not unexplained < MONOTONE:
+            continue
+        k, other = columns[j], columns[partner]
+        notes.append(ColumnNote(
+            k, None if names is None else names[k], "nearly_function",
+            f"column {column_name(k, names)} is nearly a function of column "
+            f"{column_name(other, names)}: sorting the rows by one sorts them by the other. The "
+            "rows lie on a curve, where a density is a ridge without width. Drop one of them",
+            {"partner": other, "unexplained": unexplained},
+        ))  # fmt: skip
     return notes

@@ -36,10 +36,11 @@ from .threads import Threads
 from .tilt import PointTilt, PredictiveTilt, Tilt
 
 KIND = "density"
+MODES = "modes_"  # before the names of the arrays of modes in a saved model
 STATISTICS = "statistics_"  # before the names of their members in a saved model
 LEARNED = ("fd", "ncfd", "fvpd", "map", "base")
 TRANSFORM_ROWS = 2**20  # rows evaluated together where a transform may serve
-MARGINAL_LOG2_POINTS = 17  # Sobol points behind marginal_cdf where d > 2
+MARGINAL_LOG2_POINTS = 17  # points behind marginal_cdf where d > 3
 
 
 @dataclass(eq=False)
@@ -227,7 +228,10 @@ class Density:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the grids, which are large and can be made again."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_cover", "_marginal_sample")}
+        state = {k: v for k, v in self.__dict__.items() if k != "_marginal_sample"}
+        if isinstance(state.get("_cover"), Quadrature):
+            del state["_cover"]
+        return state
 
     def marginal_cdf(self, direction: Any, grid: Any) -> Array:
         """P(x . direction <= grid_j) for x from this density, (G,).
@@ -387,13 +391,16 @@ class Density:
             arrays["theta"] = self.tilt.theta
         else:
             arrays["m"], arrays["factor"] = self.tilt.m, packed(self.tilt.factor.T)
-        known = self.__dict__.get("log_normalizer")
+        known, cover = self.__dict__.get("log_normalizer"), self.__dict__.get("_cover")
+        if isinstance(cover, Proposal) and cover.modes is not None:  # samples depend on them
+            arrays.update({MODES + name: a for name, a in cover.modes._arrays().items()})
         facts = {
             "method": self.method, "bandwidth": f.bandwidth, "seed": f.seed,
             "base": self.base.kind, "selection": self.selection,
             "settings": self.settings, "diagnostics": self.diagnostics,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
             "normalizer": None if known is None else known.__dict__,
+            "covered": isinstance(cover, Proposal),
         }  # fmt: skip
         if statistics:
             if self.statistics is None:
@@ -443,6 +450,7 @@ class Density:
                 known = dict(facts["statistics"])
                 kind: Any = FeatureSums if sums.keys() == {"sum_phi"} else Statistics
                 stats = kind._from_members(path, features, known, sums)
+            modes = {n.removeprefix(MODES): arrays.pop(n) for n in list(arrays) if n[:6] == MODES}
             if arrays:
                 raise ValueError(f"unexpected members {sorted(arrays)}")
             model = cls(
@@ -452,6 +460,9 @@ class Density:
                 table=table,
             )  # fmt: skip
             model.selection, model.statistics = facts.get("selection"), stats
+            if facts.get("covered"):
+                beside = _modes_from(modes, d, path) if modes else None
+                model.__dict__["_cover"] = Proposal(base, beside)
             if facts["normalizer"] is not None:
                 model.__dict__["log_normalizer"] = _normalizer_from(facts["normalizer"])
             return model
@@ -460,7 +471,7 @@ class Density:
 
     def __repr__(self) -> str:
         if self.method == "base":
-            return f"Density(method='base', d={self.dimension}: {self.base!r} alone)"
+            return f"Density(method='base', d={self.dimension}, {type(self.base).__name__} alone)"
         return (
             f"Density(method={self.method!r}, d={self.dimension}, "
             f"n_features={self.features.n_features}, bandwidth={self.features.bandwidth:.6g})"
@@ -482,9 +493,17 @@ def _base_from(kind: Any, arrays: dict[str, Any], d: int, take: Any) -> Base:
     raise ValueError(f"base {kind!r} is not known")
 
 
+def _modes_from(arrays: dict[str, Any], d: int, path: Any) -> MixtureBase:
+    found = _base_from("mixture", arrays, d, functools.partial(storage.take, arrays, path=path))
+    assert isinstance(found, MixtureBase)
+    return found
+
+
 def _normalizer_from(facts: dict[str, Any]) -> Normalizer:
     found = Normalizer(**facts)
-    numbers = (found.value, found.standard_error, found.effective_sample_size, found.n_points)
+    numbers = [found.value, found.standard_error, found.effective_sample_size, found.n_points]
+    numbers += [found.n_modes]
+    numbers += [v for v in (found.annealed, found.annealed_error) if v is not None]
     if not all(isinstance(v, (int, float)) for v in numbers) or not np.isfinite(found.value):
         raise ValueError("the normaliser is not a number")
     return found

@@ -68,8 +68,9 @@ def check_bandwidth(
     least, most = LEAST_WIDTH * deviation, widest * deviation
     if not least <= gamma <= most:
         raise ValueError(
-            f"gamma={gamma:.6g}: expected a bandwidth from {least:.3g} to {most:.3g}, which is "
-            f"{LEAST_WIDTH:g} to {widest:g} times the standard deviation of the rows; "
+            f"gamma={gamma:.6g}: expected a bandwidth of at least {least:.3g}"
+            + (f" and at most {most:.3g}" if most < np.inf else "")
+            + f", since the rows have a standard deviation of {deviation:.3g}; "
             'gamma="scott" gives a usual one'
         )
     if not LEAST_NUMBER <= lam * gamma * gamma < np.inf:

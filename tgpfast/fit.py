@@ -43,6 +43,10 @@ from .selection import (
     BASE_ALONE,
     FEW_ROWS,
     LAMS,
+    LIKE,
+    LOG2_DRAWS,
+    Block,
+    Fold,
     Question,
     Selection,
     dealt,
@@ -67,7 +71,6 @@ SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else
 METHODS_OF = {  # solver asked for -> methods that have it
     "cg": ("fd",), "cholesky": ("fd", "fvpd"), "newton": ("map",), "gradient": ("map",),
 }  # fmt: skip
-LIKE = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 LAM_FACTORS = (1.0, 1e1, 1e2, 1e3)  # of lambda, tried until the model passes verification
 RECONSIDERED = 2.0  # standard errors that a tilt must gain where the pilot took the base alone
 MAP_DRAWS = 2**15  # behind MAP's expectations when settings are chosen from the data
@@ -216,10 +219,13 @@ def fit(
         check_bandwidth(chosen["gamma"], spread, chosen["lam"])
     rows = blocks.mapped(scaling.apply, weight)
     threads = Threads(backend, n_threads)
-    found = _select(
-        is_open, chosen, rows, covariance, scaling, solver, seed, threads, progress,
-        one_standard_error,
-    )  # fmt: skip
+    look = SecondLook.at(rows) if _needs_sample(chosen, is_open) else None
+    found = None
+    if spectrum is None:  # else the settings are fixed
+        found = _select(
+            is_open, chosen, rows, covariance, scaling, solver, seed, threads, progress,
+            one_standard_error, looks_again=look is not None and look.holds_out,
+        )  # fmt: skip
     # few rows, repeated, say no more than those rows once
     once = min(n, chosen.get("n_distinct", n))
     if "lam" in is_open:
@@ -233,7 +239,8 @@ def fit(
         top = np.sqrt(d * spread) / d if sigma_max == "paper" else sigma_max
         levels = _noise_levels(top, n_noise_levels)
 
-    look = SecondLook.at(rows) if found is not None or chosen["base"] in BY_EM else None
+    if spectrum is not None and look is not None and "lam" in is_open:
+        chosen["lam"] = _fixed_or_alone(chosen, look, features, threads)
     start, how = _base_for(chosen, look, scaling, centre, covariance, seed)
     _check_method(chosen["method"], start, spectrum is not None)
     run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
@@ -275,13 +282,15 @@ def fit(
         return solve(stats, base, method, progress=progress, **{**options, "lam": lam})
 
     if "lam" in is_open:
-        look = look or SecondLook.at(rows)
         may_change = "method" in is_open and solver == "auto"
         model, verified = _solve_until_reliable(
             solved, chosen["method"], options["lam"], look, may_change=may_change
         )
         if verified is not None:
             how["verification"] = verified.record()
+        if model.method == "base" and how["base"] == "learned":
+            how["base"] = "empirical"  # it is learned together with a tilt
+            how.pop("base_report", None)
         if not is_alone and model.method != chosen["method"]:
             how["method_before_verification"] = chosen["method"]
         if not is_alone and model.settings["lam"] not in (options["lam"], None):
@@ -307,15 +316,16 @@ def fit(
     )  # fmt: skip
     if model.method != "base":
         how.update(gamma=features.bandwidth, eta=tempering)
-    how.update(_record(chosen, is_open, found, one_standard_error))
+    how.update(_record(chosen, is_open, found, one_standard_error, scaling.log_volume))
+    if model.method == "base":
+        how.update(gamma_rule=None, frequency_covariance=None)
     if how["base"] == "learned":
         how["base_spread"] = _spread(model, facts)
     if notes:
         how["column_notes"] = [note.record() for note in notes]
     model.settings.update(how)
     if found is not None:
-        alone = model.method == "base"
-        model.selection = found.table(scaling.log_volume, alone=alone)
+        model.selection = found.table(scaling.log_volume, model.settings)
     warn_columns(notes)
     if verified is not None:
         _warn_of(verified, model)
@@ -359,8 +369,9 @@ def _spread(model: Density, facts: Moments) -> float:
 
 
 def _record(
-    chosen: dict[str, Any], is_open: set[str], found: Selection | None, one_standard_error: bool
-) -> dict[str, Any]:
+    chosen: dict[str, Any], is_open: set[str], found: Selection | None, one_standard_error: bool,
+    log_volume: float,
+) -> dict[str, Any]:  # fmt: skip
     """How the settings came about."""
     kind = chosen["frequency_covariance"]
     how: dict[str, Any] = {
@@ -371,7 +382,7 @@ def _record(
         return how
     how["one_standard_error"] = one_standard_error
     if found.final:
-        how["lam_tried"] = found.final
+        how["lam_tried"] = [{**row, "score": row["score"] - log_volume} for row in found.final]
     if "gamma" in is_open:
         how["gamma_rule"] = "selected"
     return how
@@ -421,9 +432,13 @@ def _by_features(chosen: dict[str, Any], engine: str) -> bool:
 def _select(
     is_open: set[str], chosen: dict[str, Any], rows: Blocks, covariance: Array, scaling: Scaling,
     solver: str, seed: int, threads: Threads, progress: bool, one_standard_error: bool,
+    looks_again: bool,
 ) -> Selection | None:  # fmt: skip
-    """Fill what is open in ``chosen`` from the data; None where nothing is, or where the rows can
-    be read only once, or are too few to hold any out: then AUTO stands."""
+    """Fill what is open in ``chosen`` from the data; None where nothing is, or where the rows are
+    too few to hold any out: then AUTO stands.
+
+    looks_again : a second look with all rows follows, which may take back what the pilot decides
+    """
     if "method" in is_open:
         chosen["method"] = METHODS_OF.get(solver, (chosen["method"],))[0]
     pilot = rows.pilot(PILOT_ROWS) if _selected_settings(chosen, is_open) else None
@@ -460,7 +475,7 @@ def _select(
     if found is None:
         return None
     best = found.best
-    if np.isinf(best.lam) and "lam" in is_open and (rows.n_rows or MANY_ROWS) > FEW_ROWS:
+    if np.isinf(best.lam) and "lam" in is_open and looks_again and method != "ncfd":
         # all rows may say otherwise than the pilot
         best = found.best_tilt_of(best.base) or best
         chosen["least_errors"] = 0.0 if best is found.best else RECONSIDERED
@@ -478,6 +493,26 @@ def _select(
     if best.method == "fvpd" and "eta" in is_open and not alone:
         chosen["eta_multiple"] = best.eta_multiple  # of the rule, for the width that is taken
     return found
+
+
+def _fixed_or_alone(
+    chosen: dict[str, Any], look: SecondLook, features: Features, threads: Threads
+) -> float:
+    """The fixed lambda, or BASE_ALONE where rows held out of the sample prefer the base alone."""
+    x, w = look.x[:PILOT_ROWS], look.weights[:PILOT_ROWS]
+    held = dealt(len(x), HELD_OUT) == 0
+    shares = w[held] / w[held].sum()
+    if chosen["method"] != "fd" or chosen["base"] != "empirical" or held.sum() < 2:
+        return float(chosen["lam"])
+    base = GaussianBase.from_data(x[~held], sample_weight=w[~held])
+    fold = Fold.of(
+        base, x[~held], x[held], w[~held], shares, nearby=x[~held], log2_draws=LOG2_DRAWS + 1,
+        log2_nodes=None, seed=0,
+    )  # fmt: skip
+    block = Block(features, fold, threads)
+    scored = block.of_points(block.fd([chosen["lam"]]))[0]
+    gains = scored.is_believed and scored.mean > float(shares @ fold.held_base)
+    return float(chosen["lam"]) if gains else BASE_ALONE
 
 
 def _shapes(covariance: Array) -> tuple[str, ...]:
@@ -638,7 +673,10 @@ def _spectrum(blocks: Blocks, **options: Any) -> Spectrum:
             "callable that returns a fresh iterator, or moments=(n, mean, covariance)"
         )
     band = 2.0 * STREAM_REACH * STREAM_ROWS ** (1.0 / (d + 4)) / spread
-    return Spectrum.from_data(begun.blocks, band, **options)
+    reservoir = begun.keep_sample()
+    spectrum = Spectrum.from_data(begun.blocks, band, **options)
+    blocks.sample = reservoir.sample()
+    return spectrum
 
 
 def _base_for(

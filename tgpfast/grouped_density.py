@@ -18,6 +18,7 @@ from .blocks import Blocks, Table
 from .density import Density
 from .features import Array, Features, without_far
 from .labels import Ints, distinct_labels, label_values, python_time
+from .modes import find_modes
 from .normalizer import (
     DRAWS,
     REPLICATES,
@@ -38,7 +39,7 @@ from .tilt import PointTilt
 
 KIND = "groups"
 BLOCK = 2_048  # rows whose features are evaluated together
-GRID_DIMENSIONS = 2  # up to which every group has grids of its own
+GRID_DIMENSIONS = 3  # up to which every group has grids of its own
 LOG2_POINTS = 11  # of each replicate of Sobol points, at first
 ENOUGH = 0.01  # standard error of log Z above which the replicates are made longer
 GRID_BYTES = 2**29  # that the largest grid behind a normaliser takes while it is summed
@@ -354,13 +355,16 @@ class GroupedDensity(Mapping[Any, Density]):
 
     def _by_grid(self, g: int) -> Normalizer:
         tilt = self._tilt(g)
-        lattice = _tensor_lattice(tilt)
+        lattice = _tensor_lattice(tilt) if self.dimension <= 2 else None
         return of_quadrature(Quadrature(tilt, self._base(g), self.threads, lattice))
 
     def _by_sobol(self, g: int, draws: Array, module: ModuleType, count: int) -> Normalizer:
         """As for one density, with an eighth of the draws where these are enough; the draws are the
         same for all groups, whose frequencies are whitened instead."""
         tilt, base = self._tilt(g), self._base(g)
+        modes = find_modes(tilt, base, self.threads)
+        if modes is not None:  # the base's own draws would miss them
+            return by_importance(tilt, Proposal(base, modes), self.threads)
         f = np.ascontiguousarray(self.features.frequencies @ base._cholesky)
         f /= self.features.bandwidth
         values = np.empty(len(draws))

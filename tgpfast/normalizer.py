@@ -28,7 +28,7 @@ DRAWS = REPLICATES * 2**LOG2_POINTS  # 131,072: what effective sample sizes are 
 CLOSE = 1e-3  # error of log Z at which a quarter of the points will do for FVPD
 LEAST_SAMPLE = 1_000.0  # effective draws below which a normalizer is called poor
 MOST_ERROR = 0.1  # of log Z above which it is called poor
-LEAST_GAP, MOST_ERRORS = 0.1, 4.0  # two estimates disagree beyond this, and so many errors
+LEAST_GAP, MOST_ERRORS = 0.05, 4.0  # two estimates disagree beyond this, and so many errors
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,10 @@ def warn_if_poor(result: Normalizer) -> None:
         )
     else:
         why = f"log Z is known only to within {result.standard_error:.2g}"
+    known = result.method == "quadrature" and result.standard_error < MOST_ERROR
+    what = "samples and probabilities" if known else "normalized values and samples"
     tell(
-        f"this density is unreliable: {why}. Do not trust its normalized values and samples. "
+        f"this density is unreliable: {why}. Do not trust its {what}. "
         'Raise lam (10 times, say) or gamma, or use method="map"'
     )
 

@@ -10,6 +10,7 @@ give the rest, with its standard error.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ BEYOND = 0.5  # reach from which draws are taken: the window is 1 - 1e-9 there
 REPLICATES = 8  # independent sets of quasi-random draws, whose spread is the error
 LOG2_DRAWS = 12  # draws in each of them at first, as a power of two; 4 times as many on demand
 MOST_LOG2_DRAWS = 16
+FINER_ALONG = 4.0  # times as fine is a grid along the direction of a marginal
+FARTHEST = 1e100  # whitened units: draws from still farther out are put there
 DEEP = 8.0  # variance of the tilt far out above which draws may miss what carries its mass
 
 Lattice = Callable[[Array, Array, tuple[int, ...]], Array]  # corner, steps, shape -> exponent
@@ -73,10 +76,14 @@ class Part:
     def log_density(self, w: Array) -> Array:
         """Log of share times density, in whitened coordinates, of every row."""
         if self.base is None:
-            square = np.einsum("ij,ij->i", w, w)
-            return self.log_share - 0.5 * square - 0.5 * w.shape[1] * np.log(2.0 * np.pi)
+            return self.log_gaussian(np.einsum("ij,ij->i", w, w))
         values = self.base._log_density(self.frame._unwhiten(w))
         return np.asarray(self.log_share + self.log_volume + values)
+
+    def log_gaussian(self, squares: Array) -> Array:
+        """The same of a Gaussian part, from squared distances."""
+        constant = self.log_share - 0.5 * self.frame.dimension * math.log(2.0 * math.pi)
+        return constant - 0.5 * squares
 
     def beyond(self, radius: float, log2_n: int, seed: int) -> tuple[Array, float]:
         """Quasi-random draws of the part from outside a ball, whitened, and log of the share of
@@ -97,7 +104,9 @@ class Part:
             nu = self.base.degrees
             unit = self.base.scale_matrix[0, 0] / self.base.covariance[0, 0]
             share = float(betainc(0.5 * nu, 0.5 * d, nu / (nu + radius**2 / unit)))
-            squares = unit * nu * (1.0 / betaincinv(0.5 * nu, 0.5 * d, u[:, 0] * share) - 1.0)
+            ratio = np.maximum(betaincinv(0.5 * nu, 0.5 * d, u[:, 0] * share), 1e-300)
+            squares = unit * nu * (1.0 / ratio - 1.0)
+        squares = np.minimum(squares, FARTHEST**2)
         normals = to_normals(u[:, 1:])
         normals /= np.linalg.norm(normals, axis=1)[:, None]
         return normals * np.sqrt(squares)[:, None], float(np.log(max(share, 1e-300)))
@@ -120,12 +129,12 @@ class Part:
         return math.sqrt(2.0 * float(gammainccinv(0.5 * d, math.exp(-max(aim, 0.1)))))
 
 
-def window(w: Array, reach: float) -> Array:
-    """1 near the centre and 0 from ``reach`` on, smooth, so that the rule stays accurate."""
+def window(squares: Array, reach: float) -> Array:
+    """1 near the centre and 0 from ``reach`` on, smooth, so that the rule stays accurate; of
+    squared distances."""
     from scipy.special import erfc
 
-    radius = np.sqrt(np.einsum("...i,...i->...", w, w))
-    return np.asarray(0.5 * erfc((radius - WINDOW * reach) / (WINDOW_WIDTH * reach)))
+    return np.asarray(0.5 * erfc((np.sqrt(squares) - WINDOW * reach) / (WINDOW_WIDTH * reach)))
 
 
 class Grid:
@@ -164,16 +173,21 @@ class Grid:
             first = np.array([axis[0] for axis in tile]) @ self.rotation
             corner = self.part.frame._unwhiten(first[None])[0]
             exponent = self.lattice(corner, steps, tuple(len(axis) for axis in tile))
-            nodes = np.stack(np.meshgrid(*tile, indexing="ij"), axis=-1)
-            w = nodes.reshape(-1, len(self.axes)) @ self.rotation
-            of_base = self.part.log_density(w).reshape(exponent.shape)
-            of_base += float(np.log(self.step).sum())
+            squares = functools.reduce(np.add.outer, [np.square(axis) for axis in tile])
+            if self.part.base is None:
+                mass = self.part.log_gaussian(squares)
+            else:
+                nodes = np.stack(np.meshgrid(*tile, indexing="ij"), axis=-1)
+                w = nodes.reshape(-1, len(self.axes)) @ self.rotation
+                mass = self.part.log_density(w).reshape(exponent.shape)
+            mass += float(np.log(self.step).sum())
             if self.soft:
                 with np.errstate(divide="ignore"):
-                    of_base += np.log(window(nodes, self.reach))
-            mass = of_base + exponent
+                    mass += np.log(window(squares, self.reach))
+            mass += exponent
             values[start : start + rows] = mass
-            square = float(np.logaddexp(square, logsumexp(mass + exponent)))
+            mass += exponent
+            square = float(np.logaddexp(square, logsumexp(mass)))
         return values, square
 
     def log_gap(self) -> float:
@@ -185,21 +199,24 @@ class Grid:
 
     def tail_draws(
         self, tilt: Tilt, threads: Threads, log2_n: int, seed: int
-    ) -> tuple[Array, Array]:
-        """Whitened draws from beyond the window, and their log weights, which sum to its mass."""
+    ) -> tuple[Array, Array, Array]:
+        """Whitened draws from beyond the window, their log weights, which sum to its mass, and the
+        tilt there."""
         w, log_share = self.part.beyond(BEYOND * self.reach, log2_n, seed)
         if not len(w):
-            return w, np.zeros(0)
+            return w, np.zeros(0), np.zeros(0)
         with np.errstate(divide="ignore"):
-            kept = np.log(1.0 - window(w, self.reach))
+            kept = np.log(1.0 - window(np.einsum("ij,ij->i", w, w), self.reach))
         exponent = tilt.value(self.part.frame._unwhiten(w), threads)
-        return w, exponent + kept + log_share + self.part.log_share - math.log(len(w))
+        log_weights = exponent + kept + log_share + self.part.log_share - math.log(len(w))
+        return w, log_weights, exponent
 
     def sample_tail(self, tilt: Tilt, threads: Threads, log2_n: int) -> None:
         """Estimate what lies beyond the window."""
         self.tail_log2_n = log2_n
-        sets = [self.tail_draws(tilt, threads, log2_n, seed)[1] for seed in range(REPLICATES)]
-        masses = np.array([logsumexp(s) if len(s) else -np.inf for s in sets])
+        sets = [self.tail_draws(tilt, threads, log2_n, seed)[1:] for seed in range(REPLICATES)]
+        masses = np.array([logsumexp(s) if len(s) else -np.inf for s, _ in sets])
+        squares = np.array([logsumexp(s + t) if len(s) else -np.inf for s, t in sets])
         top = float(masses.max())
         if not np.isfinite(top):
             return
@@ -211,7 +228,7 @@ class Grid:
             possible = self.part.log_share + 0.5 * tilt.variance
             possible += self.part.beyond(BEYOND * self.reach, 4, 0)[1]
             self.tail_error = float(np.logaddexp(self.tail_error, possible))
-        self.tail_square = 2.0 * self.tail - self.part.log_share  # at least; it is rarely much
+        self.tail_square = float(logsumexp(squares)) - math.log(REPLICATES)
 
 
 def half_nodes(step: Array, reach: float) -> list[int]:
@@ -353,7 +370,7 @@ class Quadrature:
                     w = (places - offset) / length
                 total += share * self._cdf_of(grid, along / length, w)
             if grid.tail > self.value - 40.0:
-                w, log_weights = grid.tail_draws(self.tilt, self.threads, MOST_LOG2_DRAWS, 0)
+                w, log_weights, _ = grid.tail_draws(self.tilt, self.threads, MOST_LOG2_DRAWS, 0)
                 projection = offset + (w @ along)
                 order = np.argsort(projection)
                 running = np.append(0.0, np.cumsum(np.exp(log_weights[order] - self.value)))
@@ -372,6 +389,8 @@ class Quadrature:
         step = np.pi / (self.band(grid.part, rotation) + BAND_OF_BASE)
         step *= float((grid.step / first).max())
         step[0] /= FINER_ALONG
+        while count_nodes(step, grid.reach) > self.most:
+            step *= 1.25
         turned = Grid(
             grid.part, self.lattice, step, grid.reach, soft=grid.soft, rotation=rotation
         )
@@ -385,6 +404,3 @@ class Quadrature:
         low, high = running(axis[0]), running(axis[-1])
         inside = np.clip(places, axis[0], axis[-1])
         return np.clip((running(inside) - low) / (high - low), 0.0, 1.0)
-
-
-FINER_ALONG = 4.0  # times as fine is a grid along the direction of a marginal

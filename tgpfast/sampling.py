@@ -22,7 +22,7 @@ from .tilt import Tilt
 
 METHODS = ("auto", "grid", "importance", "mala")
 FIRST_DRAWS = 2**14  # from which the bound of the weights is taken
-MOST_EXCESS = 0.01  # share of the mass by which weights may exceed that bound: rows that repeat
+MOST_EXCESS = 0.002  # share of the mass by which weights may exceed that bound: rows that repeat
 BATCH = 2**17  # draws made at a time
 LEAST_ACCEPTANCE = 0.005  # draws kept below which chains are cheaper
 MOST_DRAWS_PER_ROW = 10_000  # of method="importance", after which it gives up
@@ -200,7 +200,7 @@ def draw_from_grids(
 def _tail_of(grid: Grid, tilt: Tilt, threads: Threads) -> Propose:
     def propose(m: int, rng: np.random.Generator) -> tuple[Array, Array]:
         seed = int(rng.integers(2**62))
-        w, weights = grid.tail_draws(tilt, threads, max(m - 1, 1).bit_length(), seed)
+        w, weights, _ = grid.tail_draws(tilt, threads, max(m - 1, 1).bit_length(), seed)
         return grid.part.frame._unwhiten(w), weights + math.log(max(len(w), 1))
 
     return propose
@@ -248,7 +248,7 @@ class _Cells:
         exact = grid.part.log_density(w) + self.tilt.value(x, self.threads)
         if grid.soft:
             with np.errstate(divide="ignore"):
-                exact += np.log(window(w, grid.reach))
+                exact += np.log(window(np.einsum("ij,ij->i", w, w), grid.reach))
         log_weights = exact - linear
         log_weights[np.isnan(log_weights)] = -np.inf
         return x, log_weights
@@ -311,7 +311,8 @@ def _by_chains(
             "gamma"
         )
     report = SamplingReport(
-        "mala", walk.n_families, acceptance_rate=rate, n_chains=chains, n_steps=walk.steps
+        "mala", min(walk.n_families, float(n)), acceptance_rate=rate, n_chains=chains,
+        n_steps=walk.steps,
     )
     rows = walk.frame._unwhiten(out[rng.permutation(len(out))[:n]])
     return rows, report

@@ -190,6 +190,13 @@ def given_moments(moments: Any, dimension: int | None) -> Moments:
 def check_full_rank(moments: Moments, columns: list[str] | None) -> None:
     """ValueError that names the columns where the covariance is singular, and the remedy."""
     d = len(moments.mean)
+    wild = np.flatnonzero(~np.isfinite(moments.mean) | ~np.isfinite(moments.deviation))
+    if len(wild):
+        raise ValueError(
+            f"column {column_name(int(wild[0]), columns)} has values so large that their "
+            "differences overflow; remove such rows, or divide the column by a number that brings "
+            "it near 1"
+        )
     constant = np.flatnonzero(moments.deviation <= 0)
     if len(constant):
         k = int(constant[0])
@@ -214,7 +221,8 @@ def check_full_rank(moments: Moments, columns: list[str] | None) -> None:
         )
     raise ValueError(
         f"columns {names} are linearly dependent (least eigenvalue of the correlations "
-        f"{values[0]:.1e}), so the data have no density; drop one of them"
+        f"{values[0]:.1e}), too near to a plane for a density; drop one of them, or remove an "
+        "outlier that makes them look so"
     )
 
 

@@ -31,6 +31,7 @@ from .proposal import Proposal, widened
 from .student_base import StudentBase
 from .threads import Threads
 
+LIKE = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 ROWS = 6_000  # of the pilot
 FEW_ROWS, FOLDS = 3_000, 4  # up to so many rows are cut into folds; above, one part is held out
 SCREEN_FEATURES = 192  # at most, while candidates are compared
@@ -118,16 +119,24 @@ class Selection:
         tilts = [t for t in self.trials if t.base == base and np.isfinite([t.lam, t.score]).all()]
         return max(tilts, key=lambda t: t.score, default=None)
 
-    def table(self, log_volume: float, *, alone: bool) -> list[dict[str, Any]]:
-        """One dictionary for each trial: the chosen one, then the others, best first.
+    def table(self, log_volume: float, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        """One dictionary for each candidate: the chosen one, then the others, best first.
 
+        The second look and the verification may settle on a method, bandwidth or lambda that no
+        trial of the pilot had: then the chosen one is a row of its own, whose score is that of the
+        second look, or nan where it was not scored.
+
+        Parameters
+        ----------
         log_volume : of the scaling; scores are less by it in the units of the data
-        alone : the base of the best trial was taken alone in the end
+        settings : of the model
         """
         names = [f.name for f in fields(Trial) if f.name != "parts"]
         chosen = self.best
-        if alone:
+        if settings["method"] == "base":
             chosen = next(t for t in self.trials if np.isinf(t.lam) and t.base == chosen.base)
+        elif not self._is_of(chosen, settings):
+            chosen = self._settled(chosen, settings)
         others = [trial for trial in self.trials if trial is not chosen]
         rows = []
         for trial in [chosen, *others]:
@@ -135,6 +144,26 @@ class Selection:
             row.update(score=trial.score - log_volume, chosen=trial is chosen)
             rows.append(row)
         return rows
+
+    def _is_of(self, trial: Trial, settings: dict[str, Any]) -> bool:
+        """Whether a trial had the method, lambda and bandwidth of a model."""
+        gamma = trial.gamma_multiple * self.scott
+        same = np.allclose([trial.lam, gamma], [settings["lam"], settings["gamma"]], rtol=1e-9)
+        return bool(same) and LIKE.get(settings["method"], settings["method"]) == trial.method
+
+    def _settled(self, trial: Trial, settings: dict[str, Any]) -> Trial:
+        """The trial with the settings that the model has in the end."""
+        wanted = [settings[name] for name in ("n_features", "gamma", "lam")]
+        scores = [
+            row["score"] for row in self.final
+            if np.allclose([row[name] for name in ("n_features", "gamma", "lam")], wanted)
+        ]  # fmt: skip
+        known = bool(scores) and trial.method == settings["method"]
+        return replace(
+            trial, method=settings["method"], lam=settings["lam"],
+            gamma_multiple=settings["gamma"] / self.scott, score=scores[-1] if known else np.nan,
+            error=np.nan, gain_error=np.nan, fisher=np.nan,
+        )  # fmt: skip
 
 
 def scott(n: float, d: int, spread: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,9 @@ def solve(
 
 def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
     """The base as a density of its own, with a tilt of zero; it holds the statistics, which
-    ``update`` adds to."""
+    ``update`` adds to, without the scores of a base, which may be another one."""
+    if isinstance(stats, Statistics) and stats.score_base is not None:
+        stats = replace(stats, sum_dphi_score=None, score_base=None)
     tilt = PointTilt(stats.features, np.zeros(stats.features.n_features), base.mean)
     settings: dict[str, Any] = {
         "method": "base", "lam": None, "gamma": None, "eta": None, "n_features": 0,

@@ -12,12 +12,13 @@ from .features import Array
 from .normalizer import MOST_ERROR
 from .scaling import column_name
 
-DRAWS = 2**13  # of the density, behind far_share and the KS distances
+DRAWS = 2**15  # of the density, behind far_share and the KS distances
 NEAR_ROWS = 5_000  # rows that distances are taken to
 FAR_BANDWIDTHS = 3.0  # from every row that count as far,
 FAR_QUANTILE = 0.995  # unless so large a share of the rows is nearer to the next row
 MOST_FAR = 0.02  # share of the mass that may be farther, beyond that of the rows themselves
-KS_FLOORS, KS_SLACK = 2.5, 0.015  # a KS distance may be so many noise floors, and this much more
+KS_FLOORS, KS_SLACK = 2.0, 0.012  # a KS distance may be so many noise floors, and this much more
+PROMISED = {1: 1e-6, 2: 1e-6, 3: 1e-3}  # error of log Z, by dimension; a larger one is told
 KS_FLOOR = 0.87  # mean KS distance of n draws from their own law, times sqrt(n)
 WORSE_KS = 0.01  # than the base's, which speaks against the tilt
 ERRORS = 3.0  # standard errors of a share that are allowed for
@@ -31,6 +32,7 @@ class Verification:
     ks : largest KS distance between draws and rows over the columns, and ``column`` that has it
     ks_allowed : what noise explains, and a little
     gain : mean log density of rows less that of the base alone
+    log_mass_error, log_mass_allowed : error of log Z, and what is promised by dimension
     """
 
     far_share: float
@@ -40,6 +42,7 @@ class Verification:
     column: int
     gain: float
     log_mass_error: float
+    log_mass_allowed: float
     is_poor: bool
 
     @property
@@ -73,7 +76,7 @@ class Verification:
             "far_share": self.far_share, "far_allowed": self.far_allowed, "ks": self.ks,
             "ks_allowed": self.ks_allowed, "ks_column": self.column, "gain_over_base": self.gain,
             "log_mass_error": self.log_mass_error,
-            "passed": self.is_clean,
+            "passed": self.describe(None) == "",
         }  # fmt: skip
 
     def describe(self, columns: list[str] | None) -> str:
@@ -81,6 +84,8 @@ class Verification:
         found = []
         if self.is_poor:
             found.append("its normalizer is unreliable")
+        elif not self.log_mass_error <= self.log_mass_allowed:
+            found.append(f"its mass is known only to within {self.log_mass_error:.1g}")
         if not self.far_share <= self.far_allowed:
             found.append(f"{self.far_share:.0%} of its mass lies far from every row")
         if self.misfits:
@@ -132,7 +137,7 @@ class Verifier:
         return Verification(
             share, of_rows + MOST_FAR + ERRORS * float(noise), distances[worst],
             KS_FLOORS * floor + KS_SLACK, worst, gain, normalizer.standard_error,
-            normalizer.is_poor,
+            PROMISED.get(model.dimension, MOST_ERROR), normalizer.is_poor,
         )  # fmt: skip
 
 
