@@ -298,10 +298,10 @@ def test_chains_count_the_draws_they_descend_from():
     """All of them where nothing is tilted, few where the tilt is strong and resampling leaves few;
     of chains resampled by hand, those of equal families."""
     plain, strong = tilted(4, 0.0), tilted(4, 6.0, w=1.5)
-    for model, low, high in ((plain, 4096, 4096), (strong, 1, 2000)):
+    for model, low, high in ((plain, 5_000, 5_000), (strong, 1, 2000)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the few that are left
-            model.sample(100, method="mala")
+            model.sample(5_000, method="mala")
         assert low <= model.sampling.effective_sample_size <= high
     walk = annealing.Walk(plain.tilt, plain.base, plain.threads, 6, np.random.default_rng(0))
     walk.family = np.array([0, 0, 0, 5, 5, 5])

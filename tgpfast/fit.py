@@ -41,6 +41,7 @@ from .scaling import (
 from .second_look import NARROWER, SIZES, SecondLook, bandwidth_candidates
 from .selection import (
     BASE_ALONE,
+    ERRORS,
     FEW_ROWS,
     LAMS,
     LIKE,
@@ -53,6 +54,7 @@ from .selection import (
     distinct,
     scott,
     select,
+    standard_error,
 )
 from .selection import ROWS as PILOT_ROWS
 from .solve import METHODS, base_alone, solve
@@ -240,7 +242,7 @@ def fit(
         levels = _noise_levels(top, n_noise_levels)
 
     if spectrum is not None and look is not None and "lam" in is_open:
-        chosen["lam"] = _fixed_or_alone(chosen, look, features, threads)
+        chosen["lam"] = _select_lambda(chosen, look, features, threads)
     start, how = _base_for(chosen, look, scaling, centre, covariance, seed)
     _check_method(chosen["method"], start, spectrum is not None)
     run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
@@ -495,10 +497,11 @@ def _select(
     return found
 
 
-def _fixed_or_alone(
+def _select_lambda(
     chosen: dict[str, Any], look: SecondLook, features: Features, threads: Threads
 ) -> float:
-    """The fixed lambda, or BASE_ALONE where rows held out of the sample prefer the base alone."""
+    """The lambda, of those from the fixed one up, that rows held out of the sample prefer;
+    BASE_ALONE where they prefer the base alone."""
     x, w = look.x[:PILOT_ROWS], look.weights[:PILOT_ROWS]
     held = dealt(len(x), HELD_OUT) == 0
     shares = w[held] / w[held].sum()
@@ -509,10 +512,12 @@ def _fixed_or_alone(
         base, x[~held], x[held], w[~held], shares, nearby=x[~held], log2_draws=LOG2_DRAWS + 1,
         log2_nodes=None, seed=0,
     )  # fmt: skip
-    block = Block(features, fold, threads)
-    scored = block.of_points(block.fd([chosen["lam"]]))[0]
-    gains = scored.is_believed and scored.mean > float(shares @ fold.held_base)
-    return float(chosen["lam"]) if gains else BASE_ALONE
+    block, lams = Block(features, fold, threads), [chosen["lam"] * f for f in LAM_FACTORS]
+    scores = block.of_points(block.fd(lams))
+    best = max(range(len(lams)), key=lambda k: scores[k].mean)
+    gain = scores[best].over(fold.held_base)
+    gains = gain.mean > ERRORS * standard_error([gain.values], [gain])
+    return float(lams[best]) if gains else BASE_ALONE
 
 
 def _shapes(covariance: Array) -> tuple[str, ...]:

@@ -341,6 +341,8 @@ class GroupedDensity(Mapping[Any, Density]):
         with kernels.threads(module, count):
             if self.dimension <= GRID_DIMENSIONS:
                 most = max(memory_budget() // GRID_BYTES, 1)
+                if self.dimension > 2:
+                    most = 1  # transforms silence warnings, which threads must not do at once
                 with ThreadPoolExecutor(min(count, most)) as pool:
                     found = list(pool.map(self._by_grid, which.tolist()))
             else:
