@@ -136,8 +136,8 @@ def fit(
     ``model.settings["lam_tried"]`` what the second look did. Rows that can be read only once, and
     fewer than 20 that differ, get fixed settings instead: "fd", 1000 features, 10, "scott",
     "1/gamma2", "empirical", "data"; repeated rows count once in "scott", and lambda is 10 times as
-    much as they are repeated. For an iterator of up to three columns, rows held out of a sample that
-    is kept on the way may raise lambda or prefer the base alone.
+    much as they are repeated. For an iterator of up to three columns, rows held out of a sample
+    that is kept on the way may raise lambda or prefer the base alone.
 
     Where lambda is "auto", the model is verified before it is returned: the error of its mass, the
     share of its mass far from every row, and its samples against the columns of the rows. A model
