@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .base import Base, GaussianBase
 from .features import Array
 from .mixture_base import MixtureBase
-from .normals import logsumexp
+from .proposal import rough_log_z
 from .threads import Threads
 from .tilt import Tilt
 
@@ -22,6 +24,8 @@ WIDER = 1.5  # times its Laplace covariance has the Gaussian at a mode
 EXCESS = 2.0  # log of tilt over Z above which draws of the base under-represent a mode
 LEAST_SHARE = 1e-6  # of the mass that a mode must have to be worth draws
 LEAST_WEIGHT = 0.02  # of the weightiest mode's, which every mode has
+
+LogDensity = Callable[[Array], tuple[Array, Array, Array]]  # rows -> log q, exponent, gradient
 
 
 def find_modes(
@@ -51,7 +55,7 @@ def find_modes(
         return total, value, (slope + base._score(x)) @ frame._cholesky
 
     w, top, exponent = _ascend(log_q, starts)
-    level = _level(tilt, base, threads)
+    level = rough_log_z(tilt, base, threads)
     under = np.flatnonzero(exponent > level + EXCESS)
     under = under[np.argsort(-top[under])]
     kept: list[int] = []
@@ -77,12 +81,6 @@ def find_modes(
     return MixtureBase(weights, means, np.array([0.5 * (c + c.T) for c in places]))
 
 
-def _level(tilt: Tilt, base: Base, threads: Threads) -> float:
-    """log Z as draws of the base see it."""
-    values = tilt.value(base._sobol(10, 0), threads)
-    return float(logsumexp(values) - np.log(len(values)))
-
-
 def _starts(base: Base, rows: Array | None) -> Array:
     rng = np.random.default_rng(0)
     draws = base._draw(STARTS, rng)
@@ -100,16 +98,16 @@ def _starts(base: Base, rows: Array | None) -> Array:
     return np.concatenate(parts)
 
 
-def _ascend(log_q: object, w: Array) -> tuple[Array, Array, Array]:
+def _ascend(log_q: LogDensity, w: Array) -> tuple[Array, Array, Array]:
     """(places, log q, exponent) after ascent; every start has its own step, which grows while it
     gains and shrinks where it does not."""
-    top, exponent, slope = log_q(w)  # type: ignore[operator]
+    top, exponent, slope = log_q(w)
     size = np.full(len(w), FIRST_STEP)
     for _ in range(STEPS):
         length = np.linalg.norm(slope, axis=1)
         move = slope * (size / np.maximum(length, 1e-300))[:, None]
         trial = w + move
-        value, of_tilt, gradient = log_q(trial)  # type: ignore[operator]
+        value, of_tilt, gradient = log_q(trial)
         gains = value > top
         w[gains], top[gains], exponent[gains] = trial[gains], value[gains], of_tilt[gains]
         slope[gains] = gradient[gains]
@@ -117,14 +115,14 @@ def _ascend(log_q: object, w: Array) -> tuple[Array, Array, Array]:
     return w, top, exponent
 
 
-def _laplace(slope: object, place: Array) -> tuple[Array, float]:
+def _laplace(slope: Callable[[Array], Array], place: Array) -> tuple[Array, float]:
     """Covariance of the Gaussian that a mode looks like, whitened, and log of its volume.
 
     Eigenvalues of minus the Hessian are held above 1, the base's own as a whole.
     """
     d = len(place)
     steps = HESSIAN_STEP * np.eye(d)
-    hessian = (slope(place + steps) - slope(place - steps)) / (2.0 * HESSIAN_STEP)  # type: ignore[operator]
+    hessian = (slope(place + steps) - slope(place - steps)) / (2.0 * HESSIAN_STEP)
     values, vectors = np.linalg.eigh(-0.5 * (hessian + hessian.T))
     values = np.maximum(np.where(np.isfinite(values), values, 1.0), 1.0)
     covariance = (vectors / values) @ vectors.T

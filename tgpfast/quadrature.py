@@ -21,6 +21,7 @@ from .base import Base, GaussianBase
 from .features import Array
 from .mixture_base import MixtureBase
 from .normals import logsumexp, sobol_uniforms, to_normals
+from .proposal import rough_log_z
 from .student_base import StudentBase
 from .threads import Threads
 from .tilt import Tilt
@@ -279,18 +280,13 @@ class Quadrature:
         if self.lattice is None:
             self.lattice = lambda c, s, n: self.tilt.on_lattice(c, s, n, self.threads)
         self.tolerance, self.most = TOLERANCE[d], MOST_NODES[d]
-        # no part's mass exceeds its share times e^bound; the total is at least e^-bound
-        first = self._first_guess()
+        # the mass of no part exceeds its share times e^bound
+        first = rough_log_z(self.tilt, self.base, self.threads)
         self.log_excess = self.tilt.bound - first - math.log(self.tolerance * NEGLIGIBLE)
         self.grids = [self._first_grid(part) for part in Part.of(self.base)]
         self._sum()
         while self.error > self.tolerance and self._improved():
             self._sum()
-
-    def _first_guess(self) -> float:
-        """A number that log Z is not far below: from some draws of the base."""
-        values = self.tilt.value(self.base._sobol(10, 0), self.threads)
-        return float(logsumexp(values) - np.log(len(values)))
 
     def band(self, part: Part, rotation: Array | None = None) -> Array:
         """Highest angular frequency of the tilt along the whitened axes."""
