@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import tgpfast
-from tgpfast.blocks import Blocks
+from tgpfast.data.blocks import Blocks
 
 from . import measure
 

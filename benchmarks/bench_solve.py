@@ -3,7 +3,7 @@
 import warnings
 
 import tgpfast
-from tgpfast import normalizer
+from tgpfast.density import normalizer
 
 from . import measure
 

@@ -30,9 +30,9 @@ else:
 
 import tgpfast
 from tgpfast import kernels
-from tgpfast.blocks import Blocks
-from tgpfast.costs import load_costs
-from tgpfast.spectral import estimate, memory_budget
+from tgpfast.data.blocks import Blocks
+from tgpfast.statistics.costs import load_costs
+from tgpfast.statistics.spectral import estimate, memory_budget
 
 S, D, THREADS = 1000, 10, 2
 LEVELS = 10

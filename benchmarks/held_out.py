@@ -17,8 +17,8 @@ import numpy as np
 from scipy.stats import gaussian_kde
 
 import tgpfast
-from tgpfast import datasets
-from tgpfast.blocks import Blocks
+from tgpfast.data.blocks import Blocks
+from tgpfast.paper import datasets
 
 ROWS, HELD = 20_000, 5
 TOYS = tuple(datasets.GENERATORS)

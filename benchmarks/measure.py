@@ -23,8 +23,9 @@ if importlib.util.find_spec("tgpfast") is None:  # not installed: measure the ch
     sys.path.append(str(Path(__file__).resolve().parents[1]))  # PYTHONPATH is dropped by asv
 
 import tgpfast
-from tgpfast import direct, kernels, spectral
-from tgpfast.blocks import BLOCK_ROWS
+from tgpfast import kernels
+from tgpfast.data.blocks import BLOCK_ROWS
+from tgpfast.statistics import direct, spectral
 
 BLAS_THREADS = 2  # of the bare BLAS that we compare with
 BARE_ROWS = 2048  # of its ready block

@@ -20,8 +20,8 @@ import measure
 import numpy as np
 
 import tgpfast
-from tgpfast import datasets
-from tgpfast.blocks import Blocks
+from tgpfast.data.blocks import Blocks
+from tgpfast.paper import datasets
 
 FIXED = {
     "method": "fd", "lam": 10.0, "gamma": "scott", "eta": "1/gamma2", "base": "empirical",

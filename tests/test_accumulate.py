@@ -10,10 +10,11 @@ import pytest
 from conftest import load_backend
 
 import tgpfast as tgp
-from tgpfast import direct, kernels
-from tgpfast.accumulate import _predicted_change
-from tgpfast.blocks import BLOCK_ROWS, Blocks
-from tgpfast.solve import fd_theta
+from tgpfast import kernels
+from tgpfast.data.blocks import BLOCK_ROWS, Blocks
+from tgpfast.solvers.solver import fd_theta
+from tgpfast.statistics import direct
+from tgpfast.statistics.accumulation import _predicted_change
 
 EPS = np.finfo(np.float64).eps
 FIELDS = ("sum_x", "sum_xx", "sum_phi", "sum_dphi", "sum_dphi_x", "gram", "gram_phi", "noise_gram",

@@ -15,11 +15,14 @@ from conftest import doctored
 from scipy.stats import kstest
 
 import tgpfast as tgp
-from tgpfast import costs, mixture_base, normals, score_sums, student_base
-from tgpfast.base import Base
-from tgpfast.blocks import Blocks
-from tgpfast.scaling import Scaling
-from tgpfast.score_sums import sum_scores
+from tgpfast.bases import mixture as mixture_base
+from tgpfast.bases import quasirandom as normals
+from tgpfast.bases import student as student_base
+from tgpfast.bases.gaussian import Base
+from tgpfast.data.blocks import Blocks
+from tgpfast.data.scaling import Scaling
+from tgpfast.statistics import costs, score_sums
+from tgpfast.statistics.score_sums import sum_scores
 
 MixtureBase, StudentBase, GaussianBase = tgp.MixtureBase, tgp.StudentBase, tgp.GaussianBase
 KINDS = ("mixture", "student")
@@ -1274,8 +1277,8 @@ def test_densities_integrate_to_one(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_marginals_and_draws_follow_the_density(kind, monkeypatch):
     for name in ("CHAINS", "LEAST_CHAINS"):
-        monkeypatch.setattr(f"tgpfast.sampling.{name}", 1_000)
-    monkeypatch.setattr("tgpfast.sampling.BURN_IN", 30)
+        monkeypatch.setattr(f"tgpfast.density.sampling.{name}", 1_000)
+    monkeypatch.setattr("tgpfast.density.sampling.BURN_IN", 30)
     model = tilted(kind)
     v, at = np.array([1.0, 0.6]), np.array([-2.0, -0.5, 0.4, 1.5, 3.0])
     points, mass = grid_integral(model, [-40.0] * 2, [40.0] * 2, 600)
@@ -1348,7 +1351,7 @@ def test_damaged_files_are_named(tmp_path, kind, changes, message):
 def with_few_draws(monkeypatch):
     """MAP's optimum follows its nodes: with the same few of them two fits agree as with many."""
     few = functools.partial(tgp.solve, n_draws=2**13)
-    monkeypatch.setattr(importlib.import_module("tgpfast.fit"), "solve", few)
+    monkeypatch.setattr(importlib.import_module("tgpfast.pipeline.fitting"), "solve", few)
     return few
 
 

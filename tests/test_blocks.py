@@ -11,9 +11,9 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast.blocks import Blocks
-from tgpfast.read_ahead import ReadAhead
-from tgpfast.row_sample import choose_rows
+from tgpfast.data.blocks import Blocks
+from tgpfast.data.prefetch import ReadAhead
+from tgpfast.data.row_sample import choose_rows
 
 LIBRARIES = {"pandas": pd, "polars": pl}
 EXACT = {"engine": "direct", "precision": "float64"}
@@ -354,7 +354,7 @@ def test_a_short_first_block_does_not_stop_a_stream(first):
 
 
 def test_a_stream_is_spread_with_the_threads_that_were_asked_for(monkeypatch):
-    from tgpfast import spectrum
+    from tgpfast.statistics import spectrum
 
     counts, real = [], spectrum.Filling
 

@@ -12,7 +12,9 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import __version__, cli, costs, files
+from tgpfast import __version__, cli
+from tgpfast.data import files
+from tgpfast.statistics import costs
 
 X = np.random.default_rng(0).standard_normal((300, 2)) @ [[1.0, 0.4], [0.0, 0.6]] + [5.0, -1.0]
 FAST = ["--features", "20", "--backend", "numpy"]
@@ -393,7 +395,7 @@ TINY = ["--features", 20, "--seeds", 2, "--directions", 5, "--samples", 500]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with one small set; runs draw no figures."""
-    from tgpfast import reproduce
+    from tgpfast.paper import reproduction as reproduce
 
     monkeypatch.setattr(reproduce._Experiment, "_figures", lambda self: [])
     (tmp_path / "sets").mkdir()
@@ -432,7 +434,7 @@ def test_reproduce_progress_and_quiet(folder, tmp_path, capsys):
 
 def test_reproduce_options_reach_it(monkeypatch, tmp_path, capsys):
     """Each under its name; those not given are the paper's, and no data are none."""
-    from tgpfast import reproduce
+    from tgpfast.paper import reproduction as reproduce
 
     seen = []
     monkeypatch.setattr(
@@ -468,7 +470,7 @@ def test_reproduce_refuses_wrong_folders_in_a_line(folder, tmp_path, capsys):
 
 def test_reproduce_without_matplotlib(folder, tmp_path, capsys, monkeypatch):
     """Said in a line, before any work."""
-    from tgpfast import reproduce
+    from tgpfast.paper import reproduction as reproduce
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from tgpfast import column_checks
-from tgpfast.column_checks import check_columns, warn_columns
+from tgpfast.data import column_checks
+from tgpfast.data.column_checks import check_columns, warn_columns
 
 N = 4_000
 

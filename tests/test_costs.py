@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast import calibrate as calibration
-from tgpfast import costs, spectral, waves
-from tgpfast.costs import Costs, load_costs, save_costs
+from tgpfast.density import waves
+from tgpfast.statistics import calibrate as calibration
+from tgpfast.statistics import costs, spectral
+from tgpfast.statistics.costs import Costs, load_costs, save_costs
 
-accumulate_module = importlib.import_module("tgpfast.accumulate")  # not the function in it
+accumulate_module = importlib.import_module("tgpfast.statistics.accumulation")
 
 NAMES = [f.name for f in fields(Costs)]
 OTHER = Costs(**{name: 1e-9 * (k + 1) for k, name in enumerate(NAMES)})

@@ -27,14 +27,14 @@ from conftest import fixed_fit
 
 import tgpfast as tgp
 import tgpfast.dask as tgp_dask
-import tgpfast.spectrum as tgp_spectrum
-from tgpfast.blocks import Blocks, as_blocks
-from tgpfast.costs import Costs
-from tgpfast.scaling import moments_of
-from tgpfast.statistics import packed
+import tgpfast.statistics.spectrum as tgp_spectrum
+from tgpfast.data.blocks import Blocks, as_blocks
+from tgpfast.data.scaling import moments_of
+from tgpfast.statistics.costs import Costs
+from tgpfast.statistics.statistics import packed
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-tgp_accumulate = importlib.import_module("tgpfast.accumulate")
+tgp_accumulate = importlib.import_module("tgpfast.statistics.accumulation")
 
 ROWS, PARTITIONS = 1900, 19  # of 100 rows: the tree of sums has two levels
 SUMS = (
@@ -1057,10 +1057,10 @@ def test_what_the_client_gets_does_not_grow_with_the_rows(monkeypatch, engine):
 
     monkeypatch.setattr(tgp_dask, "_compute", weigh)
     monkeypatch.setattr(tgp_dask, "SAMPLE_ROWS", 500)
-    import tgpfast.accumulate
-    import tgpfast.spectrum
+    import tgpfast.statistics.accumulation
+    import tgpfast.statistics.spectrum
 
-    accumulate_module = sys.modules["tgpfast.accumulate"]
+    accumulate_module = sys.modules["tgpfast.statistics.accumulation"]
     monkeypatch.setattr(accumulate_module, "SAMPLE_ROWS", 500)
     monkeypatch.setattr(tgpfast.spectrum, "SAMPLE_ROWS", 500)
     totals = []

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tgpfast import datasets
-from tgpfast.datasets import GENERATORS
+from tgpfast.paper import datasets
+from tgpfast.paper.datasets import GENERATORS
 
 N = 20_000
 RISK = 1e-6  # of a false alarm, from which every bound below is derived

@@ -12,8 +12,8 @@ import pytest
 from conftest import doctored, fixed_fit, load_backend
 
 import tgpfast as tgp
-from tgpfast.scaling import Scaling
-from tgpfast.tilt import PointTilt
+from tgpfast.data.scaling import Scaling
+from tgpfast.density.exponent import PointTilt
 
 METHODS = ("fd", "ncfd", "fvpd", "map")
 SCALES = ("standardize", "center", "none")

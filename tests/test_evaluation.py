@@ -7,8 +7,8 @@ from conftest import fixed_fit, load_backend
 from scipy.stats import ks_2samp, multivariate_normal, wasserstein_distance
 
 import tgpfast as tgp
-from tgpfast import evaluation
-from tgpfast.evaluation import Evaluation, evaluate
+from tgpfast.evaluation import evaluation
+from tgpfast.evaluation.evaluation import Evaluation, evaluate
 
 # -- evaluate -------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ import oracle
 import pytest
 
 import tgpfast as tgp
-from tgpfast import costs, feature_sums
-from tgpfast.blocks import Blocks
-from tgpfast.feature_sums import sum_features
+from tgpfast.data.blocks import Blocks
+from tgpfast.statistics import costs, feature_sums
+from tgpfast.statistics.feature_sums import sum_features
 
 TOLERANCE = 1e-9
 

@@ -11,8 +11,11 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import files, kernels, parquet_rows, storage, text_rows
-from tgpfast.blocks import Blocks
+from tgpfast import kernels
+from tgpfast.data import csv as text_rows
+from tgpfast.data import files, storage
+from tgpfast.data import parquet as parquet_rows
+from tgpfast.data.blocks import Blocks
 
 ROWS = np.array([[1.0, -2.5], [3.0, 4e-3], [5.0, 6.0]])
 

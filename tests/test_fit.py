@@ -7,8 +7,8 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast.blocks import Blocks
-from tgpfast.scaling import moments_of
+from tgpfast.data.blocks import Blocks
+from tgpfast.data.scaling import moments_of
 
 METHODS = ("fd", "ncfd", "fvpd", "map")
 

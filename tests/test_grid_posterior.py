@@ -6,10 +6,10 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import grid_posterior
-from tgpfast.grid_posterior import GridObjective, grid_for
-from tgpfast.maximum_posterior import Objective
-from tgpfast.threads import Threads
+from tgpfast.kernels.thread_choice import Threads
+from tgpfast.solvers import grid_posterior
+from tgpfast.solvers.grid_posterior import GridObjective, grid_for
+from tgpfast.solvers.maximum_posterior import Objective
 
 pytest.importorskip("finufft")
 

@@ -12,10 +12,10 @@ import pytest
 from conftest import doctored
 
 import tgpfast as tgp
-from tgpfast.normalizer import log_normalizer
-from tgpfast.solve import fd_system
+from tgpfast.density.normalizer import log_normalizer
+from tgpfast.statistics.fisher import fd_system
 
-groups_module = importlib.import_module("tgpfast.groups")
+groups_module = importlib.import_module("tgpfast.pipeline.groups")
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def float64_unless_asked_otherwise(monkeypatch):
     """Tests compare to rounding; what "auto" takes has tests of its own."""
     monkeypatch.setattr(groups_module, "MIXED_ERROR", np.inf)
 
-grouped_density = importlib.import_module("tgpfast.grouped_density")
+grouped_density = importlib.import_module("tgpfast.density.density.grouped")
 
 # as in test_solve: sums err by some 1e-15 of their largest terms, solutions by condition times that
 FACTOR = 30e-15

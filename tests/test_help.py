@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast import cli, evaluation, kernels, plot, reproduce
-from tgpfast.column_checks import check_columns
+from tgpfast import cli, kernels, plot
+from tgpfast.data.column_checks import check_columns
+from tgpfast.evaluation import evaluation
+from tgpfast.paper import reproduction as reproduce
 
 NOT_IN_THE_SHELL = {  # parameters of `fit` that the command line does not offer
     "X", "sample_weight", "normalize_weights", "moments", "solver", "one_standard_error",
@@ -194,7 +196,7 @@ def test_words_that_are_defaults_are_explained(function):
 
 def test_fixed_settings_in_the_docstring_of_fit():
     """'get fixed settings instead: "fd", 1000 features, 10, ...' are those of the code."""
-    from tgpfast.fit import AUTO, LEAST_ROWS
+    from tgpfast.pipeline.fitting import AUTO, LEAST_ROWS
 
     text = " ".join(inspect.getdoc(tgp.fit).split())
     words = ", ".join(

@@ -13,10 +13,10 @@ import pytest
 from conftest import FIXED, doctored, fixed_fit
 
 import tgpfast as tgp
-from tgpfast import storage
-from tgpfast.feature_sums import FeatureSums
+from tgpfast.data import storage
+from tgpfast.statistics.feature_sums import FeatureSums
 
-accumulate_module = importlib.import_module("tgpfast.accumulate")
+accumulate_module = importlib.import_module("tgpfast.statistics.accumulation")
 
 EPS = np.finfo(np.float64).eps
 LEVELS = (0.0, 0.5)
@@ -558,7 +558,7 @@ CHILD = """
 import os, signal, sys
 sys.path[:0] = [os.environ["TESTS"]]
 import numpy as np, tgpfast as tgp
-from tgpfast import storage
+from tgpfast.data import storage
 from test_incremental import Broken
 stats = tgp.load(sys.argv[1])
 stats += np.zeros((5, 4))

@@ -11,7 +11,8 @@ from conftest import load_backend
 from scipy.stats import gaussian_kde, kstest, norm
 
 import tgpfast as tgp
-from tgpfast import costs, feature_sums, kde
+from tgpfast.evaluation import kde
+from tgpfast.statistics import costs, feature_sums
 
 EPS = np.finfo(float).eps
 

@@ -57,7 +57,7 @@ import oracle
 import pytest
 import scipy.linalg.cython_blas
 
-from tgpfast.text_rows import powers_of_five
+from tgpfast.data.csv import powers_of_five
 
 U = 2.0**-53
 ROUNDOFF = {np.float64: U, np.float32: 2.0**-24}

@@ -8,9 +8,9 @@ import oracle
 import pytest
 
 import tgpfast as tgp
-from tgpfast.learn_base import _Problem, coordinate_descent
+from tgpfast.solvers.learned_base import _Problem, coordinate_descent
 
-learn_base_module = importlib.import_module("tgpfast.learn_base")  # not the function
+learn_base_module = importlib.import_module("tgpfast.solvers.learned_base")  # not the function
 
 LAM = 0.5
 

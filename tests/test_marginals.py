@@ -5,7 +5,7 @@ import oracle
 import pytest
 from conftest import load_backend
 
-from tgpfast.marginals import Grids, Mass, distance, marginal_cdfs
+from tgpfast.evaluation.marginals import Grids, Mass, distance, marginal_cdfs
 
 
 @pytest.mark.parametrize("name", ["numpy", "numba", "cython"])

@@ -10,9 +10,9 @@ import scipy.optimize
 from conftest import BACKENDS, load_backend
 
 import tgpfast as tgp
-from tgpfast import maximum_posterior
-from tgpfast.maximum_posterior import TOLERANCE, Objective, _newton
-from tgpfast.threads import Threads
+from tgpfast.kernels.thread_choice import Threads
+from tgpfast.solvers import maximum_posterior
+from tgpfast.solvers.maximum_posterior import TOLERANCE, Objective, _newton
 
 BASES = {
     1: ([0.3], [[1.4]]),

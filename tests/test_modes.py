@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast import normalizer
-from tgpfast.annealing import anneal
-from tgpfast.modes import find_modes
-from tgpfast.proposal import Proposal, widened
-from tgpfast.threads import Threads
-from tgpfast.tilt import PointTilt
+from tgpfast.density import normalizer
+from tgpfast.density.annealing import anneal
+from tgpfast.density.exponent import PointTilt
+from tgpfast.density.modes import find_modes
+from tgpfast.density.proposal import Proposal, widened
+from tgpfast.kernels.thread_choice import Threads
 
 
 def one_wave(d, theta, place, slow=0.3):

@@ -8,10 +8,10 @@ from scipy import integrate
 from scipy.stats import norm
 
 import tgpfast as tgp
-from tgpfast import normalizer as normalizers
-from tgpfast import quadrature
-from tgpfast.proposal import Proposal
-from tgpfast.tilt import PointTilt
+from tgpfast.density import normalizer as normalizers
+from tgpfast.density import quadrature
+from tgpfast.density.exponent import PointTilt
+from tgpfast.density.proposal import Proposal
 
 DRAWS = 131_072  # what effective sample sizes are counted of
 
@@ -247,7 +247,7 @@ def test_a_mild_tilt_does_not_warn(d):
 
 
 def test_unnormalised_values_need_no_normaliser(monkeypatch):
-    monkeypatch.setattr("tgpfast.density.of_quadrature", None)
+    monkeypatch.setattr("tgpfast.density.density.of_quadrature", None)
     model = one_feature([0.4, 0.2], 60.0)
     assert np.isfinite(model.log_density(np.zeros((3, 2)), normalized=False)).all()
     assert np.isfinite(model.grad_log_density(np.zeros((3, 2)))).all()

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tgpfast import progress
-from tgpfast.progress import Progress, Steps
+from tgpfast.runtime import progress
+from tgpfast.runtime.progress import Progress, Steps
 
 
 @pytest.fixture

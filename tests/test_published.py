@@ -4,8 +4,8 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from tgpfast import published
-from tgpfast.published import ILLUSTRATIONS, METHODS, SETS, match, match_illustration
+from tgpfast.paper import published
+from tgpfast.paper.published import ILLUSTRATIONS, METHODS, SETS, match, match_illustration
 
 NAMES = ["Bikeshare", "MIMIC2", "MAGIC", "HIGGS", "Credit", "Power", "GasMod", "GasMix", "HARTH",
          "Twitter"]  # fmt: skip

@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import multivariate_t
 
 import tgpfast as tgp
-from tgpfast import quadrature
-from tgpfast.base import Base
-from tgpfast.quadrature import Grid, Part, Quadrature
-from tgpfast.threads import Threads
-from tgpfast.tilt import PointTilt
+from tgpfast.bases.gaussian import Base
+from tgpfast.density import quadrature
+from tgpfast.density.exponent import PointTilt
+from tgpfast.density.quadrature import Grid, Part, Quadrature
+from tgpfast.kernels.thread_choice import Threads
 
 BOUND = {1: 1e-6, 2: 1e-6, 3: 1e-3}  # what is promised of log Z
 

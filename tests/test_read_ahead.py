@@ -13,10 +13,14 @@ import pytest
 from conftest import assert_statistics
 
 import tgpfast as tgp
-from tgpfast import blocks as blocks_module
-from tgpfast import files, parquet_rows, read_ahead, spectral, text_rows
-from tgpfast.blocks import Blocks
-from tgpfast.read_ahead import ReadAhead, ahead
+from tgpfast.data import blocks as blocks_module
+from tgpfast.data import csv as text_rows
+from tgpfast.data import files
+from tgpfast.data import parquet as parquet_rows
+from tgpfast.data import prefetch as read_ahead
+from tgpfast.data.blocks import Blocks
+from tgpfast.data.prefetch import ReadAhead, ahead
+from tgpfast.statistics import spectral
 
 
 def readers():
@@ -295,7 +299,7 @@ def test_python_ends_though_a_pass_was_left_half_way(tmp_path):
     """As after an error whose traceback is kept: the thread that waits is not waited for."""
     np.save(tmp_path / "x.npy", make_data())
     code = (
-        "import sys; from tgpfast.blocks import Blocks\n"
+        "import sys; from tgpfast.data.blocks import Blocks\n"
         "rows = iter(Blocks(sys.argv[1], block_rows=10)); next(rows)\nprint('done')"
     )
     folder = os.path.dirname(os.path.dirname(tgp.__file__))

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast import report as module
-from tgpfast.report import Report, machine_facts, shown
+from tgpfast.paper import report as module
+from tgpfast.paper.report import Report, machine_facts, shown
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = """<b>a</b> & "b" | 'c' *d* [e](f) `g` \\ &lt; $h$"""

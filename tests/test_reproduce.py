@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast import plot, published
-from tgpfast import reproduce as module
-from tgpfast.reproduce import Settings, find, reproduce
+from tgpfast import plot
+from tgpfast.paper import published
+from tgpfast.paper import reproduction as module
+from tgpfast.paper.reproduction import Settings, find, reproduce
 
 pytest.importorskip("matplotlib")
 

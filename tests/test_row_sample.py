@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 
 import tgpfast as tgp
-from tgpfast import row_sample
-from tgpfast.blocks import Blocks, as_blocks
-from tgpfast.files import write_rows
-from tgpfast.read_ahead import ReadAhead
-from tgpfast.row_sample import Reservoir, choose_rows, draw_sample, row_keys
-from tgpfast.scaling import moments_and_sample, moments_of
+from tgpfast.data import row_sample
+from tgpfast.data.blocks import Blocks, as_blocks
+from tgpfast.data.files import write_rows
+from tgpfast.data.prefetch import ReadAhead
+from tgpfast.data.row_sample import Reservoir, choose_rows, draw_sample, row_keys
+from tgpfast.data.scaling import moments_and_sample, moments_of
 
 AGREE = 1e-6  # log densities: sums of other blocks round otherwise, and EM magnifies that
 
@@ -251,7 +251,7 @@ def test_a_pilot_is_mapped_with_its_weights(tmp_path, kind, drawn):
 
 
 def test_large_parquet_files_are_sampled_in_a_pass(tmp_path, monkeypatch):
-    from tgpfast import parquet_rows
+    from tgpfast.data import parquet as parquet_rows
 
     monkeypatch.setattr(parquet_rows, "WHOLE", 0)
     x = two_clusters(900, 2)
@@ -353,7 +353,7 @@ def test_a_sample_of_the_first_rows_would_fail(tmp_path, of_array, monkeypatch):
     x, want = of_array(2, 4_000, True)
     monkeypatch.setattr(row_sample, "keys_of", lambda numbers: numbers.astype(np.uint64))
     monkeypatch.setattr(
-        sys.modules["tgpfast.fit"], "moments_and_sample",
+        sys.modules["tgpfast.pipeline.fitting"], "moments_and_sample",
         lambda *a, **k: moments_and_sample(*a, **k, size=1_500),
     )  # fmt: skip
     with pytest.warns(RuntimeWarning):  # it may see that something is wrong
@@ -427,8 +427,8 @@ class Counted:
 )  # fmt: skip
 def test_a_fit_reads_its_rows_at_most_three_times(monkeypatch, options, d, passes):
     """Counted by the factory and recorded; bandwidths share one pass."""
-    monkeypatch.setattr("tgpfast.sums.MANY_ROWS", 3_000)
-    monkeypatch.setattr("tgpfast.second_look.SIZE", COMPARED)
+    monkeypatch.setattr("tgpfast.statistics.sums.MANY_ROWS", 3_000)
+    monkeypatch.setattr("tgpfast.selection.refinement.SIZE", COMPARED)
     x = two_clusters(3_500, d, in_order=False)
     x[:, 0] = np.sin(3.0 * x[:, 0]) + 0.3 * x[:, 0]  # so that a tilt gains
     source = Counted(x)
@@ -441,7 +441,7 @@ def test_a_fit_reads_its_rows_at_most_three_times(monkeypatch, options, d, passe
 
 def test_bandwidths_of_map_are_compared_in_one_pass(monkeypatch):
     """More than one of them, so that the test above counts what it should."""
-    monkeypatch.setattr("tgpfast.second_look.SIZE", COMPARED)
+    monkeypatch.setattr("tgpfast.selection.refinement.SIZE", COMPARED)
     x = two_clusters(3_500, 2, in_order=False)
     options = {"method": "map", "base": "empirical", "n_features": 60, "n_threads": 1,
                "frequency_covariance": "identity", "lam": 1.0}  # fmt: skip
@@ -451,7 +451,7 @@ def test_bandwidths_of_map_are_compared_in_one_pass(monkeypatch):
     assert len(widths) > 1
     assert source.calls == 3
     # negative control: without the joint pass each bandwidth takes its own
-    monkeypatch.setattr("tgpfast.sums.Sums.for_bandwidths", lambda self, *rest: self)
+    monkeypatch.setattr("tgpfast.statistics.sums.Sums.for_bandwidths", lambda self, *rest: self)
     source = Counted(x)
     tgp.fit(source, **options)
     assert source.calls > 3

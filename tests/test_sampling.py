@@ -8,9 +8,9 @@ from conftest import fixed_fit
 from scipy.stats import kstest
 
 import tgpfast as tgp
-from tgpfast import annealing, sampling
-from tgpfast.threads import Threads
-from tgpfast.tilt import PointTilt
+from tgpfast.density import annealing, sampling
+from tgpfast.density.exponent import PointTilt
+from tgpfast.kernels.thread_choice import Threads
 
 N = 2_000
 LEAST = 1e-3  # p-value below which a sample is refused; seeds are fixed

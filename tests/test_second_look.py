@@ -10,13 +10,15 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
-from tgpfast import datasets, second_look, selection
-from tgpfast.blocks import Blocks
-from tgpfast.feature_sums import sum_features
-from tgpfast.row_sample import choose_rows
-from tgpfast.second_look import SecondLook, _doubled
-from tgpfast.selection import BASE_ALONE, Scored
-from tgpfast.threads import Threads
+from tgpfast.data.blocks import Blocks
+from tgpfast.data.row_sample import choose_rows
+from tgpfast.kernels.thread_choice import Threads
+from tgpfast.paper import datasets
+from tgpfast.selection import candidates as selection
+from tgpfast.selection import refinement as second_look
+from tgpfast.selection.candidates import BASE_ALONE, Scored
+from tgpfast.selection.refinement import SecondLook, _doubled
+from tgpfast.statistics.feature_sums import sum_features
 
 FACTOR = 30e-15  # as in test_selection
 BASES = ("gaussian", "mixture", "student")

@@ -14,16 +14,19 @@ from conftest import FIXED
 from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
-from tgpfast import datasets, second_look, selection, sums
-from tgpfast.fit import AUTO, LEAST_ROWS
-from tgpfast.normals import logsumexp
-from tgpfast.selection import Question, Trial
-from tgpfast.threads import Threads
+from tgpfast.bases.quasirandom import logsumexp
+from tgpfast.kernels.thread_choice import Threads
+from tgpfast.paper import datasets
+from tgpfast.pipeline.fitting import AUTO, LEAST_ROWS
+from tgpfast.selection import candidates as selection
+from tgpfast.selection import refinement as second_look
+from tgpfast.selection.candidates import Question, Trial
+from tgpfast.statistics import sums
 
 # as in test_bases: solutions err by the condition times 1e-15, and 30 is for the length of the sums
 FACTOR = 30e-15
 BASES = ("gaussian", "mixture", "student")
-FIT = sys.modules["tgpfast.fit"]
+FIT = sys.modules["tgpfast.pipeline.fitting"]
 SEED = 3
 ONE = Threads(n_threads=1)  # blocks are small here
 

@@ -11,10 +11,11 @@ import oracle
 import pytest
 
 import tgpfast as tgp
-from tgpfast.linear_systems import cholesky, conjugate_gradients, factorize, solve_system
-from tgpfast.solve import fd_system, fd_theta, ncfd_system
+from tgpfast.solvers.linear_systems import cholesky, conjugate_gradients, factorize, solve_system
+from tgpfast.solvers.solver import fd_theta
+from tgpfast.statistics.fisher import fd_system, ncfd_system
 
-solve_module = importlib.import_module("tgpfast.solve")  # tgp.solve is the function
+solve_module = importlib.import_module("tgpfast.solvers.solver")  # tgp.solve is the function
 
 LEVELS = (0.0, 0.4, 1.1)
 # The sums err by some 1e-15 of their largest terms and a solution by condition times that; 30 is
@@ -493,7 +494,7 @@ def test_nothing_is_added_without_need(monkeypatch):
             raise np.linalg.LinAlgError("made to fail")
         return cholesky(attempt)
 
-    monkeypatch.setattr("tgpfast.linear_systems.cholesky", failing)
+    monkeypatch.setattr("tgpfast.solvers.linear_systems.cholesky", failing)
     with pytest.warns(RuntimeWarning, match="not positive definite in floating point"):
         _, report = factorize(matrix, 0.5)
     assert report["added_to_diagonal"] == pytest.approx(3 * 2.220446049250313e-16 * 3.5)

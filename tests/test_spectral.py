@@ -14,10 +14,12 @@ pytest.importorskip("finufft")
 
 import tgpfast as tgp
 from tgpfast import accumulate as accumulate_module
-from tgpfast import kernels, memory, spectral
-from tgpfast.blocks import Blocks
-from tgpfast.costs import Costs
-from tgpfast.tilt import PointTilt
+from tgpfast import kernels
+from tgpfast.data.blocks import Blocks
+from tgpfast.density.exponent import PointTilt
+from tgpfast.runtime import memory
+from tgpfast.statistics import spectral
+from tgpfast.statistics.costs import Costs
 
 EPS = np.finfo(np.float64).eps
 FAR = 2.0**40  # where one row of "one far" lies: about 1e12

@@ -11,8 +11,9 @@ from conftest import assert_statistics, doctored, with_noise_bounds
 pytest.importorskip("finufft")
 
 import tgpfast as tgp
-from tgpfast import kernels, spectral, spectrum
-from tgpfast.scaling import Scaling
+from tgpfast import kernels
+from tgpfast.data.scaling import Scaling
+from tgpfast.statistics import spectral, spectrum
 
 EPS = np.finfo(np.float64).eps
 LADDER = (0.0, 0.3, 0.9)

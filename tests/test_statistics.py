@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast import statistics, storage
+from tgpfast.data import storage
+from tgpfast.statistics import statistics
 
 SUMS = ("n", "n_rows", "sum_w2", "sum_x", "sum_xx", "sum_phi", "sum_dphi", "sum_dphi_x", "gram",
         "gram_phi", "noise_gram", "noise_sum_phi", "noise_sum_dphi",

@@ -15,7 +15,7 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import storage
+from tgpfast.data import storage
 
 KINDS = ("fd", "fvpd", "mixture", "student", "with_statistics", "statistics", "spectrum", "groups")
 
@@ -217,7 +217,7 @@ def test_damaged_array_headers(header, saved, tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tgpfast.storage import replacing
+from tgpfast.data.storage import replacing
 with replacing(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()

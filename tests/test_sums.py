@@ -9,11 +9,11 @@ import pytest
 from conftest import assert_statistics
 
 import tgpfast as tgp
-from tgpfast import sums
-from tgpfast.blocks import Blocks
-from tgpfast.feature_sums import FeatureSums
-from tgpfast.spectral import BUDGET_VARIABLE
-from tgpfast.sums import Sums
+from tgpfast.data.blocks import Blocks
+from tgpfast.statistics import sums
+from tgpfast.statistics.feature_sums import FeatureSums
+from tgpfast.statistics.spectral import BUDGET_VARIABLE
+from tgpfast.statistics.sums import Sums
 
 TOLERANCE = 1e-9
 FACTORS = (1.0, 0.7, 0.5)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast.tilt import PointTilt
-from tgpfast.verification import Verifier, _ks, _sorted
+from tgpfast.density.exponent import PointTilt
+from tgpfast.selection.verification import Verifier, _ks, _sorted
 
 
 def normal_rows(n=3_000, d=2, seed=0):

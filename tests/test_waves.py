@@ -10,9 +10,11 @@ from conftest import fixed_fit
 pytest.importorskip("finufft")
 
 import tgpfast as tgp
-from tgpfast import kernels, tilt, waves
-from tgpfast.costs import Costs
-from tgpfast.threads import Threads
+from tgpfast import kernels
+from tgpfast.density import exponent as tilt
+from tgpfast.density import waves
+from tgpfast.kernels.thread_choice import Threads
+from tgpfast.statistics.costs import Costs
 
 THREADS = Threads(n_threads=1)
 PROMISE = 1e-9  # of an exponent, relative to its largest value

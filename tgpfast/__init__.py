@@ -8,37 +8,35 @@ Numba nor any optional package. Submodules such as ``tgpfast.plot`` are imported
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .accumulate import accumulate
-from .base import GaussianBase
-from .density import Density
-from .evaluation import evaluate
-from .features import Features
-from .fit import PAPER, fit
-from .grouped_density import GroupedDensity
-from .groups import fit_groups
-from .kde import ExactKDE, FourierKDE
-from .learn_base import learn_base
-from .mixture_base import MixtureBase
-from .solve import solve
-from .spectrum import Spectrum
-from .statistics import Statistics
-from .storage import load
-from .student_base import StudentBase
-from .warmup import warmup
+from ._version import __version__ as __version__
+from .bases.gaussian import GaussianBase
+from .bases.mixture import MixtureBase
+from .bases.student import StudentBase
+from .data.blocks import register_collection
+from .data.storage import load
+from .density.density import Density
+from .density.grouped import GroupedDensity
+from .evaluation.evaluation import evaluate
+from .evaluation.kde import ExactKDE, FourierKDE
+from .features.random import Features
+from .pipeline import updating as _updating  # noqa: F401 - registers Density.update
+from .pipeline.fitting import PAPER, fit
+from .pipeline.groups import fit_groups
+from .pipeline.warming import warmup
+from .solvers.learned_base import learn_base
+from .solvers.solver import solve
+from .statistics.accumulation import accumulate
+from .statistics.spectrum import Spectrum
+from .statistics.statistics import Statistics
 
 if TYPE_CHECKING:
     from . import cli as cli
     from . import dask as dask
     from . import datasets as datasets
     from . import plot as plot
-    from . import published as published
-    from . import report as report
-    from . import reproduce as reproduce
-
-__version__ = "0.1.0"
 
 # imported when they are first asked for: they are not needed by `fit`, or need optional packages
-_SUBMODULES = ("cli", "dask", "datasets", "plot", "published", "report", "reproduce")
+_SUBMODULES = ("cli", "dask", "datasets", "paper", "plot")
 
 __all__ = [
     "PAPER",
@@ -76,3 +74,11 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_SUBMODULES})
+
+
+def _open_dask(X: Any, **options: Any) -> Any:
+    """Partitions of a dask collection; imports the adapter, and so dask, at first use."""
+    return importlib.import_module(".dask", __name__).partitions(X, **options)
+
+
+register_collection(lambda X: hasattr(X, "__dask_graph__"), _open_dask)

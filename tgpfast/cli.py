@@ -20,24 +20,26 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import __version__, files, kernels
-from .accumulate import ENGINES, PRECISIONS
-from .base import GaussianBase
-from .calibrate import calibrate
-from .costs import costs_source, delete_costs, load_costs, save_costs
-from .datasets import two_moons
-from .density import Density
-from .evaluation import evaluate
-from .features import Array
-from .fit import BASES, FREQUENCIES, PAPER, SCALES, fit
-from .grouped_density import GroupedDensity
-from .kde import ExactKDE
-from .normalizer import DRAWS, Normalizer
-from .solve import METHODS
-from .spectrum import Spectrum
-from .statistics import Statistics
-from .storage import load
-from .warmup import warmup
+from . import kernels
+from ._version import __version__
+from .bases.gaussian import GaussianBase
+from .data import files
+from .data.storage import load
+from .density.density import Density
+from .density.grouped import GroupedDensity
+from .density.normalizer import DRAWS, Normalizer
+from .evaluation.evaluation import evaluate
+from .evaluation.kde import ExactKDE
+from .paper.datasets import two_moons
+from .pipeline.fitting import BASES, FREQUENCIES, PAPER, SCALES, fit
+from .pipeline.warming import warmup
+from .solvers.solver import METHODS
+from .statistics.accumulation import ENGINES, PRECISIONS
+from .statistics.calibrate import calibrate
+from .statistics.costs import costs_source, delete_costs, load_costs, save_costs
+from .statistics.spectrum import Spectrum
+from .statistics.statistics import Statistics
+from .validation import Array
 
 LOWEST = 5  # rows that `score` shows
 HELD_OUT = 5  # `demo` holds out one row in so many
@@ -645,7 +647,7 @@ def _add_reproduce(parser: argparse.ArgumentParser) -> None:
 
 
 def _reproduce(arguments: argparse.Namespace) -> None:
-    from .reproduce import Settings, reproduce
+    from .paper.reproduction import Settings, reproduce
 
     settings = Settings(
         n_features=arguments.features, n_seeds=arguments.seeds, n_directions=arguments.directions,

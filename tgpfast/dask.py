@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import kernels
-from .accumulate import accumulate as _accumulate
-from .blocks import (
+from .data.blocks import (
     BLOCK_ROWS,
     Blocks,
     Table,
@@ -34,13 +33,15 @@ from .blocks import (
     _is_frame,
     ratio_of,
 )
-from .density import Density
-from .features import Array, Features
-from .fit import fit as _fit
-from .row_sample import SAMPLE_ROWS, draw_sample
-from .spectral import BUDGET_VARIABLE
-from .statistics import Statistics, packed, unpacked
-from .threads import Threads
+from .data.row_sample import SAMPLE_ROWS, draw_sample
+from .density.density import Density
+from .features.random import Features
+from .kernels.thread_choice import Threads
+from .pipeline.fitting import fit as _fit
+from .statistics.accumulation import accumulate as _accumulate
+from .statistics.spectral import BUDGET_VARIABLE
+from .statistics.statistics import Statistics, packed, unpacked
+from .validation import Array
 
 try:
     import dask

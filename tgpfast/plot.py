@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from .blocks import Blocks
-from .evaluation import UNITS, direction_text
-from .features import Array, as_floats, whole
-from .scaling import Scaling, moments_of
-from .storage import replacing
+from .data.blocks import Blocks
+from .data.scaling import Scaling, moments_of
+from .data.storage import replacing
+from .evaluation.evaluation import UNITS, direction_text
+from .validation import Array, as_floats, whole
 
 # Okabe and Ito's colours, which are apart in any colour vision
 BLACK, BLUE, VERMILION = "#000000", "#0072B2", "#D55E00"

@@ -1,0 +1,133 @@
+"""The order of the folders: a module imports only from its own folder and from folders before it.
+
+The order is the direction in which data flow. Lazy imports inside functions count too.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tgpfast
+
+PACKAGE = Path(tgpfast.__file__).parent
+ORDER = [
+    "_version", "validation", "runtime", "kernels", "data", "features", "bases", "statistics",
+    "density", "solvers", "selection", "evaluation", "pipeline", "plot", "paper", "datasets",
+    "dask", "sklearn", "cli", "__init__", "__main__",
+]  # fmt: skip
+
+
+def _resolve(package, node):
+    """Absolute dotted names that an import statement of a module in ``package`` may mean."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+        base = ".".join([*parents, base] if base else parents)
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def _modules(root):
+    """Dotted name -> path of every module below a package folder."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+        found[".".join(parts)] = path
+    return found
+
+
+def imports_of(root):
+    """Module -> modules of the same package that it imports anywhere, lazily or not."""
+    modules = _modules(root)
+    names = {m.removesuffix(".__init__") for m in modules} | set(modules)
+    graph = {}
+    for module, path in modules.items():
+        package = module.rpartition(".")[0]
+        targets = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            for target in _resolve(package, node):
+                while target and target not in names:
+                    target = target.rpartition(".")[0]
+                if target and target.partition(".")[0] == root.name:
+                    targets.add(target)
+        graph[module] = targets
+    return graph
+
+
+def _room(module):
+    """The first name below the package: a folder, or a module at the top."""
+    return [*module.split("."), "__init__"][1]
+
+
+def violations(root):
+    """Pairs "module -> target" where the target comes later in ORDER, or is unknown."""
+    rank = {room: k for k, room in enumerate(ORDER)}
+    last = len(ORDER)
+    return sorted(
+        f"{module} -> {target}"
+        for module, targets in imports_of(root).items()
+        for target in targets
+        if rank.get(_room(target), last) > rank.get(_room(module), -1)
+    )
+
+
+def cycles(root):
+    """Modules that import each other, directly or through others."""
+    graph = imports_of(root)
+
+    def reach(start):
+        seen, todo = set(), list(graph.get(start, ()))
+        while todo:
+            name = todo.pop()
+            if name not in seen:
+                seen.add(name)
+                todo += graph.get(name, graph.get(f"{name}.__init__", ()))
+        return seen
+
+    return sorted(m for m in graph if m in reach(m))
+
+
+def test_folders_import_only_from_folders_before_them():
+    assert violations(PACKAGE) == []
+
+
+def test_no_module_is_part_of_an_import_cycle():
+    assert cycles(PACKAGE) == []
+
+
+def test_no_public_function_shadows_a_module():
+    for name in tgpfast.__all__:
+        assert not (PACKAGE / f"{name}.py").exists(), name
+        assert not (PACKAGE / name).is_dir(), name
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("bases/planted.py", "from ..solvers import solver\n", "planted.py imports forwards"),
+        ("data/planted.py", "def f():\n    from .. import dask\n", "lazily"),
+        ("planted.py", "import tgpfast.cli\n", "unknown room"),
+    ],
+)
+def test_a_planted_violation_is_found(tmp_path, path, text, expected):
+    root = tmp_path / "tgpfast"
+    for folder in ("bases", "data", "solvers"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "__init__.py").touch()
+    for name in ("__init__", "dask", "cli", "solvers/solver"):
+        (root / f"{name}.py").touch()
+    assert violations(root) == []
+    (root / path).write_text(text)
+    assert len(violations(root)) == 1, expected
+
+
+def test_a_planted_cycle_is_found(tmp_path):
+    root = tmp_path / "tgpfast"
+    root.mkdir()
+    (root / "data.py").write_text("def f():\n    from . import features\n")
+    (root / "features.py").write_text("from .data import f\n")
+    assert cycles(root) == ["tgpfast.data", "tgpfast.features"]

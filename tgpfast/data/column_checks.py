@@ -1,0 +1,323 @@
+"""Columns that a continuous density does not suit: discrete, tied, row numbers, nearly redundant.
+
+`check_columns` looks at a sample of the rows and returns notes; `warn_columns` turns the notes into
+warnings. Neither changes the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..runtime.warnings import tell
+from ..validation import Array, as_floats
+from .blocks import Blocks
+from .scaling import column_name, moments_of
+
+MOST_ROWS = 20_000  # rows that are looked at; shares of a few per cent are then known to 0.2 %
+LEAST_ROWS = 20  # with fewer rows nothing is concluded
+LEAST_REPEATS = 10  # repeated values that are needed before they count as ties
+MOST_DISTINCT = 0.5  # a rounded column is noted where at most this share of its values differ
+TIED_SHARE = 0.05  # of rows that repeat a value: a continuous column shows below 0.1 %
+FEW_VALUES = 20  # up to this many values a column is called tied rather than rounded
+FEW_GROUPS = 50  # up to this many values "one model for each value" is advice one can follow
+# Steps below this share of the column's spread are smaller than any bandwidth that `fit` chooses:
+# a fifteenth of Scott's rule, which for a billion rows of one column is 1e-3.
+FINE_STEP = 5e-4
+# The same where the step is only the spacing of single precision: nobody rounded these values.
+FINE_SINGLE_STEP = 1e-2
+DECIMALS = range(1, 13)  # decimal places to which values may have been rounded
+MOST_UNITS = 1e12  # steps from zero up to which the rounding of floats is far below a step
+OFF_LATTICE = 0.02  # of a step that a value may lie beside its multiple
+ROW_NUMBER_SPAN = (0.9, 2.0)  # range of a row number over n_rows; some rows may have been dropped
+ROW_NUMBER_KS = 2.0  # over sqrt(n): an even spread stays below with a probability of 0.999
+EXPECTED_TIES = 5.0  # that independent values on the same steps would show in the sample
+NEARLY_LINEAR = 1e-6  # 1 - R^2: what the other columns leave is a thousandth of the deviation
+ROBUST_RESIDUAL = 1e-2  # median residual over the column's spread: else one outlier makes R^2
+MONOTONE = 1e-7  # 1 - |rank correlation|: below it a column is a function of another
+RANK_ROWS, RANK_COLUMNS = 2_000, 60  # looked at for rank correlations: a fraction of a second
+RIDGE = 1e-13  # keeps correlations invertible; below `scaling.SINGULAR`, where `fit` refuses
+SPARE_ROWS = 10  # rows beyond the number of columns that a regression needs
+PARTNER = 0.05  # of the largest coefficient: columns with smaller ones are not named
+MOST_WARNINGS = 10  # one for each note up to here; the others are listed in one more
+
+
+@dataclass(frozen=True)
+class ColumnNote:
+    """One finding about one column.
+
+    Attributes
+    ----------
+    column : index, from 0
+    name : of the column, None where columns have no names
+    kind : "integer" (whole numbers with few different values), "rounded" (multiples of a step),
+        "tied" (values repeat), "row_number", "nearly_linear" (a linear function of other columns),
+        or "nearly_function" (a monotone function of one other column)
+    message : what was found and what to do
+    facts : numbers behind the message, such as "n_distinct", "repeated_share", "step"
+    """
+
+    column: int
+    name: str | None
+    kind: str
+    message: str
+    facts: dict[str, Any]
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for ``model.settings``."""
+        return {"column": self.column, "name": self.name, "kind": self.kind, **self.facts}
+
+
+def check_columns(
+    x: Any,
+    weights: Any = None,
+    columns: Sequence[str] | None = None,
+    *,
+    n_rows: int | None = None,
+) -> list[ColumnNote]:
+    """Find columns that a continuous density does not suit.
+
+    Parameters
+    ----------
+    x : (n, d) finite rows in the units of the data: all rows, or a random sample of them. Of more
+        than 20,000 rows a random sample of that size is taken
+    weights : (n,) non-negative; rows of weight 0 do not count
+    columns : d names, None where columns have none
+    n_rows : rows of the data that ``x`` is a sample of; n by default. A row number shows by values
+        that fill a range as long as this
+
+    Returns
+    -------
+    Notes in the order of the columns, those of "nearly_linear" and then of "nearly_function" last;
+    empty where all is well
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tgpfast.data.column_checks import check_columns
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.column_stack([rng.normal(size=500), rng.poisson(3.0, 500)])
+    >>> [(note.name, note.kind) for note in check_columns(x, columns=["size", "count"])]
+    [('count', 'integer')]
+    """
+    x = as_floats(x, "x", "(n, d)", 2) + 0.0  # -0.0 is 0.0
+    total = len(x) if n_rows is None else int(n_rows)
+    w = np.ones(len(x)) if weights is None else as_floats(weights, "weights", "(n,)", 1)
+    if len(w) != len(x):
+        raise ValueError(f"weights has {len(w)} entries, expected {len(x)}, one for each row")
+    if columns is not None and len(columns) != x.shape[1]:
+        raise ValueError(f"columns has {len(columns)} names, expected {x.shape[1]}")
+    names = None if columns is None else list(columns)
+    kept = np.flatnonzero(w > 0)
+    if len(kept) > MOST_ROWS:
+        kept = np.sort(np.random.default_rng(0).permutation(kept)[:MOST_ROWS])
+    x, w = x[kept], w[kept]
+    if len(x) < LEAST_ROWS:
+        return []
+    n_different = _count_different_rows(x) if x.shape[1] > 1 else len(x)
+    found = (_check_values(k, names, x[:, k], total, n_different) for k in range(x.shape[1]))
+    notes = [note for note in found if note is not None] + _check_linear(x, w, names)
+    return notes + _check_monotone(x, names, {note.column for note in notes})
+
+
+def warn_columns(notes: Sequence[ColumnNote]) -> None:
+    """Give one warning for each note; beyond ten notes, one warning lists all further columns."""
+    for note in notes[:MOST_WARNINGS]:
+        tell(note.message)
+    rest = notes[MOST_WARNINGS:]
+    if rest:
+        names = None if rest[0].name is None else {note.column: note.name for note in rest}
+        listed = [
+            f"{note.column if names is None else f'{note.column} ({note.name!r})'}: {note.kind}"
+            for note in rest
+        ]
+        tell(f"{len(rest)} more columns do not suit a continuous density: {', '.join(listed)}")
+
+
+# -- one column ----------------------------------------------------------------------------------
+
+
+def _check_values(
+    k: int, names: list[str] | None, v: Array, n_rows: int, n_different: int
+) -> ColumnNote | None:
+    """What the values of column k show by themselves; n_different counts the rows that differ."""
+    values, counts = np.unique(v, return_counts=True)
+    n, m = len(v), len(values)
+    if m == 1:
+        return None  # constant; `fit` refuses it in its own words
+    step, top = _lattice_step(values), int(np.argmax(counts))
+    facts: dict[str, Any] = {
+        "n_rows": n, "n_distinct": m, "repeated_share": 1.0 - m / n,
+        "top_value": float(values[top]), "top_share": float(counts[top] / n), "step": step,
+    }  # fmt: skip
+    where = f"column {column_name(k, names)}"
+    rows = f"{n:,} rows" if n == n_rows else f"{n:,} sampled rows"
+
+    def note(kind: str, message: str) -> ColumnNote:
+        return ColumnNote(k, None if names is None else names[k], kind, message, facts)
+
+    if m == n:
+        if step is None or not _is_row_number(values, step, n_rows):
+            return None
+        return note(
+            "row_number",
+            f"{where} looks like a row number: all {rows} have different values, which fill the "
+            f"range from {values[0]:.10g} to {values[-1]:.10g} evenly in steps of {step:.6g}. A "
+            "row number says nothing about a row. Drop this column",
+        )
+    if step is not None and m <= MOST_DISTINCT * n and not _is_fine(step, values, v):
+        noise = f"add uniform noise between -{0.5 * step:.6g} and {0.5 * step:.6g} to it"
+        continuous = "A fitted density is continuous and may put spikes on repeated values"
+        groups = "fit one model for each value with fit_groups, " if m <= FEW_GROUPS else ""
+        if (values == np.rint(values)).all():
+            return note(
+                "integer",
+                f"{where} holds whole numbers: {m:,} different values in {rows}. {continuous}. "
+                f"Drop this column, {groups}or {noise}",
+            )
+        if m > FEW_VALUES:
+            return note(
+                "rounded",
+                f"{where} is rounded: its smallest step is {step:.6g}, and {rows} have only "
+                f"{m:,} different values. {continuous}. Give the values unrounded, or {noise}",
+            )
+    is_atom = counts[top] >= LEAST_REPEATS and facts["top_share"] > TIED_SHARE
+    if is_atom or (step is None and _has_ties(m, n_different)):
+        most = f"{values[top]:.6g} alone has {facts['top_share']:.0%} of the rows"
+        return note(
+            "tied",
+            f"{where} repeats values: {facts['repeated_share']:.0%} of {rows} repeat the value of "
+            f"another row ({m:,} different values; {most}). A density cannot give a share of the "
+            "rows to one value. Fit the rows with the repeated values apart, or drop this column",
+        )
+    return None
+
+
+def _has_ties(m: int, n_different: int) -> bool:
+    """Whether m values in so many different rows are too few for a continuous column. Copies of
+    whole rows, as in a bootstrap sample, are no property of a column."""
+    repeats = n_different - m
+    return repeats >= LEAST_REPEATS and repeats > TIED_SHARE * n_different
+
+
+def _lattice_step(values: Array) -> float | None:
+    """The step s where all values (sorted, different) are a + s times whole numbers, else None."""
+    size = float(np.abs(values[[0, -1]]).max())
+    for places in (0, *DECIMALS):
+        units = values * 10.0**places
+        if size * 10.0**places > MOST_UNITS:
+            break
+        whole = np.rint(units)
+        if (np.abs(units - whole) <= 4.0 * np.spacing(np.abs(units))).all():
+            common = int(np.gcd.reduce(np.diff(whole.astype(np.int64))))
+            return float(common / 10.0**places)
+    extent, least = float(values[-1] - values[0]), float(np.diff(values).min())
+    if extent / least > MOST_UNITS:
+        return None
+    step = float(extent / np.rint(extent / least))  # more exact than the least gap itself
+    multiples = (values - values[0]) / step
+    return step if np.abs(multiples - np.rint(multiples)).max() < OFF_LATTICE else None
+
+
+def _is_fine(step: float, values: Array, v: Array) -> bool:
+    """Whether the step is too small for a density to notice."""
+    single = values.astype(np.float32)
+    spacing = float(np.spacing(np.abs(single).max()))
+    is_single = step <= spacing and bool((single.astype(float) == values).all())
+    return step <= (FINE_SINGLE_STEP if is_single else FINE_STEP) * _spread(v)
+
+
+def _spread(v: Array) -> float:
+    """The standard deviation, by quartiles where these differ: a few outliers do not count."""
+    low, high = np.quantile(v, [0.25, 0.75])
+    return float(high - low) / 1.349 if high > low else float(v.std())
+
+
+def _is_row_number(values: Array, step: float, n_rows: int) -> bool:
+    """Whether these different values on a lattice fill, evenly, a range about n_rows long."""
+    n, extent = len(values), values[-1] - values[0]
+    span = extent / step + 1.0
+    if not ROW_NUMBER_SPAN[0] * n_rows <= span <= ROW_NUMBER_SPAN[1] * n_rows:
+        return False
+    is_whole = bool((values == np.rint(values)).all())
+    if not is_whole and n * n / (2.0 * span) < EXPECTED_TIES:
+        return False  # independent values would hardly repeat either
+    gap = np.abs((values - values[0]) / extent - np.arange(n) / (n - 1))
+    return bool(gap.max() < ROW_NUMBER_KS / np.sqrt(n))
+
+
+def _count_different_rows(x: Array) -> int:
+    """Up to chance, one in 2^64 a pair: rows are compared by a random sum of their bits."""
+    bits = np.ascontiguousarray(x).view(np.uint64)
+    random = np.random.default_rng(0).integers(0, 2**63, x.shape[1], dtype=np.uint64) * 2 + 1
+    mixed = bits ^ (bits >> np.uint64(32))  # the low bits of round numbers are all zero
+    return len(np.unique((mixed * random).sum(axis=1, dtype=np.uint64)))
+
+
+# -- columns together ----------------------------------------------------------------------------
+
+
+def _check_linear(x: Array, w: Array, names: list[str] | None) -> list[ColumnNote]:
+    """Columns that the others nearly determine, one at a time: each is left out before the next is
+    looked for, so that one relation gives one note."""
+    moments = moments_of(Blocks(x, sample_weight=w))
+    left = [int(k) for k in np.flatnonzero(moments.deviation > 0)]
+    notes = []
+    while len(left) > 1 and len(x) >= len(left) + SPARE_ROWS:
+        correlation = moments.correlation[np.ix_(left, left)]
+        inverse = np.linalg.inv(correlation + RIDGE * np.eye(len(left)))
+        unexplained = 1.0 / np.diag(inverse)  # 1 - R^2 of each column on the others
+        least = float(unexplained.min())
+        if not least < NEARLY_LINEAR:
+            break
+        j = int(np.flatnonzero(unexplained <= 1.01 * least)[-1])  # of equal ones the last
+        coefficients = -inverse[j] / inverse[j, j]
+        coefficients[j] = -1.0
+        z = (x[:, left] - moments.mean[left]) / moments.deviation[left]
+        k, others = left.pop(j), np.delete(np.arange(len(coefficients)), j)
+        if np.median(np.abs(z @ coefficients)) > ROBUST_RESIDUAL * _spread(z[:, j]):
+            continue  # outliers, not the bulk of the rows, lie on the plane
+        size = np.abs(coefficients)
+        partners = [int(i) for i in others if size[i] > PARTNER * size[others].max()]
+        indices = [left[i - (i > j)] for i in partners]
+        of_others = ", ".join(column_name(i, names) for i in indices)
+        notes.append(
+            ColumnNote(
+                k, None if names is None else names[k], "nearly_linear",
+                f"column {column_name(k, names)} is nearly a linear function of column"
+                f"{'s' if len(indices) > 1 else ''} {of_others}: 1 - R^2 = {least:.1e}. The "
+                "density is then almost flat in one direction, and its values lose digits. Drop "
+                "this column",
+                {"n_rows": len(x), "unexplained_share": least, "columns": indices},
+            )
+        )  # fmt: skip
+    return notes
+
+
+def _check_monotone(x: Array, names: list[str] | None, noted: set[int]) -> list[ColumnNote]:
+    """Columns that rise or fall with another, by rank correlation; the later of two is named."""
+    some = x[np.random.default_rng(0).permutation(len(x))[:RANK_ROWS]]
+    columns = [k for k in range(min(x.shape[1], RANK_COLUMNS)) if k not in noted]
+    if len(columns) < 2:
+        return []
+    ranks = np.argsort(np.argsort(some[:, columns], axis=0), axis=0)
+    with np.errstate(invalid="ignore"):
+        correlation = np.atleast_2d(np.corrcoef(ranks.T))
+    notes = []
+    for j in range(1, len(columns)):
+        partner = int(np.argmax(np.abs(correlation[j, :j])))
+        unexplained = 1.0 - abs(float(correlation[j, partner]))
+        if not unexplained < MONOTONE:
+            continue
+        k, other = columns[j], columns[partner]
+        notes.append(ColumnNote(
+            k, None if names is None else names[k], "nearly_function",
+            f"column {column_name(k, names)} is nearly a function of column "
+            f"{column_name(other, names)}: sorting the rows by one sorts them by the other. The "
+            "rows lie on a curve, where a density is a ridge without width. Drop one of them",
+            {"partner": other, "unexplained": unexplained},
+        ))  # fmt: skip
+    return notes

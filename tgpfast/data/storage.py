@@ -1,0 +1,286 @@
+"""Files: an npz without pickles, with a checksum, written whole or not at all; checked on load."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+import time
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT_VERSION = 1
+HEADER = "header"  # the member that holds kind, version and small facts, as JSON
+CHECKSUM = "checksum"  # field of the header; the first files of tgpfast have none
+DEEPEST_HEADER = 64  # nested lists and dictionaries of a header; ours have four
+REMEDY = "use a backup copy, or make the object again and save it"
+STALE_SECONDS = 7 * 24 * 3600.0  # age of a temporary file whose process cannot be looked up
+
+
+def write(
+    path: str | os.PathLike[str], kind: str, facts: dict[str, Any], arrays: dict[str, Any]
+) -> None:
+    """Write arrays and JSON-able facts; a crash on the way leaves the old file whole."""
+    target = Path(path)
+    header = json.dumps({CHECKSUM: "", "kind": kind, "version": FORMAT_VERSION, **facts})
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    header = header.replace('""', f'"{_checksum(header, arrays)}"', 1)
+    members: dict[str, Any] = {HEADER: np.array(header), **arrays}
+    with replacing(target) as file:
+        np.savez(file, **members)
+
+
+def _checksum(header: str, arrays: dict[str, NDArray[Any]]) -> str:
+    """SHA-256 of the header's text and of the name, dtype, shape and bytes of every member.
+
+    header : the text with an empty checksum in it
+    """
+    # a lone surrogate cannot be encoded otherwise; JSON has escaped those of column names
+    digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {arrays[name].shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of the target, or of what that links to, when all has
+    gone well: a reader, or a crash, finds the old file or the new one, whole. An old file's mode is
+    kept. Temporary files of dead processes that were writing to the same target are removed. A
+    target that is no regular file (a pipe, a device) is written directly."""
+    target = Path(os.path.realpath(target))
+    mode = None
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(target).st_mode
+    if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        with open(target, "wb") as direct:
+            yield direct
+        return
+    _remove_stale(target)
+    # 32 characters: the target's name may be as long as names can be
+    owner = f"{_machine()}-{os.getpid()}"
+    temporary = target.parent / f"{target.name[:32]}.{owner}-{secrets.token_hex(8)}.part"
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
+    _in_use.add(temporary.name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if mode is not None:
+            os.chmod(temporary, stat.S_IMODE(mode))
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        _in_use.discard(temporary.name)
+
+
+# -- temporary files of killed saves -------------------------------------------------------------
+
+_in_use: set[str] = set()  # names of the temporary files that this process is writing
+
+
+@functools.cache
+def _machine() -> str:
+    """Eight hex digits for the machine, its boot and its process namespace.
+
+    Two processes with the same digits see each other's process ids. Where the system does not tell
+    boot and namespace, the name of the host has to do.
+    """
+    facts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        facts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("|".join(facts).encode()).hexdigest()[:8]
+
+
+def _remove_stale(target: Path) -> None:
+    """Remove what killed saves of this target left: files of dead processes of this machine at
+    once, others (another host, an earlier boot) after STALE_SECONDS."""
+    pattern = re.compile(
+        re.escape(target.name[:32]) + r"\.(?:([0-9a-f]{8})-(\d{1,10})-)?[0-9a-f]{16}\.part"
+    )
+    with contextlib.suppress(OSError):  # the save itself says what is wrong with the folder
+        for name in os.listdir(target.parent):
+            found = pattern.fullmatch(name)
+            if found is None or name in _in_use:
+                continue
+            path = target.parent / name
+            with contextlib.suppress(OSError):  # another process was faster, or it is not ours
+                if found[1] == _machine() and os.name != "nt":
+                    is_stale = int(found[2]) == os.getpid() or not _is_alive(int(found[2]))
+                else:
+                    is_stale = time.time() - path.stat().st_mtime > STALE_SECONDS
+                if is_stale:
+                    path.unlink()
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process has this id. Not for Windows, where os.kill would end it."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it exists and belongs to somebody else
+        return True
+    return True
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, NDArray[Any]]]:
+    """(kind, facts, arrays) of a file made by ``write``; ValueError for anything else.
+
+    Members are checked before their bytes are taken in: stored uncompressed, of distinct names, of
+    plain dtypes, and exactly as long as their headers say. Then the checksum is compared.
+    """
+    name = os.fspath(path)
+    try:
+        with zipfile.ZipFile(name) as archive:
+            arrays = _members(archive)
+    except (FileNotFoundError, PermissionError, IsADirectoryError, MemoryError):
+        raise
+    except Exception as error:  # damaged bytes end in errors of many types within zipfile and NumPy
+        raise ValueError(
+            f"{name!r} is not a file saved by tgpfast, or is damaged: {error}; {REMEDY}"
+        ) from error
+    if HEADER not in arrays or arrays[HEADER].dtype.kind != "U" or arrays[HEADER].shape != ():
+        raise ValueError(f"{name!r} is not a file saved by tgpfast: it has no header")
+    try:
+        text = str(arrays.pop(HEADER))
+        facts = json.loads(text)
+        kind, version = str(facts.pop("kind")), int(facts.pop("version"))
+        _check_depth(facts)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
+        raise ValueError(f"{name!r} has a damaged header; {REMEDY}") from None
+    if version < 1:
+        raise ValueError(f"{name!r} has a damaged header: version {version}; {REMEDY}")
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"{name!r} has format version {version}, this tgpfast reads up to {FORMAT_VERSION}; "
+            "upgrade tgpfast to load it"
+        )
+    if CHECKSUM in facts:
+        claimed = str(facts.pop(CHECKSUM))
+        if claimed != _checksum(text.replace(f'"{claimed}"', '""', 1), arrays):
+            raise ValueError(
+                f"{name!r} is damaged: its contents do not match its checksum, so that members "
+                f"were changed or come from another file; {REMEDY}"
+            )
+    return kind, facts, arrays
+
+
+def _check_depth(facts: Any) -> None:
+    """RecursionError for a header that is nested too deeply to be printed or saved again."""
+    level = [facts]
+    for _ in range(DEEPEST_HEADER):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner.extend(value.values())
+            elif isinstance(value, list):
+                inner.extend(value)
+        if not inner:
+            return
+        level = inner
+    raise RecursionError
+
+
+_readers: dict[str, Callable[..., Any]] = {}
+
+
+def register_reader(kind: str, reader: Callable[..., Any]) -> None:
+    """Make ``load`` read files of a kind by ``reader(path, facts, arrays)``."""
+    _readers[kind] = reader
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Whatever was saved to this file by a ``save`` method of tgpfast.
+
+    ValueError says what is wrong with a file that is truncated, of another kind, of a newer version
+    or doctored.
+    """
+    kind, facts, arrays = read(path)
+    if kind not in _readers:
+        raise ValueError(f"{os.fspath(path)!r} holds {kind!r}, which this tgpfast does not know")
+    try:
+        return _readers[kind](path, facts, arrays)
+    except (
+        ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
+    ) as error:  # fmt: skip
+        text = str(error) if isinstance(error, ValueError) else repr(error)
+        if repr(os.fspath(path)) not in text:
+            text = f"{os.fspath(path)!r} is damaged: {text}"
+        raise ValueError(f"{text}; {REMEDY}") from error
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for info in archive.infolist():
+        member = info.filename.removesuffix(".npy")
+        if info.filename == member or not member.isidentifier() or member in arrays:
+            raise ValueError(f"unexpected member {info.filename!r}")
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"member {member!r} is compressed")
+        with archive.open(info) as file, warnings.catch_warnings():
+            warnings.simplefilter("error")  # what numpy writes is read without a warning
+            shape, dtype = array_layout(file, member)
+            if dtype.kind not in "fiubUMm" or not dtype.itemsize:
+                raise ValueError(f"member {member!r} has dtype {dtype}")
+            size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+            if file.tell() + size != info.file_size:
+                raise ValueError(f"member {member!r} is not as long as its header says")
+        with archive.open(info) as file:
+            arrays[member] = np.lib.format.read_array(file, allow_pickle=False)
+    return arrays
+
+
+def array_layout(file: IO[bytes], member: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """(shape, dtype) that the first bytes of an npy stream promise; ValueError where they are
+    damaged. The stream is left at the first byte of the array."""
+    version = np.lib.format.read_magic(file)
+    reader = {
+        (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)  # fmt: skip
+    if reader is None:
+        raise ValueError(f"member {member!r} has array format {version}")
+    try:
+        shape, _, dtype = reader(file)
+    except Exception as error:  # of Python's tokenizer, parser and NumPy's dtypes
+        raise ValueError(f"member {member!r} has a damaged array header ({error})") from error
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"member {member!r} has a damaged shape {shape}")
+    return shape, dtype
+
+
+def take(
+    arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...] | None, path: Any
+) -> NDArray[np.float64]:
+    """One float64 array out of those read, of the shape that its neighbours imply."""
+    array = arrays.pop(name, None)
+    if array is None:
+        raise ValueError(f"{os.fspath(path)!r} is damaged: it lacks {name!r}")
+    if array.dtype != np.float64 or (shape is not None and array.shape != shape):
+        raise ValueError(
+            f"{os.fspath(path)!r} is damaged: {name!r} is {array.dtype} {array.shape}, "
+            f"expected float64 {shape}"
+        )
+    return np.ascontiguousarray(array)

@@ -1,0 +1,45 @@
+"""`warmup`: compile ahead, so that the first real call does not wait for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import kernels
+from ..bases.gaussian import GaussianBase
+from ..data.csv import powers_of_five
+from ..density.exponent import PointTilt, PredictiveTilt
+from ..evaluation.kde import ExactKDE
+from ..evaluation.marginals import marginal_cdfs
+from ..features.random import Features
+from ..kernels.thread_choice import Threads
+from ..statistics.accumulation import accumulate
+from ..statistics.direct import DTYPES, LANE_FEATURES
+
+
+def warmup(backend: str = "auto") -> str:
+    """Run every kernel once on a handful of rows; returns the backend's name.
+
+    Numba compiles on the first use of a kernel and keeps the result on disk: call this once when an
+    image is built or a service starts. The other backends have nothing to compile.
+    """
+    name = kernels.load(backend).NAME
+    x = np.linspace(0.0, 1.0, 4).reshape(2, 2)
+    base = GaussianBase(np.zeros(2), np.eye(2))
+    for n_features in (2, LANE_FEATURES + 1):
+        features = Features.draw(n_features, 1.0, np.eye(2), seed=0)
+        for precision in DTYPES:
+            accumulate(
+                x, features, noise_levels=(0.0, 1.0), gram_phi=True, precision=precision,
+                backend=name,
+            )  # fmt: skip
+    features, threads, zeros = Features.draw(2, 1.0, np.eye(2), seed=0), Threads(name), np.zeros(2)
+    base.feature_moments(features, backend=name)
+    tilt = PointTilt(features, np.ones(2), zeros)
+    tilt.value(x, threads)
+    tilt.gradient(x, threads)
+    PredictiveTilt(features, np.eye(2), zeros, zeros).value(x, threads)
+    ExactKDE(x, bandwidth=1.0, covariance="identity", backend=name).log_density(x)
+    marginal_cdfs(x, np.eye(2), [0.0, 0.0], [0.1, 0.1], 4, backend=name)
+    line = np.frombuffer(bytearray(b"1,2\n"), np.uint8)
+    kernels.load(name).parse_rows(line, ord(","), np.arange(2), powers_of_five(), np.empty((1, 2)))
+    return str(name)

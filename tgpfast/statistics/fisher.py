@@ -1,0 +1,78 @@
+"""The linear systems of score matching, from sums over rows alone (Algorithms 2 and 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from ..bases.gaussian import Base, GaussianBase
+from ..validation import Array
+from .statistics import Statistics
+
+
+def fd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
+    """A = ZZ^T * Phi' and b = gamma psi' + |Z|^2 psi of Algorithm 2: (lam gamma^2 I + A) theta = b.
+
+    psi'_s = -z_s^T sum phi'_s s0(x), s0 the score of the base; for a Gaussian that is
+    z_s^T Sigma^-1 (sum phi'_s x - mu sum phi'_s), from sums taken about the origin.
+    """
+    z, gamma = stats.features.frequencies, stats.features.bandwidth
+    if isinstance(base, GaussianBase):
+        psi_prime = _psi_prime(
+            z, stats.sum_dphi, stats.sum_dphi_x, stats, base._cholesky, base.mean
+        )
+    elif stats.sum_dphi_score is None or stats.score_base != base.fingerprint:
+        raise ValueError(
+            f"these statistics do not know the score of this {type(base).__name__}; make them by "
+            "accumulate(..., base=base)"
+        )
+    else:
+        psi_prime = -np.einsum("sk,sk->s", z, stats.sum_dphi_score)
+    b = gamma * psi_prime + np.einsum("sk,sk->s", z, z) * stats.sum_phi
+    return _times_outer(stats.gram, z), b
+
+
+def ncfd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
+    """ZZ^T * A and b of Algorithm 3: (lam H I + ZZ^T * A) theta = b."""
+    if not isinstance(base, GaussianBase):
+        raise ValueError(
+            f'method="ncfd" tilts a GaussianBase, and this is a {type(base).__name__}; use "fd", '
+            '"map" or, with a mixture, "fvpd"'
+        )
+    if stats.noise_gram is None:
+        raise ValueError(
+            'method="ncfd" needs statistics with noise levels: accumulate(..., noise_levels=...)'
+        )
+    z, b = stats.features.frequencies, np.zeros(stats.features.n_features)
+    norms = np.einsum("sk,sk->s", z, z)
+    for h, sigma in enumerate(stats.noise_levels):
+        gamma = np.hypot(stats.features.bandwidth, sigma)
+        ratio = sigma / gamma
+        delta = np.exp(-0.5 * ratio**2 * norms)
+        noisy = np.linalg.cholesky(base.covariance + sigma**2 * np.eye(base.dimension))
+        psi_prime = _psi_prime(
+            z, stats.noise_sum_dphi[h], stats.noise_sum_dphi_x[h], stats, noisy, base.mean
+        )
+        # |Z (I - sigma^2 Sigma_sigma^-1)^(1/2)|^2 = z^T (Sigma Sigma_sigma^-1) z
+        shrunk = norms - sigma**2 * np.einsum("sk,ks->s", z, cho_solve((noisy, True), z.T))
+        b += delta * (psi_prime / gamma + shrunk * stats.noise_sum_phi[h] / gamma**2)
+    return _times_outer(stats.noise_gram, z), b
+
+
+def _psi_prime(
+    z: Array, sum_dphi: Array, sum_dphi_x: Array, stats: Statistics, cholesky: Array, mean: Array
+) -> Array:
+    """z_s^T C^-1 (sum phi'_s x - mean sum phi'_s), C = cholesky cholesky^T."""
+    about_mean = sum_dphi_x - np.outer(sum_dphi, mean - stats.origin)
+    pull: Array = np.einsum("sk,ks->s", z, cho_solve((cholesky, True), about_mean.T))
+    return pull
+
+
+def _times_outer(gram: Array, z: Array) -> Array:
+    """ZZ^T * gram, in strips: one S x S array, not two."""
+    system = np.empty_like(gram)
+    for start in range(0, len(z), 512):
+        rows = slice(start, start + 512)
+        np.matmul(z[rows], z.T, out=system[rows])
+        system[rows] *= gram[rows]
+    return system

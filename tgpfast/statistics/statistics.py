@@ -1,0 +1,408 @@
+"""`Statistics`: the waist of the hourglass. Sums over rows that serve every estimator, and add."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..data import storage
+from ..features.random import Features
+from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats
+
+KIND = "statistics"
+ROUNDING = 1e-9  # by which a part may seem to weigh more than the whole
+MOST_FACTS = 8  # distinct texts of one kind that merged statistics keep of where they come from
+
+
+def check_levels(noise_levels: Any) -> Array:
+    """The noise levels as a float64 array: finite, not negative, distinct, in the order given."""
+    levels = np.zeros(0)
+    if np.size(noise_levels):
+        levels = as_floats(noise_levels, "noise_levels", "(H,)", 1)
+    if (levels < 0).any():
+        raise ValueError(f"noise_levels must not be negative, got {levels.min()}")
+    bad = levels[(levels > 0) & ((levels < LEAST_BANDWIDTH) | (levels > MOST_BANDWIDTH))]
+    if len(bad):
+        raise ValueError(
+            f"noise_levels has {bad[0]:.6g}; expected 0, or numbers from {LEAST_BANDWIDTH:g} to "
+            f"{MOST_BANDWIDTH:g}, whose squares float64 holds"
+        )
+    if len(np.unique(levels)) != len(levels):
+        raise ValueError(f"noise_levels must be distinct, got {levels.tolist()}")
+    return levels
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Weighted sums over the rows of a data set; every estimator is solved from them alone.
+
+    ``a + b`` is the statistics of both data sets, ``total - part`` those of the rows left over,
+    ``Statistics.zero(...)`` changes nothing; either needs equal features, origin, noise levels and
+    parts, else ValueError says what differs. ``stats += rows`` accumulates rows with the same
+    features and options, and ``stats.decay(0.99)`` forgets: both give new statistics, since models
+    hold the old ones.
+
+    Attributes
+    ----------
+    features : the `Features` they were taken with
+    n : sum of weights; n_rows : rows; sum_w2 : sum of squared weights
+    origin : (d,), about which sum_x, sum_xx and the ..._x sums are taken
+    sum_x : (d,); sum_xx : (d, d)
+    sum_phi, sum_dphi : (S,); sum_dphi_x : (S, d)
+    gram : (S, S), Phi' = sum phi' phi'^T; gram_phi : (S, S), sum phi phi^T, or None
+    noise_levels : (H,); noise_gram : (S, S), the matrix A of Algorithm 3 without ZZ^T, or None
+    noise_sum_phi, noise_sum_dphi : (H, S); noise_sum_dphi_x : (H, S, d)
+    provenance : which engine, backend, precision, tolerance and threads made them
+    sum_dphi_score : (S, d), sum phi' s0(x)^T, s0 the score of the base given to ``accumulate``, or
+        None. The only part that knows a base; score_base is that base's fingerprint
+    """
+
+    features: Features
+    n: float
+    n_rows: int
+    sum_w2: float
+    origin: Array
+    sum_x: Array
+    sum_xx: Array
+    sum_phi: Array
+    sum_dphi: Array
+    sum_dphi_x: Array
+    gram: Array
+    gram_phi: Array | None
+    noise_levels: Array
+    noise_gram: Array | None
+    noise_sum_phi: Array
+    noise_sum_dphi: Array
+    noise_sum_dphi_x: Array
+    provenance: dict[str, Any] = field(default_factory=dict)
+    sum_dphi_score: Array | None = None
+    score_base: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("origin", "noise_levels", *_summed(self)):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+    @classmethod
+    def zero(
+        cls,
+        features: Features,
+        *,
+        noise_levels: Any = (),
+        origin: Any = None,
+        gram_phi: bool = False,
+        base: Any = None,
+    ) -> Statistics:
+        """The statistics of no rows: the identity of ``+``, to which a stream's rows are added.
+
+        Parameters
+        ----------
+        features, noise_levels, origin, gram_phi, base : as for ``accumulate``
+        """
+        levels = check_levels(noise_levels)
+        S, d, H = features.n_features, features.dimension, len(levels)
+        return cls(
+            features=features, n=0.0, n_rows=0, sum_w2=0.0, origin=check_origin(origin, d),
+            sum_x=np.zeros(d), sum_xx=np.zeros((d, d)),
+            sum_phi=np.zeros(S), sum_dphi=np.zeros(S), sum_dphi_x=np.zeros((S, d)),
+            gram=np.zeros((S, S)), gram_phi=np.zeros((S, S)) if gram_phi else None,
+            noise_levels=levels, noise_gram=np.zeros((S, S)) if H else None,
+            noise_sum_phi=np.zeros((H, S)), noise_sum_dphi=np.zeros((H, S)),
+            noise_sum_dphi_x=np.zeros((H, S, d)),
+            sum_dphi_score=None if base is None else np.zeros((S, d)),
+            score_base=None if base is None else base.fingerprint,
+        )  # fmt: skip
+
+    def __add__(self, other: object) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        return self._combined(other, "added", operator.add)
+
+    def __sub__(self, other: object) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        if other.n_rows > self.n_rows:
+            raise ValueError(
+                f"statistics of {other.n_rows:,} rows cannot be taken from those of "
+                f"{self.n_rows:,}"
+            )
+        if other.n > self.n * (1.0 + ROUNDING):
+            raise ValueError(
+                f"statistics of rows that weigh {other.n:.6g} cannot be taken from those of rows "
+                f"that weigh {self.n:.6g}: decay() both alike, and give the rows the same weights"
+            )
+        return self._combined(other, "subtracted", operator.sub)
+
+    def _combined(self, other: Statistics, verb: str, operate: Any) -> Statistics:
+        difference = self._difference(other)
+        if difference:
+            raise ValueError(f"these statistics cannot be {verb}: {difference}")
+        sums: dict[str, Any] = {}
+        for name in _summed(self):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            sums[name] = None if mine is None else operate(mine, theirs)
+        return replace(self, provenance=_merged(self.provenance, other.provenance), **sums)
+
+    def _first(self, n: int) -> Statistics:
+        """The statistics of the first n features, which sqrt(2 / S) makes larger."""
+        by = float(np.sqrt(self.features.n_features / n))
+        parts: dict[str, Any] = {}
+        for name in ("sum_phi", "sum_dphi", "sum_dphi_x", "sum_dphi_score"):
+            value = getattr(self, name)
+            parts[name] = None if value is None else by * value[:n]
+        for name in ("gram", "gram_phi", "noise_gram"):
+            value = getattr(self, name)
+            parts[name] = None if value is None else by**2 * value[:n, :n]
+        for name in ("noise_sum_phi", "noise_sum_dphi", "noise_sum_dphi_x"):
+            parts[name] = by * getattr(self, name)[:, :n]
+        return replace(self, features=self.features._first(n), **parts)
+
+    def __iadd__(self, other: Any) -> Statistics:  # type: ignore[misc]  # takes more than ``+``
+        """Statistics, or rows as for ``accumulate``; a pair is (rows, weights)."""
+        if isinstance(other, Statistics):
+            return self + other
+        is_number = np.isscalar(other) and not isinstance(other, str)  # text is a path
+        if other is None or isinstance(other, (dict, set)) or is_number:
+            return NotImplemented
+        if self.score_base is not None:
+            raise ValueError(
+                "these statistics know the score of a base, which rows alone do not give; add "
+                "accumulate(rows, features, base=base) with the same options"
+            )
+        is_pair = isinstance(other, tuple) and len(other) == 2
+        rows, weights = other if is_pair else (other, None)
+        return self + _accumulators[0](
+            rows, self.features, sample_weight=weights, noise_levels=self.noise_levels,
+            origin=self.origin, gram_phi=self.gram_phi is not None, **self._accuracy(),
+        )  # fmt: skip
+
+    def _accuracy(self) -> dict[str, Any]:
+        """Precision and tolerance of what is to be added: the best among those that are here."""
+
+        def values(name: str) -> list[Any]:
+            held = self.provenance.get(name)
+            return held if isinstance(held, list) else [held]
+
+        kept = [t for t in values("tolerance") if isinstance(t, float) and t > 0.0]
+        precision = "mixed" if values("precision") == ["mixed"] else "float64"
+        return {"precision": precision, **({"tolerance": min(kept)} if kept else {})}
+
+    def decay(self, factor: float) -> Statistics:
+        """The same rows with all weights multiplied by a factor in (0, 1]: ``n`` is then the number
+        of rows that still count, ``n_rows`` those that were read."""
+        return self._times(check_decay(factor))
+
+    def _times(self, factor: float) -> Statistics:
+        if factor == 1.0:
+            return self
+        sums: dict[str, Any] = {}
+        for name in _summed(self):
+            value = getattr(self, name)
+            if name != "n_rows" and value is not None:
+                sums[name] = value * (factor * factor if name == "sum_w2" else factor)
+        return replace(self, **sums)
+
+    def __radd__(self, other: object) -> Statistics:
+        if isinstance(other, int) and other == 0:  # so that sum(list_of_statistics) works
+            return self
+        return NotImplemented
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what must be equal for two statistics to be added."""
+        digest = hashlib.sha256(self.features.fingerprint.encode())
+        for part in (self.origin, self.noise_levels):
+            digest.update(part.astype("<f8").tobytes())
+        digest.update(repr(self.gram_phi is not None).encode())
+        if self.score_base is not None:
+            digest.update(self.score_base.encode())
+        return digest.hexdigest()
+
+    def _difference(self, other: Statistics) -> str:
+        """What keeps two statistics from being added, in words; empty if nothing does."""
+        a, b = self.features, other.features
+        if a.dimension != b.dimension:
+            return f"their features have dimensions {a.dimension} and {b.dimension}"
+        if a.n_features != b.n_features:
+            return f"they have {a.n_features} and {b.n_features} features"
+        if a.bandwidth != b.bandwidth:
+            return f"their bandwidths are {a.bandwidth!r} and {b.bandwidth!r}"
+        if a.fingerprint != b.fingerprint:
+            part = "phases" if np.array_equal(a.frequencies, b.frequencies) else "frequencies"
+            seeds = "" if a.seed == b.seed else f" (seeds {a.seed} and {b.seed})"
+            return f"their features have different {part}{seeds}"
+        if not np.array_equal(self.origin, other.origin):
+            return f"their origins are {self.origin.tolist()} and {other.origin.tolist()}"
+        if not np.array_equal(self.noise_levels, other.noise_levels):
+            mine, theirs = self.noise_levels.tolist(), other.noise_levels.tolist()
+            return f"their noise levels are {mine} and {theirs}"
+        if (self.gram_phi is None) != (other.gram_phi is None):
+            return "one has gram_phi and the other not; accumulate both with the same gram_phi"
+        if self.score_base != other.score_base:
+            return "they were taken with different bases; accumulate both with the same base"
+        return ""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to an npz file without pickles; symmetric matrices as their upper triangles."""
+        facts, sums = self._members()
+        arrays = {"frequencies": self.features.frequencies, "phases": self.features.phases}
+        if self.features.covariance is not None:
+            arrays["covariance"] = self.features.covariance
+        arrays.update(sums)
+        facts.update(bandwidth=self.features.bandwidth, seed=self.features.seed)
+        storage.write(path, KIND, facts, arrays)
+
+    def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """(facts, arrays) of a file, without those of the features."""
+        arrays = {"origin": self.origin, "noise_levels": self.noise_levels}
+        for name in _summed(self):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                arrays[name] = packed(value) if name.endswith(("gram", "gram_phi")) else value
+        facts = {
+            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
+            "provenance": self.provenance, "score_base": self.score_base,
+        }  # fmt: skip
+        return facts, arrays
+
+    @classmethod
+    def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Statistics:
+        z = storage.take(arrays, "frequencies", None, path)
+        if z.ndim != 2:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: frequencies")
+        S, d = z.shape
+        covariance = None
+        if "covariance" in arrays:
+            covariance = storage.take(arrays, "covariance", (d, d), path)
+        phases = storage.take(arrays, "phases", (S,), path)
+        try:
+            features = Features(
+                z, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"]
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
+        return cls._from_members(path, features, facts, arrays)
+
+    @classmethod
+    def _from_members(
+        cls, path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
+    ) -> Statistics:
+        """What ``_members`` gave, read back; the arrays are used up."""
+        levels = storage.take(arrays, "noise_levels", None, path)
+        if levels.ndim != 1:
+            raise ValueError(f"{os.fspath(path)!r} is damaged: noise_levels")
+        (S, d), H = features.frequencies.shape, len(levels)
+        shapes = {
+            "origin": (d,), "sum_x": (d,), "sum_xx": (d, d), "sum_phi": (S,), "sum_dphi": (S,),
+            "sum_dphi_x": (S, d), "noise_sum_phi": (H, S), "noise_sum_dphi": (H, S),
+            "noise_sum_dphi_x": (H, S, d),
+        }  # fmt: skip
+        values: dict[str, Any] = {k: storage.take(arrays, k, v, path) for k, v in shapes.items()}
+        for name in ("gram", "gram_phi", "noise_gram"):
+            wanted = name == "gram" or (name in arrays if name == "gram_phi" else H > 0)
+            triangle = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
+            values[name] = None if triangle is None else unpacked(triangle, S)
+        values["sum_dphi_score"] = None
+        if facts.get("score_base") is not None:
+            values["sum_dphi_score"] = storage.take(arrays, "sum_dphi_score", (S, d), path)
+        if arrays:
+            raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
+        try:
+            return cls(
+                features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
+                sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
+                provenance=dict(facts["provenance"]), score_base=facts.get("score_base"), **values,
+            )  # fmt: skip
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
+
+    def __repr__(self) -> str:
+        noise = f", {len(self.noise_levels)} noise levels" if len(self.noise_levels) else ""
+        made = "/".join(str(self.provenance[k]) for k in ("engine", "backend", "precision")
+                        if k in self.provenance)
+        return (
+            f"Statistics({self.n_rows} rows, n={self.n:.6g}, {self.features.n_features} features, "
+            f"d={self.features.dimension}{noise}{', ' + made if made else ''})"
+        )
+
+
+def check_origin(origin: Any, d: int) -> Array:
+    """The origin as (d,) float64; None is zero."""
+    if origin is None:
+        return np.zeros(d)
+    point = as_floats(origin, "origin", f"({d},)", 1)
+    if len(point) != d:
+        raise ValueError(f"origin must have shape ({d},), got {point.shape}")
+    return point
+
+
+def check_decay(factor: Any) -> float:
+    """The factor, if it is a number in (0, 1]."""
+    value = float(as_floats(factor, "decay", "()", 0))
+    if not 0.0 < value <= 1.0:
+        raise ValueError(f"decay={value}: expected a number above 0, and at most 1")
+    return value
+
+
+def _summed(stats: Statistics) -> list[str]:
+    """Names of the fields that add."""
+    kept = {"features", "origin", "noise_levels", "provenance", "score_base"}
+    return [name for name in stats.__dataclass_fields__ if name not in kept]
+
+
+def _merged(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Facts of both; where they differ, the distinct values as a sorted list, and of numbers the
+    least, the least that is not zero, and the greatest: a stream has ever more of them."""
+    merged: dict[str, Any] = {}
+    for key in sorted(a.keys() | b.keys()):
+        values: list[Any] = []
+        for side in (a, b):
+            if key in side:
+                values.extend(side[key] if isinstance(side[key], list) else [side[key]])
+        numbers = [v for v in values if type(v) in (int, float)]
+        others = {repr(v): v for v in values if type(v) not in (int, float)}
+        distinct = [v for _, v in sorted(others.items())][:MOST_FACTS]
+        if numbers:
+            distinct += sorted({min(numbers), min(filter(None, numbers), default=0), max(numbers)})
+        merged[key] = distinct[0] if len(distinct) == 1 else distinct
+    return merged
+
+
+def packed(matrix: Array) -> Array:
+    """The upper triangle, row by row: half the bytes."""
+    n = len(matrix)
+    triangle = np.empty(n * (n + 1) // 2)
+    at = 0
+    for i in range(n):
+        triangle[at : at + n - i] = matrix[i, i:]
+        at += n - i
+    return triangle
+
+
+def unpacked(triangle: Array, n: int) -> Array:
+    """The symmetric matrix of which ``packed`` kept the upper triangle."""
+    matrix = np.empty((n, n))
+    at = 0
+    for i in range(n):
+        matrix[i, i:] = triangle[at : at + n - i]
+        matrix[i:, i] = triangle[at : at + n - i]
+        at += n - i
+    return matrix
+
+
+_accumulators: list[Callable[..., Statistics]] = []
+
+
+def register_accumulator(accumulate: Callable[..., Statistics]) -> None:
+    """Set the function by which ``stats += rows`` turns rows into statistics."""
+    _accumulators[:] = [accumulate]
+
+
+storage.register_reader(KIND, Statistics._from_file)

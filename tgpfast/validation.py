@@ -1,0 +1,117 @@
+"""Checks of arguments: one function for each kind of argument, used by every folder."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# parameters must lie between: smaller ones lose digits, larger ones leave no room for products
+LEAST_NUMBER, MOST_NUMBER = float(np.finfo(float).tiny), 1e307
+LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-153, 1e153  # floats hold their squares and inverse squares
+# bandwidths that serve, in standard deviations of the rows: narrower features turn so often that
+# sines lose their digits and a normalizer needs millions of points, wider ones are constant
+LEAST_WIDTH, MOST_WIDTH = 1e-6, 1e8
+FAR = 1e150  # standard deviations from the mean beyond which there is no density: squares overflow
+
+
+def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
+    """A read-only float64 copy of a small parameter array, or an error that names it."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    array = np.array(array, dtype=np.float64, order="C")
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} must be finite, got {array[where]} at index {where}")
+    array.setflags(write=False)
+    return array
+
+
+def positive(name: str, value: Any, *rules: str) -> float:
+    """value as a float if it is a finite positive number, else an error; rules are the words that
+    the caller also takes, for the message."""
+    number_like = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or not number_like:
+        words = "".join(f" or {rule!r}" for rule in rules)
+        raise TypeError(f"{name}={value!r}: expected a number{words}")
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond floats
+        number = np.inf
+    if not 0.0 < number < np.inf:
+        raise ValueError(f"{name}={value!r}: expected a finite number above 0")
+    if not LEAST_NUMBER <= number <= MOST_NUMBER:
+        raise ValueError(
+            f"{name}={value!r}: expected a number from {LEAST_NUMBER:.3g} to {MOST_NUMBER:g}; "
+            "beyond, float64 loses digits or overflows"
+        )
+    return number
+
+
+def check_bandwidth(
+    gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH
+) -> None:
+    """ValueError unless a bandwidth serves rows, or a base, of this mean variance of the columns,
+    and floats hold lam gamma^2. widest : in standard deviations."""
+    deviation = float(np.sqrt(variance))
+    least, most = LEAST_WIDTH * deviation, widest * deviation
+    if not least <= gamma <= most:
+        raise ValueError(
+            f"gamma={gamma:.6g}: expected a bandwidth of at least {least:.3g}"
+            + (f" and at most {most:.3g}" if most < np.inf else "")
+            + f", since the rows have a standard deviation of {deviation:.3g}; "
+            'gamma="scott" gives a usual one'
+        )
+    if not LEAST_NUMBER <= lam * gamma * gamma < np.inf:
+        least, most = 1.01 * LEAST_NUMBER / gamma**2, min(1e308 / gamma**2, 1e308)
+        raise ValueError(
+            f"lam={lam:.6g}: lam gamma^2 is beyond the range of float64; with "
+            f"gamma={gamma:.6g} expected lam from {least:.3g} to {most:.3g}"
+        )
+
+
+def without_far(
+    u: Array, mean: Array, variances: Array
+) -> tuple[Array, NDArray[np.bool_]]:
+    """(rows, which of them are beyond FAR or infinite); those are put at the mean, in a copy.
+
+    mean, variances : (d,) of the columns, which give the place and the unit of FAR
+    """
+    with np.errstate(over="ignore"):
+        reach = FAR * np.sqrt(variances)
+        low, high = mean - reach, mean + reach
+    if not len(u) or ((low <= u.min(axis=0)) & (u.max(axis=0) <= high) & (reach < np.inf)).all():
+        return u, np.zeros(len(u), bool)
+    near = np.asarray(((low <= u) & (u <= high) & np.isfinite(u)).all(axis=1))
+    u = u.copy()
+    u[~near] = mean
+    return u, ~near
+
+
+def check_derivative(what: str, values: Array, far: NDArray[np.bool_], first: int) -> None:
+    """ValueError that names the first row without a finite derivative. first : number of the
+    first of these rows in the caller's table."""
+    bad = far | ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"Y, row {first + int(np.flatnonzero(bad)[0])}: the {what} is not finite so far away "
+            "(the log density is -inf there); drop rows whose log_density is -inf"
+        )
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """value as an int if it is an integer of at least ``least``, else an error."""
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"{name}={value!r}: expected an integer of at least {least}")
+    return number
