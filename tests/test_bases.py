@@ -119,7 +119,7 @@ def test_student_of_many_degrees_is_a_gaussian(degrees):
     base, x = make_student(3, degrees), make_rows(50, 3)
     normal = GaussianBase(base.centre, base.scale_matrix)
     gap = np.abs(base.log_density(x) - normal.log_density(x)).max()
-    q = np.square(normal._whiten(x)).sum(axis=1)
+    q = np.square(normal.whiten(x)).sum(axis=1)
     assert q.max() < 100
     assert gap <= 3e3 / degrees + 1e-13
     # each component of the score: (q - d) / nu of it
@@ -136,7 +136,7 @@ def test_score_and_stretched_laplacian(kind, d):
     np.testing.assert_allclose(base.score(x), of_oracle(base, "score")(x), rtol=0, atol=1e-12)
     want = np.einsum("nii,i->n", of_oracle(base, "hessian")(x), stretch**2)
     # products of two scores of up to 30, stretched by up to 9
-    np.testing.assert_allclose(base._laplacian(x, stretch), want, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(base.laplacian_at(x, stretch), want, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,12 +159,12 @@ def test_a_guard_costs_half_a_row_and_catches_outliers():
     want = mixture_base.GUARD**2 * np.cov(x.T, bias=True)
     np.testing.assert_allclose(guarded.covariances[-1], want, rtol=1e-12)
     # where the mixture is, log(1 - share) is all that it loses
-    lost = mixture._log_density(mixture.means) - guarded._log_density(mixture.means)
+    lost = mixture.log_density_at(mixture.means) - guarded.log_density_at(mixture.means)
     assert (lost <= -np.log1p(-share) + 1e-14).all()
     far = x.mean(axis=0) + 30.0 * x.std(axis=0)
-    alone = np.log(share) + GaussianBase(guarded.means[-1], want)._log_density(far[None])
-    np.testing.assert_allclose(guarded._log_density(far[None]), alone, rtol=1e-12)
-    assert mixture._log_density(far[None]) < alone - 50.0  # what a row there would have cost
+    alone = np.log(share) + GaussianBase(guarded.means[-1], want).log_density_at(far[None])
+    np.testing.assert_allclose(guarded.log_density_at(far[None]), alone, rtol=1e-12)
+    assert mixture.log_density_at(far[None]) < alone - 50.0  # what a row there would have cost
     one = make_mixture(2, 1)
     assert one._guarded(x, np.ones(400)) is one
 
@@ -178,7 +178,7 @@ def test_one_component_is_the_gaussian():
         np.testing.assert_allclose(got, want, rtol=0, atol=200 * 20e-16)
     stretch = np.array([0.5, 1.0, 3.0])
     np.testing.assert_allclose(
-        gaussian._laplacian(x, stretch), one._laplacian(x, stretch), rtol=1e-14
+        gaussian.laplacian_at(x, stretch), one.laplacian_at(x, stretch), rtol=1e-14
     )
     np.testing.assert_array_equal(gaussian.mean, one.mean)
     np.testing.assert_array_equal(gaussian.covariance, one.covariance)
@@ -195,7 +195,7 @@ def test_rows_too_far_for_their_squares_have_no_density_and_give_no_nan(kind):
     assert log_density[0] == -np.inf
     assert np.isfinite(log_density[1])
     assert np.isfinite(base.score(x)).all()
-    assert not np.isnan(base._laplacian(x, np.ones(2))).any()
+    assert not np.isnan(base.laplacian_at(x, np.ones(2))).any()
 
 
 @pytest.mark.parametrize("kind", ["gaussian", *KINDS])
@@ -219,7 +219,7 @@ def test_mixtures_are_evaluated_in_pieces_and_far_from_zero(offset, monkeypatch)
     stretch, args = np.array([0.5, 1.0, 3.0]), (x, near.weights, at, near.covariances)
     curved = np.einsum("nii,i->n", oracle.mixture_hessian(*args), stretch**2)
     away = x + offset
-    found = base.log_density(away), base.score(away), base._laplacian(away, stretch)
+    found = base.log_density(away), base.score(away), base.laplacian_at(away, stretch)
     want = oracle.mixture_log_density(*args), oracle.mixture_score(*args), curved
     for got, expected, atol in zip(found, want, (1e-12, 1e-12, 1e-10), strict=True):
         np.testing.assert_allclose(got, expected, rtol=0, atol=atol)
@@ -229,10 +229,10 @@ def test_the_laplacian_of_a_mixture_does_not_cancel_far_out():
     """At a million deviations one component is left, whose curvature is that of a Gaussian; squares
     of slopes taken apart would lose 1e12 times 1e-16 of it."""
     base = MixtureBase([0.5, 0.5], [[0.0, 0.0], [1.0, 0.0]], [np.eye(2), 4.0 * np.eye(2)])
-    got = base._laplacian(np.array([[3e6, 1e6]]), np.ones(2))
+    got = base.laplacian_at(np.array([[3e6, 1e6]]), np.ones(2))
     np.testing.assert_allclose(got, [-0.5], rtol=1e-14)
     tight = MixtureBase([0.5, 0.5], np.zeros((2, 2)), [1e-10 * np.eye(2), np.eye(2)])
-    got = tight._laplacian(np.array([[1e150, 0.0]]), np.ones(2))  # a slope whose square overflows
+    got = tight.laplacian_at(np.array([[1e150, 0.0]]), np.ones(2))  # a slope whose square overflows
     np.testing.assert_allclose(got, [-2.0], rtol=1e-14)
 
 
@@ -278,7 +278,7 @@ def test_sobol_draws_have_the_marginals_of_the_base(kind):
     quantile (15 degrees) at 2e-6 is 7.2. It is far below that of independent draws."""
     base, grid, v = make(kind), np.linspace(-3.0, 3.0, 7), np.array([0.4, 1.0])
     parts = np.array([
-        ((base._sobol(10, seed) @ v)[:, None] <= grid).mean(axis=0) for seed in range(16)
+        ((base.draw_sobol(10, seed) @ v)[:, None] <= grid).mean(axis=0) for seed in range(16)
     ])  # fmt: skip
     want = marginal_cdf(base, v, grid)
     assert_monte_carlo(parts, want, n_errors=7.2)
@@ -290,9 +290,9 @@ def test_sobol_draws_have_the_marginals_of_the_base(kind):
 def test_draws_follow_the_seed(kind):
     base = make(kind)
     np.testing.assert_array_equal(base.sample(50, seed=1), base.sample(50, seed=1))
-    np.testing.assert_array_equal(base._sobol(5, 1), base._sobol(5, 1))
+    np.testing.assert_array_equal(base.draw_sobol(5, 1), base.draw_sobol(5, 1))
     assert not np.array_equal(base.sample(50, seed=1), base.sample(50, seed=2))
-    assert not np.array_equal(base._sobol(5, 1), base._sobol(5, 2))
+    assert not np.array_equal(base.draw_sobol(5, 1), base.draw_sobol(5, 2))
     assert base.sample(50).shape == (50, 2)
 
 
@@ -393,9 +393,9 @@ def test_rescaled_is_the_density_of_rescaled_rows(kind):
     np.testing.assert_allclose(got, base.log_density(x), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("method", ["_log_density", "_score", "_arrays", "_sobol", "rescaled"])
+@pytest.mark.parametrize("method", ["log_density_at", "score_at", "parameters", "draw_sobol", "rescaled"])
 def test_a_bare_base_does_nothing(method):
-    arguments = {"_arrays": 0, "_sobol": 2}.get(method, 1)
+    arguments = {"parameters": 0, "draw_sobol": 2}.get(method, 1)
     with pytest.raises(NotImplementedError):
         getattr(Base(), method)(*[None] * arguments)
 
@@ -1138,7 +1138,7 @@ def test_fd_with_a_student_of_many_degrees_is_that_of_the_gaussian():
     nu, features, x, lam = 1e7, make_features(), make_rows(), 0.4
     student = make_student(2, nu)
     gaussian = GaussianBase(student.centre, student.scale_matrix)
-    assert np.square(gaussian._whiten(x)).sum(axis=1).max() < 60
+    assert np.square(gaussian.whiten(x)).sum(axis=1).max() < 60
     stats = tgp.accumulate(x, features, base=student, precision="float64")
     a, b = (tgp.solve(stats, base, "fd", lam).theta for base in (student, gaussian))
     z, _, gamma = z_c_gamma(features)
@@ -1201,13 +1201,13 @@ def test_map_is_flat_at_its_nodes(kind, solver, lam):
     model = tgp.solve(stats, base, "map", lam, solver=solver, n_draws=2_000, seed=5)
     assert model.diagnostics["nodes"] == "sobol"
     assert model.diagnostics["n_nodes"] == 2_000
-    nodes = base._sobol(11, 5)[:2_000]
+    nodes = base.draw_sobol(11, 5)[:2_000]
     weights = np.full(2_000, 1 / 2_000)
     gradient = oracle.map_gradient(x, model.theta, nodes, weights, *z_c_gamma(features), lam)
     size = np.linalg.norm(stats.sum_phi)
     assert np.linalg.norm(gradient) <= 1.01e-6 * size
     # negative control: the nodes of another base give another optimum
-    other = make(kind, seed=1)._sobol(11, 5)[:2_000]
+    other = make(kind, seed=1).draw_sobol(11, 5)[:2_000]
     elsewhere = oracle.map_gradient(x, model.theta, other, weights, *z_c_gamma(features), lam)
     assert np.linalg.norm(elsewhere) > 1e-2 * size
 
@@ -1571,7 +1571,7 @@ def test_em_without_its_ridge_collapses(monkeypatch):
 
 def test_sums_of_a_wrong_score_are_seen(monkeypatch):
     base, features, x = make("student"), make_features(), make_rows()
-    monkeypatch.setattr(StudentBase, "_score", lambda self, x: self._normal._score(x))
+    monkeypatch.setattr(StudentBase, "score_at", lambda self, x: self._normal.score_at(x))
     stats = tgp.accumulate(x, features, base=base)
     want = oracle.sum_dphi_score(x, *z_c_gamma(features), of_oracle(base, "score")(x))
     assert np.abs(stats.sum_dphi_score - want).max() > 1.0
@@ -1580,7 +1580,7 @@ def test_sums_of_a_wrong_score_are_seen(monkeypatch):
 def test_draws_of_wrong_weights_are_seen(monkeypatch):
     base = make_mixture()
     wrong = dataclasses.replace(base, weights=np.ones(3))
-    monkeypatch.setattr(MixtureBase, "sample", lambda self, n, seed: wrong._draw(
+    monkeypatch.setattr(MixtureBase, "sample", lambda self, n, seed: wrong.draw(
         n, np.random.default_rng(seed)))  # fmt: skip
     with pytest.raises(AssertionError, match="standard errors"):
         assert_monte_carlo(base.sample(40_000, seed=4), base.mean)

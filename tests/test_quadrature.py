@@ -24,16 +24,16 @@ class Logistic(Base):
     def __init__(self, d):
         self.mean, self.covariance = np.zeros(d), np.eye(d) * np.pi**2 / 3
 
-    def _log_density(self, x):
+    def log_density_at(self, x):
         return -(x + 2 * np.logaddexp(0.0, -x)).sum(axis=1)
 
-    def _score(self, x):
+    def score_at(self, x):
         return -np.tanh(0.5 * x)
 
-    def _draw(self, n, rng):
+    def draw(self, n, rng):
         return rng.logistic(size=(n, self.dimension))
 
-    def _sobol(self, log2_n, seed):
+    def draw_sobol(self, log2_n, seed):
         from scipy.stats import qmc
 
         u = qmc.Sobol(self.dimension, seed=seed).random_base2(log2_n)
@@ -185,7 +185,7 @@ def test_draws_from_beyond_a_radius_follow_the_part(d):
     rng = np.random.default_rng(0)
     for base in (base_of("gaussian", d), base_of("student", d), base_of("logistic", d)):
         (part,) = Part.of(base)
-        w = part.frame._whiten(base._draw(200_000, rng))
+        w = part.frame.whiten(base.draw(200_000, rng))
         r = np.sqrt((w**2).sum(axis=1))
         radius = float(np.quantile(r, 0.9))
         points, log_share = part.beyond(radius, 12, 0)

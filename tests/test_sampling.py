@@ -156,7 +156,7 @@ def test_mala_gives_every_mode_its_share(n, seed):
     points, weights, rng = [], [], np.random.default_rng(5)
     for _ in range(12):
         w = rng.standard_normal((250_000, 4))
-        u = model.base.mean + w @ model.base._cholesky.T
+        u = model.base.mean + w @ model.base.cholesky.T
         points.append(u)
         weights.append(model.tilt.value(u, model.threads))
     points, weights = np.concatenate(points), np.exp(np.concatenate(weights))

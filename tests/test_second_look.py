@@ -64,10 +64,10 @@ def draws_of(base, log2_draws, seed):
         covariances = [*(factor * c for c in base.covariances), *covariances]
     wide = tgp.MixtureBase(np.array(weights), np.array(means), np.array(covariances))
     half = log2_draws - 1
-    draws = np.concatenate([base._sobol(half, seed), wide._sobol(half, seed + 1_000)])
+    draws = np.concatenate([base.draw_sobol(half, seed), wide.draw_sobol(half, seed + 1_000)])
     terms = zip(weights, means, covariances, strict=True)
     beside = sum(w * multivariate_normal(m, c).pdf(draws) for w, m, c in terms)
-    own = np.exp(base._log_density(draws))
+    own = np.exp(base.log_density_at(draws))
     return draws, own / (0.5 * own + 0.5 * beside)
 
 
@@ -157,7 +157,7 @@ def test_a_base_is_learned_on_with_the_rows_held_out(kind):
         assert more is base  # it has the moments of all rows anyway
         return
     assert more.fingerprint != base.fingerprint
-    assert w @ more._log_density(x) > w @ base._log_density(x)
+    assert w @ more.log_density_at(x) > w @ base.log_density_at(x)
     if kind == "mixture":
         assert more.n_components == base.n_components + 1  # the guard
         again = look.learned_on(more)  # whose guard is made anew, not doubled
@@ -226,7 +226,7 @@ def test_other_methods_learn_from_the_rows_that_remain(kind, method):
     (draws, of_draws), (nodes, of_nodes) = (draws_of(base, 9, SEED + k) for k in (1, 2))
     fold = selection.Fold(
         base, x[~held], x[held], w[~held], w[held] / w[held].sum(), draws, np.log(of_draws),
-        nodes, np.log(of_nodes), base._log_density(x[held]), selection.distances_to(x, draws),
+        nodes, np.log(of_nodes), base.log_density_at(x[held]), selection.distances_to(x, draws),
     )  # fmt: skip
     block = selection.Block(features, fold, ONE)
     if method == "fvpd":

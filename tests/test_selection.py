@@ -74,7 +74,7 @@ def log_ratios(base, points):
     """log of the density of the base over that of the draws, of which half are wider."""
     terms = zip(*wider(base), strict=True)
     wide = sum(w * multivariate_normal(m, c).pdf(points) for w, m, c in terms)
-    own = np.exp(base._log_density(points))
+    own = np.exp(base.log_density_at(points))
     return np.log(own / (0.5 * own + 0.5 * wide))
 
 
@@ -136,15 +136,15 @@ def test_half_of_the_draws_come_from_a_wider_base(kind):
     ):  # fmt: skip
         half = 2**size
         assert len(points) == len(ratios) == 2 * half
-        np.testing.assert_array_equal(points[:half], base._sobol(size, seed))
-        np.testing.assert_allclose(points[half:], wide._sobol(size, seed + 1_000), rtol=1e-12)
+        np.testing.assert_array_equal(points[:half], base.draw_sobol(size, seed))
+        np.testing.assert_allclose(points[half:], wide.draw_sobol(size, seed + 1_000), rtol=1e-12)
         np.testing.assert_allclose(ratios, log_ratios(base, points), atol=1e-12)
         assert ratios.max() <= math.log(2.0)  # half of the draws are of the base
         # negative control: the draws are not those of the base
         assert np.abs(ratios).max() > 0.5
     apart = np.linalg.norm(fold.draws[:, None] - x[:50], axis=2).min(axis=1)
     np.testing.assert_allclose(fold.nearest, apart, rtol=1e-12)
-    np.testing.assert_array_equal(fold.held_base, base._log_density(x[held]))
+    np.testing.assert_array_equal(fold.held_base, base.log_density_at(x[held]))
 
 
 @pytest.mark.parametrize("kind", BASES)
@@ -174,7 +174,7 @@ def test_fd_of_a_block_is_fd_of_its_statistics(kind, weighted):
     """theta is that of ``solve`` and that of the formulas, for every lambda."""
     block, lams = make_block(kind, weighted), (0.3, 10.0, 1e3)
     stats, fold = statistics_of(block), block.fold
-    score = fold.base._score(fold.kept)
+    score = fold.base.score_at(fold.kept)
     thetas = block.fd(lams)
     assert thetas.shape == (30, 3)
     for theta, lam in zip(thetas.T, lams, strict=True):
@@ -194,7 +194,8 @@ def test_fvpd_of_a_block_is_fvpd_of_its_statistics(kind, weighted):
     block = make_block(kind, weighted)
     fold, lam, eta = block.fold, 5.0, 2.0
     model = tgp.solve(statistics_of(block), fold.base, "fvpd", lam=lam, eta=eta)
-    at_draws = model.log_density(fold.draws, normalized=False) - fold.base._log_density(fold.draws)
+    at_draws = model.log_density(fold.draws, normalized=False)
+    at_draws = at_draws - fold.base.log_density_at(fold.draws)
     log_z = logsumexp(at_draws + log_ratios(fold.base, fold.draws)) - math.log(len(at_draws))
     want = model.log_density(fold.held, normalized=False) - log_z
     scored = block.fvpd(lam, eta)
@@ -265,11 +266,12 @@ def test_a_score_is_the_mean_over_folds():
     means, variances, shares, fars, bare = [], [], [], [], []
     for held in selection.held_out(120):
         base = tgp.GaussianBase.from_data(x[~held], sample_weight=w[~held])
-        score = base._score(x[~held])
+        score = base.score_at(x[~held])
         theta = oracle.theta_fd_any(x[~held], *parts(features), lam, score, w[~held])
         wide = tgp.MixtureBase(*map(np.array, wider(base)))
         size = selection.LOG2_DRAWS  # of each half
-        draws = np.concatenate([base._sobol(size, SEED + 1), wide._sobol(size, SEED + 1_001)])
+        halves = base.draw_sobol(size, SEED + 1), wide.draw_sobol(size, SEED + 1_001)
+        draws = np.concatenate(halves)
         ratios = np.exp(log_ratios(base, draws))
         e = ratios * np.exp(oracle.phi(draws, *parts(features)) @ theta)
         log_base, share = base.log_density(x[held]), w[held] / w[held].sum()
@@ -487,16 +489,16 @@ def test_the_held_out_fisher_score_is_that_of_numerical_derivatives(kind, weight
 
     for theta, got in zip(thetas.T, found, strict=True):
         def tilted(y, theta=theta):
-            return oracle.phi(y, *parts(block.features)) @ theta + base._log_density(y)
+            return oracle.phi(y, *parts(block.features)) @ theta + base.log_density_at(y)
 
-        want = score(tilted) - score(base._log_density)
+        want = score(tilted) - score(base.log_density_at)
         # differences err by h^2 times fourth derivatives, which are |z / gamma|^2 times second ones
         assert got == pytest.approx(want, rel=1e-4, abs=1e-4 * np.abs(theta).sum())
         # and by the formula, exactly
         plain = oracle.fisher_objective_any(
-            x, theta, *parts(block.features), 0.0, base._score(x), np.zeros(len(x)),
+            x, theta, *parts(block.features), 0.0, base.score_at(x), np.zeros(len(x)),
             fold.held_weights,
-        ) - 0.5 * fold.held_weights @ np.square(base._score(x)).sum(axis=1)  # fmt: skip
+        ) - 0.5 * fold.held_weights @ np.square(base.score_at(x)).sum(axis=1)  # fmt: skip
         assert got == pytest.approx(plain, rel=1e-9)
     assert block.fisher(np.full((30, 1), np.nan)) == [np.inf]
 

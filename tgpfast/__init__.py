@@ -23,6 +23,15 @@ from .pipeline import updating as _updating  # noqa: F401 - registers Density.up
 from .pipeline.fitting import PAPER, fit
 from .pipeline.groups import fit_groups
 from .pipeline.warming import warmup
+from .runtime.warnings import (
+    DataWarning,
+    FallbackWarning,
+    PoorFitWarning,
+    PoorNormalizerWarning,
+    PoorSampleWarning,
+    PrecisionWarning,
+    TGPWarning,
+)
 from .solvers.learned_base import learn_base
 from .solvers.solver import solve
 from .statistics.accumulation import accumulate
@@ -40,16 +49,23 @@ _SUBMODULES = ("cli", "dask", "datasets", "paper", "plot")
 
 __all__ = [
     "PAPER",
+    "DataWarning",
     "Density",
     "ExactKDE",
+    "FallbackWarning",
     "Features",
     "FourierKDE",
     "GaussianBase",
     "GroupedDensity",
     "MixtureBase",
+    "PoorFitWarning",
+    "PoorNormalizerWarning",
+    "PoorSampleWarning",
+    "PrecisionWarning",
     "Spectrum",
     "Statistics",
     "StudentBase",
+    "TGPWarning",
     "accumulate",
     "evaluate",
     "fit",

@@ -1,4 +1,3 @@
 """Toy data of the paper under a short name: ``tgpfast.datasets.two_moons(1000)``."""
 
 from .paper.datasets import *  # noqa: F403
-from .paper.datasets import __all__ as __all__

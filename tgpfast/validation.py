@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -115,3 +116,35 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     if number < least:
         raise ValueError(f"{name}={value!r}: expected an integer of at least {least}")
     return number
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """value if it is one of the words, else ValueError that lists them."""
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, known))}")
+    return value
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """value as a bool if it is True or False, else TypeError."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}={value!r}: expected True or False")
+    return bool(value)
+
+
+Seed = int | np.random.Generator | None
+
+
+def as_seed(seed: Any, name: str = "seed") -> int:
+    """An integer seed: the integer given, a fresh one for None, the next one of a Generator."""
+    if seed is None:
+        return int(np.random.default_rng().integers(2**63))
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**63))
+    try:
+        return whole(name, seed, 0)
+    except ValueError:
+        raise ValueError(
+            f"{name}={seed!r}: expected an integer of at least 0, None, or a numpy Generator"
+        ) from None

@@ -35,7 +35,7 @@ class Base:
     def fingerprint(self) -> str:
         """Hash of the parameters."""
         digest = hashlib.sha256(self.kind.encode())
-        for array in self._arrays().values():
+        for array in self.parameters().values():
             digest.update(repr(array.shape).encode() + array.astype("<f8").tobytes())
         return digest.hexdigest()
 
@@ -45,7 +45,7 @@ class Base:
     def log_density(self, X: Any) -> Array:
         """Log density of every row, (n,); -inf where the square of a distance overflows."""
         x, far = without_far(self._rows(X), self.mean, np.diag(self.covariance))
-        values = self._log_density(x)
+        values = self.log_density_at(x)
         values[far] = -np.inf
         return values
 
@@ -55,13 +55,13 @@ class Base:
         ValueError names the first row that is so far away that it is not finite.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            score = self._score(self._rows(X))
+            score = self.score_at(self._rows(X))
         check_derivative("score", score, np.zeros(len(score), bool), 0)
         return score
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """n independent draws, (n, d)."""
-        return self._draw(whole("n", n, 0), np.random.default_rng(whole("seed", seed, 0)))
+        return self.draw(whole("n", n, 0), np.random.default_rng(whole("seed", seed, 0)))
 
     def feature_moments(
         self, features: Features, *, backend: str = "auto", n_threads: int | None = None
@@ -72,24 +72,24 @@ class Base:
             'method="fvpd" needs; use "fd" or "map"'
         )
 
-    def _log_density(self, x: Array) -> Array:
+    def log_density_at(self, x: Array) -> Array:
         raise NotImplementedError
 
-    def _score(self, x: Array) -> Array:
+    def score_at(self, x: Array) -> Array:
         raise NotImplementedError
 
-    def _laplacian(self, x: Array, stretch: Array) -> Array:
+    def laplacian_at(self, x: Array, stretch: Array) -> Array:
         """Sum over k of stretch_k^2 times the second derivative of the log density, (n,)."""
         raise NotImplementedError
 
-    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
         raise NotImplementedError
 
-    def _sobol(self, log2_n: int, seed: int) -> Array:
+    def draw_sobol(self, log2_n: int, seed: int) -> Array:
         """2^log2_n draws made of scrambled Sobol points."""
         raise NotImplementedError
 
-    def _arrays(self) -> dict[str, Array]:
+    def parameters(self) -> dict[str, Array]:
         """The parameters, by the names they are saved under."""
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ class GaussianBase(Base):
     mean: Array
     covariance: Array
     report: dict[str, Any] | None = field(default=None, kw_only=True, repr=False)
-    _cholesky: Array = field(init=False, repr=False)
+    cholesky: Array = field(init=False, repr=False)
 
     kind = "gaussian"
 
@@ -138,7 +138,7 @@ class GaussianBase(Base):
             ) from None
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "covariance", covariance)
-        object.__setattr__(self, "_cholesky", cholesky)
+        object.__setattr__(self, "cholesky", cholesky)
 
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> GaussianBase:
@@ -148,36 +148,36 @@ class GaussianBase(Base):
         check_full_rank(moments, blocks.table.columns)
         return cls(moments.mean, moments.covariance)
 
-    def _whiten(self, x: Array) -> Array:
+    def whiten(self, x: Array) -> Array:
         whitened: Array = solve_triangular(
-            self._cholesky, (x - self.mean).T, lower=True, check_finite=False
+            self.cholesky, (x - self.mean).T, lower=True, check_finite=False
         ).T
         return whitened
 
-    def _log_density(self, x: Array) -> Array:
-        u = self._whiten(x)
-        constant = np.log(np.diag(self._cholesky)).sum() + 0.5 * self.dimension * np.log(2 * np.pi)
+    def log_density_at(self, x: Array) -> Array:
+        u = self.whiten(x)
+        constant = np.log(np.diag(self.cholesky)).sum() + 0.5 * self.dimension * np.log(2 * np.pi)
         return -0.5 * np.einsum("ij,ij->i", u, u) - constant
 
-    def _score(self, x: Array) -> Array:
-        whitened = self._whiten(x).T
+    def score_at(self, x: Array) -> Array:
+        whitened = self.whiten(x).T
         gradient: Array = -solve_triangular(
-            self._cholesky, whitened, trans="T", lower=True, check_finite=False
+            self.cholesky, whitened, trans="T", lower=True, check_finite=False
         ).T
         return gradient
 
-    def _laplacian(self, x: Array, stretch: Array) -> Array:
-        root = solve_triangular(self._cholesky, np.diag(stretch), lower=True, check_finite=False)
+    def laplacian_at(self, x: Array, stretch: Array) -> Array:
+        root = solve_triangular(self.cholesky, np.diag(stretch), lower=True, check_finite=False)
         return np.full(len(x), -float(np.square(root).sum()))
 
-    def _unwhiten(self, w: Array) -> Array:
-        return self.mean + w @ self._cholesky.T
+    def unwhiten(self, w: Array) -> Array:
+        return self.mean + w @ self.cholesky.T
 
-    def _draw(self, n: int, rng: np.random.Generator) -> Array:
-        return self._unwhiten(rng.standard_normal((n, self.dimension)))
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        return self.unwhiten(rng.standard_normal((n, self.dimension)))
 
-    def _sobol(self, log2_n: int, seed: int) -> Array:
-        return self._unwhiten(sobol_normals(self.dimension, log2_n, seed))
+    def draw_sobol(self, log2_n: int, seed: int) -> Array:
+        return self.unwhiten(sobol_normals(self.dimension, log2_n, seed))
 
     def feature_moments(
         self, features: Features, *, backend: str = "auto", n_threads: int | None = None
@@ -192,7 +192,7 @@ class GaussianBase(Base):
                 f"{self.dimension}"
             )
         z, gamma, S = features.frequencies, features.bandwidth, features.n_features
-        u = np.ascontiguousarray(z @ self._cholesky) / gamma
+        u = np.ascontiguousarray(z @ self.cholesky) / gamma
         angle = z @ self.mean / gamma + features.phases
         phi, dphi = np.sqrt(2 / S) * np.cos(angle), -np.sqrt(2 / S) * np.sin(angle)
         mu_phi = np.exp(-0.5 * np.einsum("sk,sk->s", u, u)) * phi
@@ -208,7 +208,7 @@ class GaussianBase(Base):
         covariance = self.covariance / np.outer(scaling.scale, scaling.scale)
         return GaussianBase(scaling.apply(self.mean[None])[0], covariance)
 
-    def _arrays(self) -> dict[str, Array]:
+    def parameters(self) -> dict[str, Array]:
         return {"mean": self.mean, "base_covariance": self.covariance}
 
     def __repr__(self) -> str:

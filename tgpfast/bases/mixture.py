@@ -14,7 +14,7 @@ from ..data.blocks import Blocks, as_blocks, ratio_of
 from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling, check_full_rank, moments_and_sample, moments_of
 from ..features.random import Features
-from ..runtime.warnings import tell
+from ..runtime.warnings import PoorFitWarning, warn
 from ..validation import Array, as_floats, whole
 from .gaussian import Base, GaussianBase
 from .quasirandom import logsumexp, sobol_uniforms, to_normals
@@ -113,9 +113,10 @@ class MixtureBase(Base):
             found = expectation_maximisation(x, w, n_components, seed)
             kept = found.mixture.n_components
             if kept < n_components:
-                tell(
+                warn(
                     f"{kept} of {n_components} components are left: the others came to have too "
-                    "few rows. Ask for fewer, or let BIC choose (n_components=None)"
+                    "few rows. Ask for fewer, or let BIC choose (n_components=None)",
+                    PoorFitWarning,
                 )
             return _told(found)
         n = w.sum()
@@ -195,7 +196,7 @@ class MixtureBase(Base):
         """Inverse Cholesky factors (K d, d), what they make of the means, (K d,), from the
         mixture's own mean, and log weight_j / sqrt(det 2 pi covariance_j), (K,)."""
         K, d = self.means.shape
-        cholesky = np.stack([p._cholesky for p in self._parts])
+        cholesky = np.stack([p.cholesky for p in self._parts])
         inverse = np.linalg.inv(cholesky)
         shift = np.einsum("kij,kj->ki", inverse, self.means - self.mean)
         constant = np.log(self.weights) - 0.5 * d * np.log(2.0 * np.pi)
@@ -210,7 +211,7 @@ class MixtureBase(Base):
         with np.errstate(over="ignore"):  # so far that a square overflows: no density
             return white, constant[:, None] - 0.5 * np.square(white).sum(axis=1)
 
-    def _log_density(self, x: Array) -> Array:
+    def log_density_at(self, x: Array) -> Array:
         values = np.empty(len(x))
         for rows in _pieces(len(x)):
             values[rows] = logsumexp(self._whitened(x[rows])[1], axis=0)
@@ -223,7 +224,7 @@ class MixtureBase(Base):
         shares[:, far] = self.weights[:, None]
         return np.asarray(shares)
 
-    def _score(self, x: Array) -> Array:
+    def score_at(self, x: Array) -> Array:
         inverse, score = self._whitener[0], np.empty_like(x)
         for rows in _pieces(len(x)):
             white, terms = self._whitened(x[rows])
@@ -231,7 +232,7 @@ class MixtureBase(Base):
             score[rows] = -(inverse.T @ white.reshape(len(inverse), -1)).T
         return score
 
-    def _laplacian(self, x: Array, stretch: Array) -> Array:
+    def laplacian_at(self, x: Array, stretch: Array) -> Array:
         """With p = sum r_j grad_j: sum_j r_j (lap_j + |grad_j - p|^2), stretched."""
         slant = self._whitener[0].reshape(self.n_components, self.dimension, -1) * stretch
         bend, values = -np.square(slant).sum(axis=(1, 2)), np.empty(len(x))
@@ -246,11 +247,11 @@ class MixtureBase(Base):
             values[rows] = bend @ shares + (shares * spread).sum(axis=0)
         return values
 
-    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
         index = rng.choice(self.n_components, size=n, p=self.weights)
         return self._placed(index, rng.standard_normal((n, self.dimension)))
 
-    def _sobol(self, log2_n: int, seed: int) -> Array:
+    def draw_sobol(self, log2_n: int, seed: int) -> Array:
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
         index = np.searchsorted(np.cumsum(self.weights)[:-1], points[:, 0], side="right")
         return self._placed(index, to_normals(points[:, 1:]))
@@ -259,7 +260,7 @@ class MixtureBase(Base):
         x = np.empty_like(normals)
         for k, part in enumerate(self._parts):
             mine = index == k
-            x[mine] = part.mean + normals[mine] @ part._cholesky.T
+            x[mine] = part.mean + normals[mine] @ part.cholesky.T
         return x
 
     def feature_moments(
@@ -282,7 +283,7 @@ class MixtureBase(Base):
         by = np.outer(scaling.scale, scaling.scale)
         return MixtureBase(self.weights, scaling.apply(self.means), self.covariances / by)
 
-    def _arrays(self) -> dict[str, Array]:
+    def parameters(self) -> dict[str, Array]:
         return {
             "base_weights": self.weights, "base_means": self.means,
             "base_covariances": self.covariances,
@@ -308,9 +309,10 @@ class Climbed(NamedTuple):
 def _told(found: Climbed) -> MixtureBase:
     """The mixture that is taken; a warning if EM had not converged."""
     if not found.converged:
-        tell(
+        warn(
             f"EM with {found.mixture.n_components} components stopped after {EM_STEPS} steps, "
-            "before it had converged"
+            "before it had converged",
+            PoorFitWarning,
         )
     return found.mixture
 

@@ -71,7 +71,7 @@ class StudentBase(Base):
         degrees, last = 10.0, -np.inf
         for _ in range(EM_STEPS):
             base = cls(centre, matrix, degrees)
-            mean = float(share @ base._log_density(x))
+            mean = float(share @ base.log_density_at(x))
             if abs(mean - last) < EM_TOLERANCE:
                 break
             last = mean
@@ -97,37 +97,37 @@ class StudentBase(Base):
         """(d, d): the covariance, or, where there is none, that of the bulk."""
         return self.scale_matrix * (max(self.degrees, 3.0) / (max(self.degrees, 3.0) - 2.0))
 
-    def _log_density(self, x: Array) -> Array:
+    def log_density_at(self, x: Array) -> Array:
         from scipy.special import betaln, gammaln
 
         d, nu = self.dimension, self.degrees
         # gammaln((nu + d) / 2) - gammaln(nu / 2), which would cancel where nu is large
         constant = gammaln(0.5 * d) - betaln(0.5 * nu, 0.5 * d) - 0.5 * d * np.log(nu * np.pi)
-        constant -= np.log(np.diag(self._normal._cholesky)).sum()
+        constant -= np.log(np.diag(self._normal.cholesky)).sum()
         return np.asarray(constant - 0.5 * (nu + d) * np.log1p(self._distance(x) / nu))
 
     def _distance(self, x: Array) -> Array:
         """Squared, in units of the scale matrix, (n,)."""
-        u = self._normal._whiten(x)
+        u = self._normal.whiten(x)
         return np.asarray(np.einsum("ij,ij->i", u, u))  # far rows overflow to inf, quietly
 
     def _pull(self, x: Array) -> Array:
         """(nu + d) / (nu + squared distance), (n,)."""
         return np.asarray((self.degrees + self.dimension) / (self.degrees + self._distance(x)))
 
-    def _score(self, x: Array) -> Array:
-        return self._pull(x)[:, None] * self._normal._score(x)
+    def score_at(self, x: Array) -> Array:
+        return self._pull(x)[:, None] * self._normal.score_at(x)
 
-    def _laplacian(self, x: Array, stretch: Array) -> Array:
-        slope = np.square(self._score(x) * stretch).sum(axis=1)
+    def laplacian_at(self, x: Array, stretch: Array) -> Array:
+        slope = np.square(self.score_at(x) * stretch).sum(axis=1)
         bend = 2.0 * slope / (self.degrees + self.dimension)
-        return np.asarray(self._pull(x) * self._normal._laplacian(x, stretch) + bend)
+        return np.asarray(self._pull(x) * self._normal.laplacian_at(x, stretch) + bend)
 
-    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
         normals = rng.standard_normal((n, self.dimension))
         return self._placed(normals, rng.chisquare(self.degrees, n))
 
-    def _sobol(self, log2_n: int, seed: int) -> Array:
+    def draw_sobol(self, log2_n: int, seed: int) -> Array:
         from scipy.special import gammaincinv
 
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
@@ -136,7 +136,7 @@ class StudentBase(Base):
 
     def _placed(self, normals: Array, squares: Array) -> Array:
         wide = np.sqrt(self.degrees / squares)[:, None]
-        return np.asarray(self.centre + wide * (normals @ self._normal._cholesky.T))
+        return np.asarray(self.centre + wide * (normals @ self._normal.cholesky.T))
 
     def rescaled(self, scaling: Scaling) -> StudentBase:
         """The same base in the coordinates that the scaling leads to."""
@@ -144,7 +144,7 @@ class StudentBase(Base):
         centre = scaling.apply(self.centre[None])[0]
         return StudentBase(centre, self.scale_matrix / by, self.degrees)
 
-    def _arrays(self) -> dict[str, Array]:
+    def parameters(self) -> dict[str, Array]:
         return {
             "base_centre": self.centre, "base_scale_matrix": self.scale_matrix,
             "base_degrees": np.array([self.degrees]),

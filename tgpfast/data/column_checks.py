@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.warnings import tell
+from ..runtime.warnings import DataWarning, warn
 from ..validation import Array, as_floats
 from .blocks import Blocks
 from .scaling import column_name, moments_of
@@ -126,7 +126,7 @@ def check_columns(
 def warn_columns(notes: Sequence[ColumnNote]) -> None:
     """Give one warning for each note; beyond ten notes, one warning lists all further columns."""
     for note in notes[:MOST_WARNINGS]:
-        tell(note.message)
+        warn(note.message, DataWarning)
     rest = notes[MOST_WARNINGS:]
     if rest:
         names = None if rest[0].name is None else {note.column: note.name for note in rest}
@@ -134,7 +134,10 @@ def warn_columns(notes: Sequence[ColumnNote]) -> None:
             f"{note.column if names is None else f'{note.column} ({note.name!r})'}: {note.kind}"
             for note in rest
         ]
-        tell(f"{len(rest)} more columns do not suit a continuous density: {', '.join(listed)}")
+        warn(
+            f"{len(rest)} more columns do not suit a continuous density: {', '.join(listed)}",
+            DataWarning,
+        )
 
 
 # -- one column ----------------------------------------------------------------------------------

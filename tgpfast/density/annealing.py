@@ -55,7 +55,7 @@ class Walk:
         self.w = (
             rng.standard_normal((n, base.dimension))
             if self.is_plain
-            else self.frame._whiten(base._draw(n, rng))
+            else self.frame.whiten(base.draw(n, rng))
         )
         self.groups, self.log_z = np.array_split(np.arange(n), groups), np.zeros(groups)
         self.family = np.arange(n)  # the first draw that each chain descends from
@@ -65,12 +65,12 @@ class Walk:
 
     def _evaluate(self, w: Array) -> tuple[Array, Array, Array, Array]:
         """Tilt, its gradient, the base's log density, its gradient, in whitened coordinates."""
-        x = self.frame._unwhiten(w)
+        x = self.frame.unwhiten(w)
         value, gradient = self.tilt.gradient(x, self.threads)
-        slope = gradient @ self.frame._cholesky
+        slope = gradient @ self.frame.cholesky
         if self.is_plain:
             return value, slope, -0.5 * _squares(w), -w
-        of_base = self.base._log_density(x), self.base._score(x) @ self.frame._cholesky
+        of_base = self.base.log_density_at(x), self.base.score_at(x) @ self.frame.cholesky
         return value, slope, *of_base
 
     def heat(self) -> None:

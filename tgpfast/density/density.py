@@ -157,7 +157,7 @@ class Density:
             return blocks.evaluated(self, "log_density", normalized=normalized)
         parts = []
         for u, far, _ in self._rows(blocks):
-            value = self.tilt.value(u, self.threads) + self.base._log_density(u) + constant
+            value = self.tilt.value(u, self.threads) + self.base.log_density_at(u) + constant
             value[far | np.isnan(value)] = -np.inf  # phases or distances are not finite
             parts.append(value)
         return blocks.table.series(np.concatenate(parts), "log_density")
@@ -173,7 +173,7 @@ class Density:
         for u, far, first in self._rows(blocks):
             slope = self.tilt.gradient(u, self.threads)[1]
             with np.errstate(over="ignore", invalid="ignore"):
-                slope = (slope + self.base._score(u)) / self._scaling.scale
+                slope = (slope + self.base.score_at(u)) / self._scaling.scale
             check_derivative("gradient", slope, far, first)
             parts.append(slope)
         return blocks.table.frame(np.concatenate(parts))
@@ -190,7 +190,7 @@ class Density:
         for u, far, first in self._rows(blocks):
             of_tilt = self.tilt.laplacian(u, stretch, self.threads)
             with np.errstate(over="ignore", invalid="ignore"):
-                total = of_tilt + self.base._laplacian(u, stretch)
+                total = of_tilt + self.base.laplacian_at(u, stretch)
             check_derivative("Laplacian", total, far, first)
             parts.append(total)
         return blocks.table.series(np.concatenate(parts), "laplacian")
@@ -344,7 +344,7 @@ class Density:
         """Draws in the model's coordinates and their weights; those of grids all have the same."""
         rng = np.random.default_rng(seed)
         if self.tilt.is_zero:
-            return self.base._draw(n, rng), np.ones(n)
+            return self.base.draw(n, rng), np.ones(n)
         if isinstance(self._cover, Quadrature):
             return draw_from_grids(self._cover, n, rng)[0], np.ones(n)
         u = self._cover.draw(n, rng)
@@ -383,7 +383,7 @@ class Density:
         f, scaling = self.features, self._scaling
         arrays = {
             "frequencies": f.frequencies, "phases": f.phases, "origin": self.tilt.origin,
-            "shift": scaling.shift, "scale": scaling.scale, **self.base._arrays(),
+            "shift": scaling.shift, "scale": scaling.scale, **self.base.parameters(),
         }  # fmt: skip
         if f.covariance is not None:
             arrays["covariance"] = f.covariance
@@ -393,7 +393,7 @@ class Density:
             arrays["m"], arrays["factor"] = self.tilt.m, packed(self.tilt.factor.T)
         known, cover = self.__dict__.get("log_normalizer"), self.__dict__.get("_cover")
         if isinstance(cover, Proposal) and cover.modes is not None:  # samples depend on them
-            arrays.update({MODES + name: a for name, a in cover.modes._arrays().items()})
+            arrays.update({MODES + name: a for name, a in cover.modes.parameters().items()})
         facts = {
             "method": self.method, "bandwidth": f.bandwidth, "seed": f.seed,
             "base": self.base.kind, "selection": self.selection,

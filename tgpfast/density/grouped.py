@@ -21,7 +21,7 @@ from ..data.labels import Ints, distinct_labels, label_values, python_time
 from ..data.scaling import Scaling
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..runtime.warnings import tell
+from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..statistics.spectral import memory_budget
 from ..validation import Array, without_far
 from .density import Density
@@ -328,12 +328,13 @@ class GroupedDensity(Mapping[Any, Density]):
             if len(poor):
                 named = ", ".join(repr(self.labels[g]) for g in poor[:POOR_NAMED])
                 more = ", ..." if len(poor) > POOR_NAMED else ""
-                tell(
+                warn(
                     f"the normalisers of {len(poor):,} of {len(self):,} groups ({named}{more}) "
                     f"rest on too few effective samples of {DRAWS:,}: nearly all of their mass "
                     "lies where the base has almost none, so that their normalised densities and "
                     "samples are not to be trusted; result.poor lists them. Raise lam (10 times, "
-                    "say) or gamma"
+                    "say) or gamma",
+                    PoorNormalizerWarning,
                 )
         found: Array = self._normalizers[which[0]] if one else self._normalizers
         return found
@@ -369,7 +370,7 @@ class GroupedDensity(Mapping[Any, Density]):
         modes = find_modes(tilt, base, self.threads)
         if modes is not None:  # the base's own draws would miss them
             return by_importance(tilt, Proposal(base, modes), self.threads)
-        f = np.ascontiguousarray(self.features.frequencies @ base._cholesky)
+        f = np.ascontiguousarray(self.features.frequencies @ base.cholesky)
         f /= self.features.bandwidth
         values = np.empty(len(draws))
         module.tilt(

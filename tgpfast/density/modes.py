@@ -45,14 +45,14 @@ def find_modes(
     MixtureBase, or None where the base covers every mode that was found
     """
     frame = base if isinstance(base, GaussianBase) else GaussianBase(base.mean, base.covariance)
-    starts = frame._whiten(_starts(base, rows))
+    starts = frame.whiten(_starts(base, rows))
 
     def log_q(w: Array) -> tuple[Array, Array, Array]:
-        x = frame._unwhiten(w)
+        x = frame.unwhiten(w)
         value, slope = tilt.gradient(x, threads)
-        total = value + base._log_density(x)
+        total = value + base.log_density_at(x)
         total[~np.isfinite(total)] = -np.inf
-        return total, value, (slope + base._score(x)) @ frame._cholesky
+        return total, value, (slope + base.score_at(x)) @ frame.cholesky
 
     w, top, exponent = _ascend(log_q, starts)
     level = rough_log_z(tilt, base, threads)
@@ -68,22 +68,22 @@ def find_modes(
     for k in kept:
         covariance, log_volume = _laplace(lambda v: log_q(v)[2], w[k])
         covariances.append(WIDER * covariance)
-        log_masses.append(top[k] + log_volume + float(np.log(np.diag(frame._cholesky)).sum()))
+        log_masses.append(top[k] + log_volume + float(np.log(np.diag(frame.cholesky)).sum()))
     mass = np.array(log_masses)
     shares = np.exp(mass - max(float(mass.max()), level))
     worth = shares > LEAST_SHARE
     if not worth.any():
         return None
     weights = np.maximum(shares[worth], LEAST_WEIGHT * shares.max())
-    L = frame._cholesky
+    L = frame.cholesky
     places = [L @ c @ L.T for c, is_worth in zip(covariances, worth, strict=True) if is_worth]
-    means = frame._unwhiten(w[np.array(kept)[worth]])
+    means = frame.unwhiten(w[np.array(kept)[worth]])
     return MixtureBase(weights, means, np.array([0.5 * (c + c.T) for c in places]))
 
 
 def _starts(base: Base, rows: Array | None) -> Array:
     rng = np.random.default_rng(0)
-    draws = base._draw(STARTS, rng)
+    draws = base.draw(STARTS, rng)
     some = draws[:0] if rows is None else rows[rng.permutation(len(rows))[:STARTS]]
     parts = [draws, some]
     for factor in PUSHES:

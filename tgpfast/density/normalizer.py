@@ -15,7 +15,7 @@ import numpy as np
 from ..bases.gaussian import Base
 from ..bases.quasirandom import effective_share, logsumexp
 from ..kernels.thread_choice import Threads
-from ..runtime.warnings import tell
+from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..validation import Array
 from .annealing import anneal
 from .exponent import PredictiveTilt, Tilt
@@ -117,9 +117,10 @@ def warn_if_poor(result: Normalizer) -> None:
         why = f"log Z is known only to within {result.standard_error:.2g}"
     known = result.method == "quadrature" and result.standard_error < MOST_ERROR
     what = "samples and probabilities" if known else "normalized values and samples"
-    tell(
+    warn(
         f"this density is unreliable: {why}. Do not trust its {what}. "
-        'Raise lam (10 times, say) or gamma, or use method="map"'
+        'Raise lam (10 times, say) or gamma, or use method="map"',
+        PoorNormalizerWarning,
     )
 
 

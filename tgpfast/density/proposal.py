@@ -20,7 +20,7 @@ from .exponent import Tilt
 
 def rough_log_z(tilt: Tilt, base: Base, threads: Threads) -> float:
     """log Z as a thousand draws of the base see it: log Z itself is rarely far below."""
-    values = tilt.value(base._sobol(10, 0), threads)
+    values = tilt.value(base.draw_sobol(10, 0), threads)
     return float(logsumexp(values) - np.log(len(values)))
 
 
@@ -51,17 +51,17 @@ class Proposal:
     def sobol(self, log2_n: int, seed: int) -> Array:
         """2^log2_n quasi-random draws."""
         if self.modes is None:
-            return self.base._sobol(log2_n, seed)
-        halves = self.base._sobol(log2_n - 1, seed), self.modes._sobol(log2_n - 1, seed + 1_000)
-        return np.concatenate(halves)
+            return self.base.draw_sobol(log2_n, seed)
+        of_modes = self.modes.draw_sobol(log2_n - 1, seed + 1_000)
+        return np.concatenate([self.base.draw_sobol(log2_n - 1, seed), of_modes])
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """n independent draws."""
         if self.modes is None:
-            return self.base._draw(n, rng)
+            return self.base.draw(n, rng)
         of_base = int(rng.binomial(n, 0.5))
         rows = np.concatenate([
-            self.base._draw(of_base, rng), self.modes._draw(n - of_base, rng)
+            self.base.draw(of_base, rng), self.modes.draw(n - of_base, rng)
         ])  # fmt: skip
         return np.asarray(rows[rng.permutation(n)])
 
@@ -69,7 +69,7 @@ class Proposal:
         """log of base over proposal at every row."""
         if self.modes is None:
             return np.zeros(len(x))
-        gap = self.modes._log_density(x) - self.base._log_density(x)
+        gap = self.modes.log_density_at(x) - self.base.log_density_at(x)
         gap[np.isnan(gap)] = -np.inf
         return np.asarray(np.log(2.0) - np.logaddexp(0.0, gap))
 

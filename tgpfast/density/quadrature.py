@@ -72,13 +72,13 @@ class Part:
     @property
     def log_volume(self) -> float:
         """Log determinant of the map from whitened coordinates."""
-        return float(np.log(np.diag(self.frame._cholesky)).sum())
+        return float(np.log(np.diag(self.frame.cholesky)).sum())
 
     def log_density(self, w: Array) -> Array:
         """Log of share times density, in whitened coordinates, of every row."""
         if self.base is None:
             return self.log_gaussian(np.einsum("ij,ij->i", w, w))
-        values = self.base._log_density(self.frame._unwhiten(w))
+        values = self.base.log_density_at(self.frame.unwhiten(w))
         return np.asarray(self.log_share + self.log_volume + values)
 
     def log_gaussian(self, squares: Array) -> Array:
@@ -93,7 +93,7 @@ class Part:
 
         d = self.frame.dimension
         if self.base is not None and not isinstance(self.base, StudentBase):
-            w = self.frame._whiten(self.base._sobol(log2_n, seed))
+            w = self.frame.whiten(self.base.draw_sobol(log2_n, seed))
             outside = w[np.einsum("ij,ij->i", w, w) > radius**2]
             return outside, float(np.log(max(len(outside), 1e-300) / len(w)))
         u = sobol_uniforms(d + 1, log2_n, seed)
@@ -167,12 +167,12 @@ class Grid:
         """Log masses of the nodes, and log of the sum of share e^(2 tilt)."""
         shape = tuple(len(axis) for axis in self.axes)
         values, square = np.empty(shape), -math.inf
-        steps = np.diag(self.step) @ self.rotation @ self.part.frame._cholesky.T
+        steps = np.diag(self.step) @ self.rotation @ self.part.frame.cholesky.T
         rows = max(1, TILE_NODES // math.prod(shape[1:]))
         for start in range(0, shape[0], rows):
             tile = [self.axes[0][start : start + rows], *self.axes[1:]]
             first = np.array([axis[0] for axis in tile]) @ self.rotation
-            corner = self.part.frame._unwhiten(first[None])[0]
+            corner = self.part.frame.unwhiten(first[None])[0]
             exponent = self.lattice(corner, steps, tuple(len(axis) for axis in tile))
             squares = functools.reduce(np.add.outer, [np.square(axis) for axis in tile])
             if self.part.base is None:
@@ -208,7 +208,7 @@ class Grid:
             return w, np.zeros(0), np.zeros(0)
         with np.errstate(divide="ignore"):
             kept = np.log(1.0 - window(np.einsum("ij,ij->i", w, w), self.reach))
-        exponent = tilt.value(self.part.frame._unwhiten(w), threads)
+        exponent = tilt.value(self.part.frame.unwhiten(w), threads)
         log_weights = exponent + kept + log_share + self.part.log_share - math.log(len(w))
         return w, log_weights, exponent
 
@@ -291,7 +291,7 @@ class Quadrature:
     def band(self, part: Part, rotation: Array | None = None) -> Array:
         """Highest angular frequency of the tilt along the whitened axes."""
         f = self.tilt.features
-        u = f.frequencies @ part.frame._cholesky / f.bandwidth
+        u = f.frequencies @ part.frame.cholesky / f.bandwidth
         if rotation is not None:
             u = u @ rotation.T
         return np.asarray(np.abs(u).max(axis=0))
@@ -358,7 +358,7 @@ class Quadrature:
         total = np.zeros(len(places))
         for grid in self.grids:
             share = math.exp(grid.total - self.value)
-            along = grid.part.frame._cholesky.T @ direction
+            along = grid.part.frame.cholesky.T @ direction
             length = float(np.linalg.norm(along))
             offset = float(direction @ grid.part.frame.mean)
             if share > 0.0:

@@ -13,7 +13,7 @@ import numpy as np
 from ..bases.gaussian import Base
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
-from ..runtime.warnings import tell
+from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array
 from .annealing import MOVES, Walk
 from .exponent import Tilt
@@ -69,7 +69,7 @@ def draw(
     """
     rng = np.random.default_rng(seed)
     if tilt.is_zero and method == "auto":
-        return base._draw(n, rng), SamplingReport("base", float(n))
+        return base.draw(n, rng), SamplingReport("base", float(n))
     if method == "grid" and base.dimension > QUADRATURE_DIMENSIONS:
         raise ValueError(
             f'method="grid" draws in at most {QUADRATURE_DIMENSIONS} dimensions, and this density '
@@ -162,9 +162,10 @@ def _by_rejection(
         return None
     rows, effective, rate = found
     if effective < LEAST_SHARE * n:
-        tell(
+        warn(
             f"the {n:,} rows drawn are worth {effective:.3g} independent ones, since some repeat: "
-            "few draws carry this density. Raise lam or gamma"
+            "few draws carry this density. Raise lam or gamma",
+            PoorSampleWarning,
         )
     return rows, SamplingReport("importance", effective, rate)
 
@@ -201,7 +202,7 @@ def _tail_of(grid: Grid, tilt: Tilt, threads: Threads) -> Propose:
     def propose(m: int, rng: np.random.Generator) -> tuple[Array, Array]:
         seed = int(rng.integers(2**62))
         w, weights, _ = grid.tail_draws(tilt, threads, max(m - 1, 1).bit_length(), seed)
-        return grid.part.frame._unwhiten(w), weights + math.log(max(len(w), 1))
+        return grid.part.frame.unwhiten(w), weights + math.log(max(len(w), 1))
 
     return propose
 
@@ -244,7 +245,7 @@ class _Cells:
     def _weighted(self, nodes: Array, linear: Array) -> tuple[Array, Array]:
         grid = self.grid
         w = nodes @ grid.rotation
-        x = grid.part.frame._unwhiten(w)
+        x = grid.part.frame.unwhiten(w)
         exact = grid.part.log_density(w) + self.tilt.value(x, self.threads)
         if grid.soft:
             with np.errstate(divide="ignore"):
@@ -300,19 +301,21 @@ def _by_chains(
             out[done * chains : (done + 1) * chains] = walk.w
     rate = walk.accepted / walk.tried
     if rate < LEAST_MOVES:
-        tell(
+        warn(
             f"MALA accepted only {rate:.0%} of its steps, so that its chains hardly move and the "
-            "sample is not to be trusted; raise lam or gamma"
+            "sample is not to be trusted; raise lam or gamma",
+            PoorSampleWarning,
         )
     elif walk.n_families < LEAST_SHARE * n:
-        tell(
+        warn(
             f"the {n:,} rows come from chains with {walk.n_families:.0f} independent ancestors: "
             "the shares of separate modes are as noisy as in a sample of that size. Raise lam or "
-            "gamma"
+            "gamma",
+            PoorSampleWarning,
         )
     report = SamplingReport(
         "mala", min(walk.n_families, float(n)), acceptance_rate=rate, n_chains=chains,
         n_steps=walk.steps,
     )
-    rows = walk.frame._unwhiten(out[rng.permutation(len(out))[:n]])
+    rows = walk.frame.unwhiten(out[rng.permutation(len(out))[:n]])
     return rows, report

@@ -14,7 +14,7 @@ from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
 from ..data.scaling import Scaling, check_full_rank, moments_of
 from ..runtime.progress import Progress
-from ..runtime.warnings import tell
+from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array, as_floats, whole
 from .marginals import Distance, Grids, Mass, block_rows, distance
 
@@ -287,10 +287,11 @@ def evaluate(
     if min(rows.n_effective, effective) < LEAST_EFFECTIVE:
         found = [replace(f, ks_error=np.nan, wd_error=np.nan) for f in found]
     if effective < FEW <= n_samples:
-        tell(
+        warn(
             f"of {n_samples:,} draws only {effective:,.0f} count, so KS and WD err by about "
             f"{0.5 / np.sqrt(effective):.2g} and are mostly noise: the density is far from the "
-            "Gaussian it is drawn from. Raise n_samples"
+            "Gaussian it is drawn from. Raise n_samples",
+            PoorSampleWarning,
         )
     likelihood, fisher = _scores(model, rows)
     names = blocks.table.columns or [f"x{k + 1}" for k in range(d)]

@@ -15,7 +15,7 @@ from ..data.scaling import Moments, check_full_rank, moments_of
 from ..density.exponent import PointTilt
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..runtime.warnings import tell
+from ..runtime.warnings import PoorSampleWarning, PrecisionWarning, warn
 from ..statistics.feature_sums import sum_features
 from ..statistics.statistics import Statistics
 from ..validation import Array, as_floats, positive, whole, without_far
@@ -206,10 +206,11 @@ class FourierKDE:
         values = self.density(Y)
         negative = values <= 0.0
         if negative.any():
-            tell(
+            warn(
                 f"the Fourier estimate is not positive at {int(negative.sum()):,} of "
                 f"{len(values):,} rows, where its log density is -inf; more features lessen this, "
-                "and ExactKDE does not have it"
+                "and ExactKDE does not have it",
+                PrecisionWarning,
             )
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.maximum(values, 0.0)))
@@ -225,13 +226,14 @@ class FourierKDE:
         wide = GaussianBase(self._centre, 2.0 * (self._spread + 0.5 * (kernel + kernel.T)))
         size = min(max(50 * n, 10_000), MOST_DRAWS)
         draws = wide.sample(size, seed)
-        weights = np.maximum(self.density(draws), 0.0) * np.exp(-wide._log_density(draws))
+        weights = np.maximum(self.density(draws), 0.0) * np.exp(-wide.log_density_at(draws))
         total = float(weights.sum())
         effective = total**2 / float(weights @ weights) if total > 0 else 0.0
         if effective < n:
-            tell(
+            warn(
                 f"{effective:.3g} effective draws for {n:,} asked for, so that rows repeat; use "
-                "ExactKDE.sample"
+                "ExactKDE.sample",
+                PoorSampleWarning,
             )
         if total == 0.0:
             raise ValueError("the estimate is nowhere positive at the draws; use ExactKDE")

@@ -25,7 +25,7 @@ from ..data.scaling import (
 from ..density.density import Density
 from ..features.random import Features, covariance_of_frequencies
 from ..kernels.thread_choice import Threads
-from ..runtime.warnings import tell
+from ..runtime.warnings import DataWarning, PoorFitWarning, warn
 from ..selection.candidates import (
     BASE_ALONE,
     ERRORS,
@@ -303,9 +303,10 @@ def fit(
     is_weighted = sample_weight is not None or facts.n != facts.n_effective
     if moments is not None and blocks.weight_ratio is None and stats.sum_w2 != stats.n:
         if normalize_weights:
-            tell(
+            warn(
                 "with moments= given, weights that come with the rows count as they are: Kish's "
-                "number of rows is not known before; give an array, or normalize_weights=False"
+                "number of rows is not known before; give an array, or normalize_weights=False",
+                DataWarning,
             )
         is_weighted, normalize_weights = True, False
     how["weights"] = ("Kish" if normalize_weights else "as given") if is_weighted else "none"
@@ -348,9 +349,10 @@ def _warn_of(verified: Verification, model: Density) -> None:
     """One warning for what the last look at the model found wrong."""
     found = verified.describe(model.table.columns)
     if found:
-        tell(
+        warn(
             f"this fit is unreliable: {found}. Look for hard edges, spikes, repeated values or "
-            "outliers in the data; transform or split such columns, or give more rows"
+            "outliers in the data; transform or split such columns, or give more rows",
+            PoorFitWarning,
         )
 
 
@@ -362,10 +364,11 @@ def _spread(model: Density, facts: Moments) -> float:
     squares = np.square((points - facts.mean) / facts.deviation)
     spread = float((weights @ squares / weights.sum()).max())
     if not spread <= MOST_SPREAD:
-        tell(
+        warn(
             f"the density with base=\"learned\" has {spread:.3g} times the mean square of the rows "
             "in some column: much of its mass lies far from them. Raise lam or gamma, or use "
-            'base="empirical"'
+            'base="empirical"',
+            PoorFitWarning,
         )
     return spread
 

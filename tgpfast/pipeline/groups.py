@@ -23,7 +23,7 @@ from ..features.random import Features, covariance_of_frequencies
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.progress import Progress
-from ..runtime.warnings import tell
+from ..runtime.warnings import DataWarning, PrecisionWarning, warn
 from ..selection.candidates import scott
 from ..solvers.linear_systems import ILL_CONDITIONED
 from ..statistics.accumulation import MIXED_TOLERANCE, PRECISIONS
@@ -196,23 +196,26 @@ def _tell(result: GroupedDensity) -> None:
     """What the user must know of all groups, once."""
     G, d = len(result), result.dimension
     if result.settings["n_shrunk"]:
-        tell(
+        warn(
             f"{result.settings['n_shrunk']:,} of {G:,} groups have fewer than {AMPLE:.0f} (d + 1) "
             f"= {AMPLE * (d + 1):.0f} rows, or no spread to speak of in some direction: the "
             "covariance of their base is shrunk towards the pooled one; result.shrinkage says how "
-            "far"
+            "far",
+            DataWarning,
         )
     if (result.added > 0).any():
-        tell(
+        warn(
             f"the systems of {int((result.added > 0).sum()):,} of {G:,} groups are not positive "
             f"definite in floating point: up to {result.added.max():.1e} was added to their "
-            "diagonals; raise lam"
+            "diagonals; raise lam",
+            PrecisionWarning,
         )
     elif (result.condition > ILL_CONDITIONED).any():
-        tell(
+        warn(
             f"the systems of {int((result.condition > ILL_CONDITIONED).sum()):,} of {G:,} groups "
             f"are ill-conditioned (up to {result.condition.max():.1e}): few digits of their "
-            "solutions are certain; raise lam or gamma"
+            "solutions are certain; raise lam or gamma",
+            PrecisionWarning,
         )
 
 

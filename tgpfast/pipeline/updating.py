@@ -10,7 +10,7 @@ from ..bases.gaussian import Base, GaussianBase
 from ..data.blocks import as_blocks
 from ..density.density import Density, register_updater
 from ..density.exponent import PointTilt
-from ..runtime.warnings import tell
+from ..runtime.warnings import DataWarning, warn
 from ..solvers.solver import base_alone, solve
 from ..statistics.feature_sums import FeatureSums
 from ..statistics.statistics import check_decay
@@ -52,10 +52,11 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
     if model.method == "base":
         new = base_alone(total, base, model.threads)
         if base is model.base:
-            tell(
+            warn(
                 "this model is its base alone, which was not made from moments and stays as it is: "
                 "the new rows change nothing but counts. Fit anew, or with a lam of your own, to "
-                "learn"
+                "learn",
+                DataWarning,
             )
     else:
         try:

@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, whatever the depth they come from."""
+"""The warnings of tgpfast, and one function that points them at the user's line."""
 
 from __future__ import annotations
 
@@ -7,18 +7,46 @@ import os
 import sys
 import warnings
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_BETWEEN = (functools.__file__,)  # a cached property is computed by a call from there
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_SKIPPED = (functools.__file__,)  # a cached property is computed by a call from there
 
 
-def tell(message: str) -> None:
-    """A RuntimeWarning at the nearest caller outside this package."""
+class TGPWarning(RuntimeWarning):
+    """Parent of every warning of tgpfast: ``warnings.simplefilter("ignore", tgp.TGPWarning)``."""
+
+
+class PoorNormalizerWarning(TGPWarning):
+    """The mass of a density is not known well enough to trust its values or its samples."""
+
+
+class PoorFitWarning(TGPWarning):
+    """A fitted density failed a check against the rows: mass far from them, or other margins."""
+
+
+class PoorSampleWarning(TGPWarning):
+    """A sample is worth fewer independent rows than it has."""
+
+
+class PrecisionWarning(TGPWarning):
+    """Rounding or an ill-conditioned system limits the accuracy of a result."""
+
+
+class DataWarning(TGPWarning):
+    """The rows are unusual: discrete or tied columns, rounding, dropped rows, outliers."""
+
+
+class FallbackWarning(TGPWarning):
+    """Another engine, solver or reader than the one expected did the work."""
+
+
+def warn(message: str, category: type[TGPWarning]) -> None:
+    """Emit a warning at the nearest caller outside this package."""
     level, frame = 1, sys._getframe()
-    while frame is not None and _is_ours(frame.f_code.co_filename):
+    while frame is not None and _is_skipped(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
         level += 1
-    warnings.warn(message, RuntimeWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
-def _is_ours(file: str) -> bool:
-    return file in _BETWEEN or os.path.abspath(file).startswith(_PACKAGE)
+def _is_skipped(file: str) -> bool:
+    return file in _SKIPPED or os.path.abspath(file).startswith(_PACKAGE)

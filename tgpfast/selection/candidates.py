@@ -345,7 +345,7 @@ class Fold:
         nodes = kept[:0] if log2_nodes is None else proposal.sobol(log2_nodes, seed + 2)
         return cls(
             base, kept, held, kept_weights, held_weights, draws, proposal.log_ratio(draws), nodes,
-            proposal.log_ratio(nodes), base._log_density(held), distances_to(nearby, draws),
+            proposal.log_ratio(nodes), base.log_density_at(held), distances_to(nearby, draws),
         )  # fmt: skip
 
 
@@ -535,7 +535,7 @@ class Block:
         gamma^2, and that of the base."""
         z, gamma = self.features.frequencies, self.features.bandwidth
         sum_phi = phi @ w
-        pull = dphi @ (self.fold.base._score(x) * w[:, None])
+        pull = dphi @ (self.fold.base.score_at(x) * w[:, None])
         psi = -np.einsum("sk,sk->s", z, pull)
         b = gamma * psi + np.einsum("sk,sk->s", z, z) * sum_phi
         return sum_phi, (z @ z.T) * weighted_gram(dphi, w), b

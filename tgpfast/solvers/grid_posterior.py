@@ -32,7 +32,7 @@ def grid_for(
     features: Features, base: GaussianBase, finer: float
 ) -> tuple[Array, list[int]] | None:
     """(steps, half numbers of nodes) along the whitened axes; None where too many are needed."""
-    u = features.frequencies @ base._cholesky / features.bandwidth
+    u = features.frequencies @ base.cholesky / features.bandwidth
     step = np.pi / (2.0 * np.abs(u).max(axis=0) + 6.0) / finer
     halves = [int(np.ceil(REACH / h)) for h in step]
     if np.prod([2.0 * k + 1.0 for k in halves]) > MOST_NODES:
@@ -93,7 +93,7 @@ class GridObjective(Posterior):
             log_mass = log_mass[..., None] + part
         self.log_mass = log_mass.ravel()
         frequencies = f.frequencies / f.bandwidth
-        points = (frequencies @ base._cholesky) * step
+        points = (frequencies @ base.cholesky) * step
         columns = [np.ascontiguousarray(points[:, k]) for k in range(points.shape[1])]
         turn = np.exp(1j * (f.phases + frequencies @ base.mean))
         self._turn = np.sqrt(2.0 / f.n_features) * turn

@@ -65,7 +65,7 @@ def coordinate_descent(
     """The paper's steps in turn (theta; mu, Eq. mu_update; Sigma, Eq. sig_update), each accepted
     only where the objective does not rise and Sigma stays positive definite."""
     problem = problem or _Problem(stats, lam)
-    P = cho_solve((base._cholesky, True), np.eye(base.dimension))
+    P = cho_solve((base.cholesky, True), np.eye(base.dimension))
     h = P @ (base.mean - problem.centre)
     objectives, refused, converged = [problem.objective(P, h)], [], False
     for number in range(n_rounds):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_solve, get_blas_funcs, get_lapack_funcs, norm, solve_triangular
 
-from ..runtime.warnings import tell
+from ..runtime.warnings import PrecisionWarning, warn
 from ..validation import Array
 
 CG_TOLERANCE, CG_STEPS = 1e-12, 2_000
@@ -55,16 +55,18 @@ def factorize(matrix: Array, shift: float) -> tuple[Array, dict[str, Any]]:
                     "the system is far from positive definite: these are not statistics of rows"
                 ) from None
     if added:
-        tell(
+        warn(
             "the system is not positive definite in floating point: its smallest eigenvalues are "
             f"lost in the rounding of entries as large as {scale:.1e}. {added:.1e} was added to "
             f"the diagonal, beside the {shift:.1e} of the prior. Raise lam, or accumulate with "
-            'precision="float64"'
+            'precision="float64"',
+            PrecisionWarning,
         )
     elif condition > ILL_CONDITIONED:
-        tell(
+        warn(
             f"the system is ill-conditioned (condition number {condition:.1e}): few digits of the "
-            "solution are certain; raise lam or gamma"
+            "solution are certain; raise lam or gamma",
+            PrecisionWarning,
         )
     return factor, {"solver": "cholesky", "condition": condition, "added_to_diagonal": added}
 
@@ -141,9 +143,10 @@ def conjugate_gradients(
     left = float(norm(b - times(best_x)))
     residual = left / (float(norm(b)) or 1.0)
     if left > aim:
-        tell(
+        warn(
             f"conjugate gradients stopped at a relative residual of {residual:.1e} after {steps} "
-            'steps; raise lam, allow more steps, or use solver="cholesky"'
+            'steps; raise lam, allow more steps, or use solver="cholesky"',
+            PrecisionWarning,
         )
     top = float(values[0]) if len(values) else 0.0
     report = {

@@ -20,7 +20,7 @@ from ..density.exponent import PointTilt, weighted_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
-from ..runtime.warnings import tell
+from ..runtime.warnings import PrecisionWarning, warn
 from ..statistics.direct import accumulate_direct
 from ..validation import Array
 from .grid_posterior import REACH, GridObjective, Posterior, grid_for, serves
@@ -84,16 +84,18 @@ def map_theta(
         partition_gap=gap,
     )  # fmt: skip
     if gap > MOST_GAP:
-        tell(
+        warn(
             f"log E[exp theta phi] differs by {gap:.2g} between two sets of {other.n_nodes:,} "
             "nodes: they are too few for so sharp a density, and the optimum follows them. Raise "
-            "n_draws, lam or gamma"
+            "n_draws, lam or gamma",
+            PrecisionWarning,
         )
     if report["gradient_norm"] > TOLERANCE:
         more = "" if solver == "newton" else '; solver="newton" converges in a few dozen steps'
-        tell(
+        warn(
             f"MAP stopped after {report['steps']} steps at a gradient of "
-            f"{report['gradient_norm']:.1e} of |sum phi|, above {TOLERANCE:g}{more}"
+            f"{report['gradient_norm']:.1e} of |sum phi|, above {TOLERANCE:g}{more}",
+            PrecisionWarning,
         )
     return theta, report
 
@@ -162,7 +164,7 @@ def _nodes(
     """(nodes, log weights, kind). The grid's step resolves products of a few features."""
     d = base.dimension
     if d <= QUADRATURE_DIMENSIONS and isinstance(base, GaussianBase):
-        u = features.frequencies @ base._cholesky / features.bandwidth
+        u = features.frequencies @ base.cholesky / features.bandwidth
         step = np.pi / (2.0 * np.abs(u).max(axis=0) + 6.0) / finer
         halves = [int(np.ceil(REACH / h)) for h in step]
         if np.prod([2.0 * k + 1.0 for k in halves]) <= 4 * n_draws:
@@ -171,8 +173,8 @@ def _nodes(
             square = np.einsum("ij,ij->i", nodes, nodes)
             log_mass = -0.5 * square + float(np.log(step).sum()) - 0.5 * d * np.log(2.0 * np.pi)
             inside = square <= REACH**2  # the corners hold nothing
-            return base._unwhiten(nodes[inside]), log_mass[inside], "quadrature"
-    points = base._sobol(int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
+            return base.unwhiten(nodes[inside]), log_mass[inside], "quadrature"
+    points = base.draw_sobol(int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
     return points, np.full(len(points), -np.log(len(points))), "sobol"
 
 

@@ -17,7 +17,7 @@ from ..data.blocks import Blocks, as_blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
-from ..runtime.warnings import tell
+from ..runtime.warnings import FallbackWarning, warn
 from ..validation import Array, positive
 from .costs import load_costs
 from .direct import DTYPES, accumulate_direct, required_memory
@@ -217,9 +217,10 @@ def _spectral(
                 "and X, which can be read only once, is used up; raise budget=, or pass "
                 'engine="direct"'
             ) from None
-    tell(
+    warn(
         f"the grids of the spectral engine exceed the budget of {memory.human(budget)}; the direct "
-        "engine runs instead. Raise budget= or TGPFAST_MEMORY_BUDGET, or the bandwidth"
+        "engine runs instead. Raise budget= or TGPFAST_MEMORY_BUDGET, or the bandwidth",
+        FallbackWarning,
     )
     return None
 

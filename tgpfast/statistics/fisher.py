@@ -19,7 +19,7 @@ def fd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
     z, gamma = stats.features.frequencies, stats.features.bandwidth
     if isinstance(base, GaussianBase):
         psi_prime = _psi_prime(
-            z, stats.sum_dphi, stats.sum_dphi_x, stats, base._cholesky, base.mean
+            z, stats.sum_dphi, stats.sum_dphi_x, stats, base.cholesky, base.mean
         )
     elif stats.sum_dphi_score is None or stats.score_base != base.fingerprint:
         raise ValueError(

@@ -56,7 +56,7 @@ def _sum_part(
     eps, total = max(SAFETY * tolerance, LEAST_EPS), np.zeros((S, d))
     with Progress(progress, "rows", blocks.n_rows) as bar:
         for x, w in chunks_of(blocks):
-            score = base._score(x)
+            score = base.score_at(x)
             if w is not None:
                 score *= w[:, None]
             y = x - base.mean
