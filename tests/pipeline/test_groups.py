@@ -23,7 +23,7 @@ def float64_unless_asked_otherwise(monkeypatch):
     """Tests compare to rounding; what "auto" takes has tests of its own."""
     monkeypatch.setattr(groups_module, "MIXED_ERROR", np.inf)
 
-grouped_density = importlib.import_module("tgpfast.density.density.grouped")
+grouped_density = importlib.import_module("tgpfast.density.grouped")
 
 # as in test_solve: sums err by some 1e-15 of their largest terms, solutions by condition times that
 FACTOR = 30e-15

@@ -576,7 +576,7 @@ def test_a_process_killed_while_it_writes_leaves_the_old_file(tmp_path):
     accumulated(make_data(20)).save(path)
     before = path.read_bytes()
     folder = os.path.dirname(os.path.abspath(__file__))
-    environment = {**os.environ, "TESTS": folder}
+    environment = {**os.environ, "TESTS": os.pathsep.join([folder, os.path.dirname(folder)])}
     environment["PYTHONPATH"] = os.pathsep.join(
         [os.path.dirname(os.path.dirname(tgp.__file__)), environment.get("PYTHONPATH", "")]
     )
