@@ -556,7 +556,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(limit, tmp_path, monkey
 
 CHILD = """
 import os, signal, sys
-sys.path[:0] = [os.environ["TESTS"]]
+sys.path[:0] = os.environ["TESTS"].split(os.pathsep)
 import numpy as np, tgpfast as tgp
 from tgpfast.data import storage
 from test_incremental import Broken
