@@ -20,12 +20,19 @@ from tgpfast.data.blocks import Blocks
 ROWS = np.array([[1.0, -2.5], [3.0, 4e-3], [5.0, 6.0]])
 
 
-@pytest.fixture(autouse=True, params=["kernel", "numpy"])
+@pytest.fixture(autouse=True, params=["pyarrow", "numpy"])
 def text_reader(request, monkeypatch):
-    """Which of the two reads plain lines of text; the kernel is else for large files."""
-    least = 0 if request.param == "kernel" else sys.maxsize
-    monkeypatch.setattr(text_rows, "KERNEL_BYTES", least)
+    """Which of the two turns text into numbers."""
+    if request.param == "numpy":
+        monkeypatch.setattr(text_rows, "_load_arrow_csv", lambda: None)
     return request.param
+
+
+def shrink_windows(monkeypatch, lines):
+    """Let about so many lines of a text file be parsed at a time."""
+    monkeypatch.setattr(text_rows, "LEAST_PIECE", 1)
+    monkeypatch.setattr(text_rows, "PIECE_ROWS", lines)
+    monkeypatch.setattr(text_rows, "WINDOW_PIECES", 1)
 
 
 def write(path, text, encoding="utf-8"):
@@ -62,6 +69,8 @@ def read(path):
         ("2019,b\n1,-2.5\n3,4e-3\n5,6\n", ["2019", "b"]),
         (",b\n1,-2.5\n3,4e-3\n5,6\n", ["column_0", "b"]),
         ("é,ß\n1,-2.5\n3,4e-3\n5,6\n", ["é", "ß"]),
+        ("0,1\n1,-2.5\n3,4e-3\n5,6\n", ["0", "1"]),  # as pandas numbers columns
+        ("# 0,1\n1,-2.5\n3,4e-3\n5,6\n", ["0", "1"]),
     ],
 )
 def test_text_in_its_many_forms(tmp_path, text, columns):
@@ -69,6 +78,34 @@ def test_text_in_its_many_forms(tmp_path, text, columns):
     rows, names = read(write(tmp_path / "t.csv", text))
     np.testing.assert_array_equal(rows, ROWS)
     assert names == columns
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0, 1], [1, 1]],  # whole numbers throughout: no sign of a header
+        [[0, 2], [0.5, 1.5]],
+        [[1, 2], [0.5, 1.5]],
+        [[0], [0.5]],  # one column: a series may well begin at 0
+    ],
+)
+def test_a_first_line_of_whole_numbers_is_a_row(tmp_path, rows):
+    """Unless it is exactly 0, 1, ... above a row with decimals."""
+    text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+    found, names = read(write(tmp_path / "t.csv", text))
+    np.testing.assert_array_equal(found, rows)
+    assert names is None
+
+
+def test_a_frame_without_names_written_by_pandas(tmp_path):
+    """A model of the frame reads the file by the same names."""
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).standard_normal((100, 3))
+    model = fixed_fit(pandas.DataFrame(x), n_features=10)
+    pandas.DataFrame(x).to_csv(tmp_path / "t.csv", index=False)
+    assert len(read(tmp_path / "t.csv")[0]) == 100
+    found = np.asarray(model.log_density(tmp_path / "t.csv"))
+    np.testing.assert_allclose(found, np.asarray(model.log_density(x)), rtol=1e-12)
 
 
 def test_one_column_whose_name_has_blanks(tmp_path):
@@ -114,14 +151,15 @@ def test_bad_text_names_line_and_column(tmp_path, text, message):
         read(write(tmp_path / "t.csv", text))
 
 
-def test_lines_are_counted_across_chunks(tmp_path, monkeypatch):
-    """A bad cell in a later chunk is named by the line of the whole file."""
-    monkeypatch.setattr(text_rows, "CHUNK", 3)
-    lines = ["a,b", *["1,2"] * 4, "", *["3,4"] * 4, "5,?"]
-    with pytest.raises(ValueError, match=r"line 11, column 1 \('b'\): a value is missing \('\?'\)"):
-        read(write(tmp_path / "t.csv", "\n".join(lines)))
-    rows, _ = read(write(tmp_path / "t.csv", "\n".join(lines[:-1])))
-    np.testing.assert_array_equal(rows, [[1.0, 2.0]] * 4 + [[3.0, 4.0]] * 4)
+def test_lines_are_counted_across_windows(tmp_path, monkeypatch):
+    """A bad cell in a later window is named by the line of the whole file."""
+    shrink_windows(monkeypatch, 1)
+    for end in ("\n", "\r\n", "\r"):
+        lines = ["a,b", *["1,2"] * 14, "", *["3,4"] * 14, "5,?"]
+        with pytest.raises(ValueError, match=r"line 31, column 1 \('b'\): a value is missing"):
+            read(write(tmp_path / "t.csv", end.join(lines)))
+        rows, _ = read(write(tmp_path / "t.csv", end.join(lines[:-1])))
+        np.testing.assert_array_equal(rows, [[1.0, 2.0]] * 14 + [[3.0, 4.0]] * 14)
 
 
 LINES = [
@@ -132,14 +170,14 @@ LINES = [
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("window", [8, 40, 4096])
+@pytest.mark.parametrize("lines_at_once", [1, 5, 1000])
 @pytest.mark.parametrize("columns", [[0, 1], ["b"], ["b", "a"]])
 def test_blocks_of_text_do_not_depend_on_who_reads_them(
-    tmp_path, monkeypatch, text_reader, end, window, columns
+    tmp_path, monkeypatch, end, lines_at_once, columns
 ):
     """Plain lines, others, and both in turn; some longer than what is held of the file."""
-    monkeypatch.setattr(text_rows, "CHUNK", 4)
-    monkeypatch.setattr(text_rows, "WINDOW", window)
+    monkeypatch.setattr(text_rows, "BLOCK_ROWS", 4)
+    shrink_windows(monkeypatch, lines_at_once)
     rng = np.random.default_rng(5)
     for odd in (0, 1, 2, 5):
         lines = [LINES[k] for k in rng.integers(0, 7, 40)]
@@ -156,23 +194,43 @@ def test_blocks_of_text_do_not_depend_on_who_reads_them(
             np.testing.assert_array_equal(np.concatenate(blocks), want)
             bits = np.concatenate(blocks).view(np.int64)
             assert np.array_equal(bits, np.ascontiguousarray(want).view(np.int64))
-            assert all(len(block) == 4 for block in blocks[:-1]) or "   " in lines
+            assert all(len(block) == 4 for block in blocks[:-1])
 
 
-def test_plain_lines_are_read_by_a_kernel(tmp_path, monkeypatch, text_reader):
-    """All of them where a file is large; what numpy's parser gets is the block of an odd line."""
-    monkeypatch.setattr(text_rows, "CHUNK", 4)
-    given, parse = [], text_rows.TextRows._parse
+def test_plain_lines_are_not_read_cell_by_cell(tmp_path, monkeypatch):
+    """Only the window that has an odd line, here one of blanks, is."""
+    shrink_windows(monkeypatch, 1)  # windows of four lines, as long as the first
+    given, parse = [], text_rows.TextRows._parse_cells
 
-    def seen(self, rows, lines, first):
-        given.append(first)
-        return parse(self, rows, lines, first)
+    def seen(self, window, number):
+        given.append(number)
+        return parse(self, window, number)
 
-    monkeypatch.setattr(text_rows.TextRows, "_parse", seen)
-    lines = ["a,b", *["1,2"] * 5, '"3",4', *["5,6"] * 6, ""]
-    assert len(read(write(tmp_path / "t.csv", "\n".join(lines)))[0]) == 12
-    by_kernel = text_reader == "kernel" and kernels.available() != ["numpy"]
-    assert given == ([6] if by_kernel else [2, 6, 10])
+    monkeypatch.setattr(text_rows.TextRows, "_parse_cells", seen)
+    lines = ["a,b", *["1,2"] * 5, "   ", *["5,6"] * 6, ""]
+    assert len(read(write(tmp_path / "t.csv", "\n".join(lines)))[0]) == 11
+    assert len(given) == 1
+    assert 2 < given[0] <= 7
+
+
+def test_a_warning_says_what_to_install(tmp_path, monkeypatch):
+    """Once, at the line that opens the file, where pyarrow is missing."""
+    monkeypatch.undo()
+    path = write(tmp_path / "t.csv", "a,b\n1,2\n")
+    monkeypatch.setitem(sys.modules, "pyarrow.csv", None)
+    text_rows._load_arrow_csv.cache_clear()
+    try:
+        with pytest.warns(tgp.FallbackWarning, match=r'install "tgpfast\[files\]"') as caught:
+            np.testing.assert_array_equal(read(path)[0], [[1.0, 2.0]])
+        assert caught[0].filename == __file__
+        read(path)
+    finally:
+        text_rows._load_arrow_csv.cache_clear()
+
+
+def test_reading_text_needs_no_kernel(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels, "load", None)  # would raise
+    assert len(read(write(tmp_path / "t.csv", "1,2\n3,4\n"))[0]) == 2
 
 
 @pytest.mark.parametrize("columns", [None, [0, 49_999]])
@@ -190,33 +248,11 @@ def test_a_wide_file_of_few_lines(tmp_path, columns):
     assert most < 60e6  # 16,384 such rows: 6.5 GB
 
 
-@pytest.mark.parametrize("backend", ["bogus", "numpy"])
-def test_text_where_no_kernel_can_be_had(tmp_path, monkeypatch, backend):
-    """Is read by numpy's parser; who runs the pass says what is wrong, if it is."""
-    monkeypatch.setenv("TGPFAST_BACKEND", backend)
-    path = write(tmp_path / "t.csv", "1,2\n3,4\n")
-    features = tgp.Features.draw(3, 1.0, np.eye(2), 0)
-    assert tgp.accumulate(path, features, backend="numpy").n == 2
-    if backend == "bogus":
-        with pytest.raises(ValueError, match="TGPFAST_BACKEND='bogus' is not a backend"):
-            tgp.accumulate(path, features)
-
-
-def test_small_files_need_no_kernel(tmp_path, monkeypatch):
-    """Loading one would take longer than reading them."""
-    monkeypatch.undo()
-    monkeypatch.setattr(kernels, "load", None)  # would raise
-    assert len(read(write(tmp_path / "t.csv", "1,2\n3,4\n"))[0]) == 2
-    monkeypatch.setattr(text_rows, "KERNEL_BYTES", 8)
-    with pytest.raises(TypeError):
-        read(tmp_path / "t.csv")
-
-
 @pytest.mark.parametrize("columns", [None, ["b"]])
 @pytest.mark.parametrize("row", ["7", "7,8,9", "7,x", "7,"])
 def test_a_bad_line_in_a_later_part_of_a_block(tmp_path, monkeypatch, row, columns):
     """Lines are parsed some at a time; each part by itself may be of one width."""
-    monkeypatch.setattr(text_rows, "PARSED", 2)
+    shrink_windows(monkeypatch, 1)
     text = "a,b\n1,2\n3,4\n5,6\n\n5,6\n"
     path = write(tmp_path / "t.csv", text)
     wanted = path if columns is None else files.Columns(path, columns)
@@ -244,9 +280,8 @@ def test_a_bad_line_in_a_later_part_of_a_block(tmp_path, monkeypatch, row, colum
     ],
 )
 def test_a_quote_that_is_not_closed(tmp_path, monkeypatch, text, columns, line, chunk):
-    """Its line is named, and no line is joined to another, wherever chunks end."""
-    monkeypatch.setattr(text_rows, "CHUNK", chunk)
-    monkeypatch.setattr(text_rows, "PARSED", 1)
+    """Its line is named, and no line is joined to another, wherever windows end."""
+    shrink_windows(monkeypatch, chunk)
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(ValueError, match=rf"t\.csv, line {line}: a quote is not closed"):
         read(path if columns is None else files.Columns(path, columns))
@@ -358,12 +393,12 @@ def test_a_quoted_delimiter_does_not_fill_a_short_row(tmp_path):
         read(files.Columns(path, ["a"]))
 
 
-def test_a_very_long_cell(tmp_path):
-    """Is passed over, or refused by the file's name where its quotes must be looked at."""
+def test_a_very_long_cell(tmp_path, text_reader):
+    """Is passed over, or refused by the file's name where Python must look at its quotes."""
     path = tmp_path / "t.csv"
     for quote in ("", '"'):
         write(path, f"a,t\n1,{quote}{'x' * 140_000}{quote}\n")
-        if quote:
+        if quote or text_reader == "numpy":
             with pytest.raises(ValueError, match=r"t\.csv cannot be read: field larger than"):
                 read(files.Columns(path, ["a"]))
         else:

@@ -212,7 +212,7 @@ KINDS = ("memmap", "view of a memmap", "float32", "npy", "csv", "generator", "ca
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
     """Blocks are equal one by one, and so are the statistics of both engines."""
-    monkeypatch.setattr(text_rows, "CHUNK", 100)
+    monkeypatch.setattr(text_rows, "BLOCK_ROWS", 100)
     make = sources(tmp_path, make_data())[kind]
     ran = []
     monkeypatch.setattr(blocks_module, "ahead", lambda *args: ran.append(1) or ahead(*args))
@@ -253,7 +253,7 @@ def test_a_small_memmap_needs_no_thread(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_name_row_and_column(kind, tmp_path, monkeypatch):
     """A bad value far into the data is named as it is without a thread."""
-    monkeypatch.setattr(text_rows, "CHUNK", 100)
+    monkeypatch.setattr(text_rows, "BLOCK_ROWS", 100)
     x = make_data()
     x[431, 2] = np.nan
     make = sources(tmp_path, x)[kind]

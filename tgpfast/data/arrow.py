@@ -50,14 +50,23 @@ class ArrowFrame:
     def to_numpy(self) -> Any:
         """(rows, columns) of float64."""
         batches = self.table.to_batches() if hasattr(self.table, "to_batches") else [self.table]
-        parts = [numbers_of(batch, range(self.shape[1])) for batch in batches]
-        return np.concatenate(parts) if parts else np.empty(self.shape)
+        rows, at = np.empty(self.shape), 0
+        for batch in batches:
+            fill_numbers(batch, range(self.shape[1]), rows[at : at + batch.num_rows])
+            at += batch.num_rows
+        return rows
 
 
 def numbers_of(batch: Any, places: Any) -> Any:
     """Columns of a record batch, by name or place, as one array of float64: true and false as 1.0
     and 0.0, values that are missing as nan."""
     rows = np.empty((batch.num_rows, len(places)))
+    fill_numbers(batch, places, rows)
+    return rows
+
+
+def fill_numbers(batch: Any, places: Any, rows: Any) -> None:
+    """Write what ``numbers_of`` returns into an array of that shape."""
     for k, place in enumerate(places):
         cells = batch.column(place)
         if str(cells.type) == "bool":
@@ -66,4 +75,3 @@ def numbers_of(batch: Any, places: Any) -> Any:
             rows[:, k] = cells.to_numpy(zero_copy_only=False)  # imports pandas
         else:
             rows[:, k] = np.from_dlpack(cells)
-    return rows

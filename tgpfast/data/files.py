@@ -54,7 +54,9 @@ def open_rows(
     suffix = file.suffix.lower()
     if suffix in TEXT:
         text = TextRows(file, TEXT[suffix])
-        text.choose(_choice(path, order, text.names, text.width))
+        chosen = _choice(path, order, text.names, text.width)
+        if chosen is not None:
+            text.select(chosen)
         return text, text.names
     if suffix == ".parquet":
         table = _from_parquet(file, path, order)
