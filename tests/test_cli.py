@@ -235,7 +235,7 @@ def test_info_of_statistics(tmp_path, capsys):
     ("line", "message"),
     [
         ("fit none.csv -o m.npz", "no such file: 'none.csv'"),
-        ("fit data.csv -o m.npz", "data.csv, line 2, column 0 ('id'): 'r0' is not a number; correct"),
+        ("fit data.csv -o m.npz", "data.csv, line 2, column 0 ('id'): 'r0' is not a number"),
         ("fit data.csv -o m.npz --columns u,w", "data.csv has no column 'w'; it has id, u, v"),
         ("fit data.csv -o no/m.npz", "no such folder: 'no'"),
         ("fit data.csv -o . --columns u", "'.' is a folder; give the name of a file"),

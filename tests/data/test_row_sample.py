@@ -253,7 +253,7 @@ def test_a_pilot_is_mapped_with_its_weights(tmp_path, kind, drawn):
 def test_large_parquet_files_are_sampled_in_a_pass(tmp_path, monkeypatch):
     from tgpfast.data import parquet as parquet_rows
 
-    monkeypatch.setattr(parquet_rows, "WHOLE", 0)
+    monkeypatch.setattr(parquet_rows, "HELD_BYTES", 0)
     x = two_clusters(900, 2)
     blocks = Blocks(write_parquet(tmp_path / "x.parquet", x))
     blocks.draw_sample()

@@ -13,7 +13,6 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from ..validation import Array
 from .arrow import as_frame
 from .csv import TextRows
 from .files import open_rows
-from .parquet import ParquetRows
+from .parquet import PAGE_ROWS, ParquetRows
 from .prefetch import AHEAD_BYTES, DEPTH, MOST_DEPTH, ReadAhead, ahead
 from .row_sample import (
     SAMPLE_ROWS,
@@ -34,54 +33,9 @@ from .row_sample import (
     draw_sample,
     keys_of,
 )
+from .table import BLOCK_ROWS, Table
 
 LEAST_WEIGHT = 1e-140  # of the largest weight: sums of squares must neither vanish nor overflow
-BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
-
-
-TABLES = ("array", "pandas", "polars", "pyarrow")
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """What rows looked like to the caller: column names, and the kind of frame they came in."""
-
-    columns: list[str] | None = None
-    kind: str = "array"  # one of TABLES
-    index: Any = None  # of a pandas frame
-
-    @classmethod
-    def from_facts(cls, columns: Any, kind: Any, d: int) -> Table:
-        """What a file says of a table of d columns, judged."""
-        named = isinstance(columns, list) and all(isinstance(c, str) for c in columns)
-        if not (columns is None or (named and len(columns) == d)):
-            raise ValueError(f"columns must be {d} names")
-        if kind not in TABLES or (kind != "array" and columns is None):
-            raise ValueError(f"kind of table {kind!r} is not known")
-        return cls(columns, kind)
-
-    def frame(self, rows: Array) -> Any:
-        """Rows as the caller's kind of table."""
-        if self.kind == "array":
-            return rows
-        module = __import__(self.kind)
-        if self.kind == "polars":
-            return module.DataFrame(rows, schema=self.columns)
-        if self.kind == "pyarrow":
-            return module.Table.from_arrays(list(map(module.array, rows.T)), names=self.columns)
-        index = self.index if self.index is not None and len(self.index) == len(rows) else None
-        return module.DataFrame(rows, columns=self.columns, index=index)
-
-    def series(self, values: Array, name: str) -> Any:
-        """One value a row, as the caller's kind of column."""
-        if self.kind == "array":
-            return values
-        module = __import__(self.kind)
-        if self.kind == "polars":
-            return module.Series(name, values)
-        if self.kind == "pyarrow":
-            return module.array(values)
-        return module.Series(values, index=self.index, name=name)
 
 
 class Blocks:
@@ -168,7 +122,7 @@ class Blocks:
         if columns:
             depth = max(DEPTH, min(MOST_DEPTH, AHEAD_BYTES // (8 * self.block_rows * columns)))
         if isinstance(self._source, ParquetRows):  # while rows are used up, the next are decoded
-            depth += -(-self._source.stride // self.block_rows)
+            depth += -(-PAGE_ROWS // self.block_rows)
         return depth
 
     @property
@@ -260,10 +214,10 @@ class Blocks:
     def _decoded(self, source: ParquetRows) -> Iterator[Array]:
         """Blocks of a parquet file; a small one is held after its first pass."""
         if not source.is_small:
-            yield from source.blocks(self.block_rows)
+            yield from source.iterate(self.block_rows)
             return
         held, at = np.empty(source.shape), 0
-        for rows in source.blocks(self.block_rows):
+        for rows in source.iterate(self.block_rows):
             held[at : at + len(rows)] = rows
             yield held[at : at + len(rows)]
             at += len(rows)
@@ -317,9 +271,9 @@ class Blocks:
         if self._streams:
             return None
         if isinstance(self._source, ParquetRows) and self._source.is_small:
-            self._hold(self._source.whole())
+            self._hold(self._source.read_all())
         if isinstance(self._source, ParquetRows):
-            rows, numbers = self._source.spread(n)
+            rows, numbers = self._source.read_spread(n)
             x = _as_rows(rows, 0, len(rows))
             _check_finite(x, numbers, self.table.columns, self.name)
             weights = None if self._weights is None else self._weights[numbers]
@@ -463,7 +417,7 @@ def _is_frame(X: Any) -> bool:
 
 def _table_of(X: Any, names: list[str] | None) -> Table:
     if isinstance(X, ParquetRows):
-        return Table(names, X.frame)
+        return Table(names, X.frame_kind)
     if not _is_frame(X):
         return Table(names)
     columns = [str(c) for c in X.columns]

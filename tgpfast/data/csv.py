@@ -21,8 +21,8 @@ import numpy as np
 from ..runtime.warnings import FallbackWarning, warn
 from ..validation import Array
 from .arrow import ArrowFrame
+from .table import BLOCK_ROWS
 
-BLOCK_ROWS = 16_384  # rows of a block
 # Bytes that a thread of pyarrow parses at a time: fewer cost too many calls, more leave the cache.
 LEAST_PIECE, MOST_PIECE = 2**18, 2**22
 PIECE_ROWS = 256  # rows of a piece where lines are long: pyarrow has a cost for each column

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from .csv import TextRows
-from .parquet import ParquetRows, open_parquet
+from .parquet import ParquetRows
 from .storage import array_layout, replacing
+from .table import BLOCK_ROWS
 
-CHUNK = 16_384  # rows of a block, where columns are taken out of their order
 TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # suffix -> delimiter, None: found out
 SUFFIXES = (".npy", ".npz", ".parquet", *TEXT)
 WRITABLE = (".npy", *TEXT)
@@ -77,7 +77,7 @@ def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
         text = TextRows(file, TEXT[suffix])
         return text.names, text.width
     if suffix == ".parquet":
-        parquet = open_parquet(file)
+        parquet = ParquetRows(file)
         found = [parquet.columns[k] for k in parquet.data_columns]
         return found, len(found)
     rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
@@ -186,7 +186,8 @@ def _chosen(table: Any, chosen: list[int]) -> Any:
     step = chosen[1] - chosen[0] if len(chosen) > 1 else 1
     if step > 0 and chosen == list(range(chosen[0], chosen[-1] + 1, step)):
         return table[:, chosen[0] : chosen[-1] + 1 : step]
-    return lambda: (table[i : i + CHUNK][:, chosen] for i in range(0, len(table), CHUNK))
+    starts = range(0, len(table), BLOCK_ROWS)
+    return lambda: (table[i : i + BLOCK_ROWS][:, chosen] for i in starts)
 
 
 # -- binary files --------------------------------------------------------------------------------
@@ -310,20 +311,20 @@ def _table_name(shapes: dict[str, tuple[tuple[int, ...], str]]) -> str | None:
 def _from_parquet(
     file: Path, path: str | os.PathLike[str], order: list[str] | None
 ) -> ParquetRows:
-    rows = open_parquet(file)
+    rows = ParquetRows(file)
     chosen = _choice(path, order, rows.columns, len(rows.columns))
-    if chosen is None and order is None and rows.index:
+    if chosen is None and order is None and rows.index_columns:
         chosen = rows.data_columns  # an index is no column, unless it is asked for by name
     names = rows.columns
     if chosen is not None:
-        rows = rows.chosen(chosen)
+        rows = rows.select(chosen)
     for name in rows.columns:
         if names.count(name) > 1:
             raise ValueError(
                 f"{file.name} has {names.count(name)} columns named {name!r}, which cannot be told "
                 "apart; rename them"
             )
-    for name, (kind, good) in zip(rows.columns, rows.kinds(), strict=True):
+    for name, (kind, good) in zip(rows.columns, rows.column_types(), strict=True):
         if not good:
             raise TypeError(
                 f"{file.name}: column {name!r} is of type {kind}; expected real numbers: leave "
