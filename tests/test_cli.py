@@ -108,10 +108,10 @@ def test_progress_and_quiet(data, tmp_path, capsys, monkeypatch):
     """A bar on a terminal or when asked for, never with --quiet; then nothing is printed."""
     rest = ["fit", data, "-o", tmp_path / "m.npz", "--columns", "u,v", *FAST]
     run(*rest, "--progress")
-    assert "300 rows" in capsys.readouterr().err
+    assert "300/300" in capsys.readouterr().err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     run(*rest)
-    assert "300 rows" in capsys.readouterr().err
+    assert "300/300" in capsys.readouterr().err
     run(*rest, "--quiet", "--progress")
     assert capsys.readouterr() == ("", "")
 

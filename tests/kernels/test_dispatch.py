@@ -36,7 +36,7 @@ def run(code, expect=0, cwd=None, **environment):
 
 
 OPTIONAL = ("numba", "llvmlite", "finufft", "matplotlib", "pandas", "polars", "dask", "sklearn",
-            "torch", "threadpoolctl")  # fmt: skip
+            "torch", "threadpoolctl", "tqdm", "pyarrow")  # fmt: skip
 
 
 def test_import_takes_no_numba_and_no_optional_package():
