@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import threadpoolctl
 from conftest import load_backend
 
 import tgpfast as tgp
@@ -362,9 +364,44 @@ def test_numba_threads_variable_is_the_limit():
 
 
 def test_blas_without_thread_control_warns_once(monkeypatch):
-    hold = kernels._BlasHold()
-    monkeypatch.setattr(kernels, "_BLAS_SYMBOLS", [("no_such_setter", "no_such_getter")])
-    with pytest.warns(RuntimeWarning, match="OMP_NUM_THREADS"), hold:
-        pass
-    with hold:
-        pass
+    monkeypatch.setattr(threadpoolctl.ThreadpoolController, "_load_libraries", lambda self: None)
+    kernels._find_blas.cache_clear()
+    module = kernels.load("numpy")
+    try:
+        hold = kernels.threads(module, 1)
+        with pytest.warns(tgp.FallbackWarning, match="OMP_NUM_THREADS"), hold:
+            pass
+        with kernels.threads(module, 1):
+            pass
+    finally:
+        kernels._find_blas.cache_clear()
+
+
+def blas_counts():
+    return [library["num_threads"] for library in threadpoolctl.threadpool_info()
+            if library["user_api"] == "blas"]  # fmt: skip
+
+
+def test_blas_is_held_until_the_last_thread_leaves():
+    """Whichever thread entered first; afterwards any thread can set the counts again."""
+    module, steps = kernels.load("numpy"), [threading.Event() for _ in range(3)]
+    wait = 60.0
+
+    def first():
+        with kernels.threads(module, 1):
+            steps[0].set()
+            assert steps[1].wait(wait)
+        steps[2].set()
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):  # as a user may do
+        before = blas_counts()
+        worker = threading.Thread(target=first)
+        worker.start()
+        assert steps[0].wait(wait)
+        with kernels.threads(module, 1):
+            with kernels.threads(module, 1):
+                steps[1].set()
+                assert steps[2].wait(wait)
+            worker.join()
+            assert set(blas_counts()) == {1}
+        assert blas_counts() == before == [2] * len(before)
