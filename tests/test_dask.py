@@ -29,7 +29,7 @@ import tgpfast as tgp
 import tgpfast.dask as tgp_dask
 import tgpfast.statistics.spectrum as tgp_spectrum
 from tgpfast.data.blocks import Blocks, as_blocks
-from tgpfast.data.scaling import moments_of
+from tgpfast.data.moments import moments_of
 from tgpfast.statistics.costs import Costs
 from tgpfast.statistics.statistics import packed
 

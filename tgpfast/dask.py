@@ -22,18 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import kernels
-from .data.blocks import (
-    BLOCK_ROWS,
-    Blocks,
-    Table,
-    _as_table,
-    _as_weights,
-    _columns,
-    _in_order,
-    _is_frame,
-    ratio_of,
-)
+from .data.blocks import Blocks
 from .data.row_sample import SAMPLE_ROWS, draw_sample
+from .data.rows import as_table, count_columns
+from .data.table import BLOCK_ROWS, Table, is_frame, order_columns
+from .data.weights import check_weights, kish_ratio
 from .density.density import Density
 from .features.random import Features
 from .kernels.thread_choice import Threads
@@ -124,8 +117,8 @@ class Partitions(Blocks):
 
     in_parts = True
     can_repeat = True
-    reads_ahead = False
-    lasting = True
+    is_prefetched = False
+    blocks_stay_valid = True
     weight_ratio: float | None = None
 
     def __init__(
@@ -139,12 +132,12 @@ class Partitions(Blocks):
         name: str = "X",
     ) -> None:
         X = _whole_rows(X, name)
-        X = _in_order(X, columns, name)
+        X = order_columns(X, columns, name)
         self.name, self.block_rows = name, block_rows
         self.collection = X
-        names = [str(c) for c in X.columns] if _is_frame(X) else None
+        names = [str(c) for c in X.columns] if is_frame(X) else None
         self.table = Table(names, "array" if names is None else "pandas")
-        self.dimension = _columns(X, name, dimension) if X.ndim == 2 else 1
+        self.dimension = count_columns(X, name, dimension) if X.ndim == 2 else 1
         if dimension not in (None, self.dimension):
             raise ValueError(f"{name} has 1 column, expected {dimension}")
         self.budget = os.environ.get(BUDGET_VARIABLE) or PART_BUDGET
@@ -165,7 +158,7 @@ class Partitions(Blocks):
             return parts, [None] * len(parts) if weights is None else self._cut(weights)
         if getattr(weights, "ndim", 0) != 1:
             raise ValueError("sample_weight must have one dimension: a dask array or series")
-        if _is_frame(X):
+        if is_frame(X):
             parts = self._enter(self._pairs(X, weights))
             return parts, [None] * len(parts)
         parts, weight_parts = self._enter(X), self._enter(self._like_rows(weights))
@@ -181,10 +174,10 @@ class Partitions(Blocks):
     def _cut(self, weights: Any) -> list[Any]:
         """Keys of an array of weights, cut like the rows."""
         ends = np.cumsum(self.lengths)
-        array = _as_weights(weights, int(ends[-1]))
+        array = check_weights(weights, int(ends[-1]))
         if not array.any():
             raise ValueError("sample_weight must not be all zero")
-        self.weight_ratio = ratio_of(array)
+        self.weight_ratio = kish_ratio(array)
         name, parts = _name("weights"), np.split(array, ends[:-1])
         self._graph.update({f"{name}-{i}": part for i, part in enumerate(parts)})
         return [f"{name}-{i}" for i in range(len(parts))]
@@ -192,7 +185,7 @@ class Partitions(Blocks):
     def _pairs(self, X: Any, weights: Any) -> Any:
         """A frame's partitions with their weights, in one expression. By themselves dask would
         shuffle or sort each anew, and rows of equal keys may come in another order each time."""
-        numbered = not _is_frame(weights)
+        numbered = not is_frame(weights)
         if numbered:  # an array has no index of its own
             weights = weights.to_dask_dataframe()
         self._check_number(weights.npartitions, X.npartitions)
@@ -203,7 +196,7 @@ class Partitions(Blocks):
 
     def _like_rows(self, weights: Any) -> Any:
         """Weights of an array, as one with its chunks."""
-        if _is_frame(weights):
+        if is_frame(weights):
             weights = self._as_array(weights)
         mine, theirs = self._seen["lengths"], _known_lengths(weights)
         if mine is None or theirs is None or mine == theirs:
@@ -241,7 +234,7 @@ class Partitions(Blocks):
             X, name = self.collection, _name("length")
             self._passes[0] += 1
             # one column is enough, and the only one that a file need give
-            keys, graph = _keyed(X[list(X.columns[:1])] if _is_frame(X) and X.ndim == 2 else X)
+            keys, graph = _keyed(X[list(X.columns[:1])] if is_frame(X) and X.ndim == 2 else X)
             layer = {f"{name}-{i}": (_length, key) for i, key in enumerate(keys)}
             self._learn(self._compute({**graph, **layer, name: (list, list(layer))}, name))
         known: list[int] = self._seen["lengths"]
@@ -335,7 +328,7 @@ class Partitions(Blocks):
         own.statistics = None  # which nothing asks for, and which are most of a model
         asked = _Evaluation(own, method, options, self.name)
         task, X = delayed(asked, name=_name("model"), traverse=False), self.collection
-        if _is_frame(X) and X.ndim == 2:
+        if is_frame(X) and X.ndim == 2:
             meta = _answer(asked, X._meta, None)
             return X.map_partitions(_answer_frame, task, meta=meta)
         rows = X.to_dask_array() if hasattr(X, "divisions") else X
@@ -405,7 +398,7 @@ def _whole_rows(X: Any, name: str) -> Any:
         )
     if X.ndim > 2 or X.ndim == 0:
         raise ValueError(f"{name} must have two dimensions, (rows, columns), got {X.shape}")
-    _as_table(X._meta, name)  # judges the dtype
+    as_table(X._meta, name)  # judges the dtype
     if X.ndim == 2 and X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     return X
@@ -659,7 +652,7 @@ class _Evaluation:
 def _answer(task: _Evaluation, part: Any, index: int | None) -> Any:
     if not len(part):
         zeros = np.zeros((1, part.shape[1]))
-        if _is_frame(part):
+        if is_frame(part):
             rows = type(part)(zeros, columns=part.columns)
             return getattr(task.model, task.method)(rows, **task.options)[:0].set_axis(part.index)
         return getattr(task.model, task.method)(zeros, **task.options)[:0]

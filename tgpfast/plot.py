@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from .data.blocks import Blocks
-from .data.scaling import Scaling, moments_of
+from .data.moments import moments_of
+from .data.scaling import Scaling
 from .data.storage import replacing
 from .evaluation.evaluation import UNITS, direction_text
 from .validation import Array, as_floats, whole

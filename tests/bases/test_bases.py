@@ -1626,7 +1626,7 @@ def test_squares_beyond_floats_are_refused_in_words(unit):
         lambda: StudentBase.from_data(x), lambda: tgp.ExactKDE(x),
         lambda: tgp.fit(x, scale="center"), lambda: tgp.fit(x, scale="none", gamma=1.0),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=r"column 0 has a deviation of .*; divide the columns"):
+        with pytest.raises(ValueError, match=r"column 0 has a standard deviation .*; divide"):
             call()
     options = {"method": "fd", "lam": 1.0, "gamma": "scott", "base": "empirical", "n_features": 10}
     assert np.isfinite(tgp.fit(x, **options).log_density(x)).all()

@@ -288,7 +288,7 @@ def test_rows_that_are_kept_are_copies(n, read_ahead):
 def test_views_would_be_overwritten(monkeypatch):
     """Negative control of the two tests above."""
     x = make_data()
-    monkeypatch.setattr(Blocks, "lasting", True)
+    monkeypatch.setattr(Blocks, "blocks_stay_valid", True)
     assert not np.array_equal(Blocks(lambda: refilled(x)).whole(), x)
 
 

@@ -17,9 +17,9 @@ from tgpfast.data import blocks as blocks_module
 from tgpfast.data import csv as text_rows
 from tgpfast.data import files
 from tgpfast.data import parquet as parquet_rows
-from tgpfast.data import prefetch as read_ahead
+from tgpfast.data import prefetch as prefetch_module
 from tgpfast.data.blocks import Blocks
-from tgpfast.data.prefetch import ReadAhead, ahead
+from tgpfast.data.prefetch import ReadAhead, prefetch
 from tgpfast.statistics import spectral
 
 
@@ -61,7 +61,7 @@ def assert_same_bits(a, b):
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 50])
 def test_items_come_in_order(depth, n):
-    assert list(ahead(iter(range(n)), depth)) == list(range(n))
+    assert list(prefetch(iter(range(n)), depth)) == list(range(n))
 
 
 def test_items_are_made_in_another_thread_before_they_are_asked_for():
@@ -75,7 +75,7 @@ def test_items_are_made_in_another_thread_before_they_are_asked_for():
                 made.set()
             yield k
 
-    for k in ahead(items()):
+    for k in prefetch(items()):
         if k == 0:
             assert made.wait(60.0)
     assert set(seen) == {"tgpfast-read-ahead"}
@@ -93,7 +93,7 @@ def test_no_more_than_depth_items_wait(depth):
             full.release()
             yield k
 
-    for k in ahead(items(), depth):
+    for k in prefetch(items(), depth):
         for _ in range(min(depth + 1, 20) if k == 0 else 1 if k + depth < 20 else 0):
             assert full.acquire(timeout=60.0)  # the reader has come this far
         assert len(made) == min(k + 1 + depth, 20)
@@ -106,7 +106,7 @@ def test_items_are_let_go():
         pass
 
     gone = []
-    for block in ahead(Block() for _ in range(6)):
+    for block in prefetch(Block() for _ in range(6)):
         assert all(reference() is None for reference in gone[:-1])
         gone.append(weakref.ref(block))
 
@@ -119,7 +119,7 @@ def test_an_error_comes_after_the_items_before_it():
 
     got = []
     with pytest.raises(KeyError, match="third") as caught:
-        got.extend(ahead(items(), 4))
+        got.extend(prefetch(items(), 4))
     assert got == [1, 2]
     assert any(entry.name == "items" for entry in caught.traceback)  # where it was raised
 
@@ -136,7 +136,7 @@ def test_a_consumer_that_stops_ends_the_thread(stop):
         finally:
             closed.append(threading.current_thread().name)
 
-    source = ahead(items())
+    source = prefetch(items())
     if stop == "break":
         for _ in source:
             break
@@ -156,7 +156,7 @@ def test_a_consumer_that_stops_ends_the_thread(stop):
 
 
 def test_a_generator_that_is_not_started_has_no_thread():
-    ahead(iter(range(3)))
+    prefetch(iter(range(3)))
     assert readers() == []
 
 
@@ -167,9 +167,9 @@ def test_floating_point_warnings_are_as_the_consumer_set_them():
         yield np.float64(1e300) * np.array([1e300])
 
     with np.errstate(over="ignore"):
-        assert np.isinf(next(ahead(items()))).all()
+        assert np.isinf(next(prefetch(items()))).all()
     with pytest.raises(RuntimeWarning, match="overflow"):
-        next(ahead(items()))
+        next(prefetch(items()))
 
 
 # -- blocks --------------------------------------------------------------------------------------
@@ -197,13 +197,13 @@ def test_blocks_of_few_columns_wait_in_greater_number(tmp_path):
     """As many as eight where they are small; two where they are large, or not known to be small."""
     for columns, depth in ((1, 8), (6, 8), (16, 4), (32, 2), (1000, 2)):
         np.save(tmp_path / "x.npy", np.zeros((3, columns)))
-        assert Blocks(tmp_path / "x.npy")._depth() == depth
+        assert Blocks(tmp_path / "x.npy")._prefetch_depth() == depth
         (tmp_path / "x.csv").write_text(",".join(["1"] * columns) + "\n")
-        assert Blocks(tmp_path / "x.csv")._depth() == depth
-    assert Blocks(files.Columns(tmp_path / "x.csv", [3, 5]))._depth() == 8
-    assert Blocks(ReadAhead(iter([np.zeros((3, 1))])))._depth() == 2
+        assert Blocks(tmp_path / "x.csv")._prefetch_depth() == depth
+    assert Blocks(files.Columns(tmp_path / "x.csv", [3, 5]))._prefetch_depth() == 8
+    assert Blocks(ReadAhead(iter([np.zeros((3, 1))])))._prefetch_depth() == 2
     source = type("Own", (list,), {"n_columns": lambda self: 1})([np.zeros((3, 1))])
-    assert Blocks(ReadAhead(source))._depth() == 2
+    assert Blocks(ReadAhead(source))._prefetch_depth() == 2
 
 
 KINDS = ("memmap", "view of a memmap", "float32", "npy", "csv", "generator", "callable", "list")
@@ -215,7 +215,7 @@ def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(text_rows, "BLOCK_ROWS", 100)
     make = sources(tmp_path, make_data())[kind]
     ran = []
-    monkeypatch.setattr(blocks_module, "ahead", lambda *args: ran.append(1) or ahead(*args))
+    monkeypatch.setattr(blocks_module, "prefetch", lambda *args: ran.append(1) or prefetch(*args))
     with_thread = list(Blocks(make(), block_rows=64))
     assert ran == [1]
     features, runs = make_features(), []
@@ -227,7 +227,7 @@ def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
             tgp.accumulate(part, features, engine="direct", **options),
             tgp.accumulate(Blocks(make()), features, engine="spectral", **options),
         ])  # fmt: skip
-        monkeypatch.setattr(blocks_module, "ahead", lambda items, depth: items)
+        monkeypatch.setattr(blocks_module, "prefetch", lambda items, depth: items)
     without = list(Blocks(make(), block_rows=64))
     assert len(with_thread) == len(without) > 3
     for (x, _), (y, _) in zip(with_thread, without, strict=True):
@@ -238,14 +238,14 @@ def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
 
 def test_what_is_in_memory_is_not_read_ahead(monkeypatch):
     """Nor is a user's own iterator that was not wrapped, nor a memmap of one block."""
-    monkeypatch.setattr(blocks_module, "ahead", None)  # would raise
+    monkeypatch.setattr(blocks_module, "prefetch", None)  # would raise
     x = make_data()
     for value in (x, x.astype(np.float32), [x[:100], x[100:]], iter([x]), lambda: iter([x])):
         assert sum(len(part) for part, _ in Blocks(value, block_rows=64)) == 500
 
 
 def test_a_small_memmap_needs_no_thread(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks_module, "ahead", None)
+    monkeypatch.setattr(blocks_module, "prefetch", None)
     np.save(tmp_path / "x.npy", make_data())
     assert len(list(Blocks(tmp_path / "x.npy", block_rows=500))) == 1
 
@@ -367,7 +367,7 @@ def test_a_large_parquet_file_is_read_in_pieces(large_parquet, monkeypatch):
     path, x = large_parquet
     blocks = Blocks(path, block_rows=64)
     assert (blocks.n_rows, blocks.dimension, blocks.table.columns) == (500, 3, ["a", "b", "c"])
-    assert blocks.reads_ahead
+    assert blocks.is_prefetched
     decoded = []
     decoding(monkeypatch, blocks._source, decoded.append)
     found = [part for part, _ in blocks]
@@ -383,17 +383,17 @@ def test_a_small_parquet_file_is_decoded_once(large_parquet, monkeypatch, first)
     monkeypatch.setattr(parquet_rows, "HELD_BYTES", 2**25)
     path, x = large_parquet
     blocks = Blocks(path, block_rows=10)
-    assert blocks._depth() < 40  # of 50: the reader is not done with the first
-    assert blocks.reads_ahead
+    assert blocks._prefetch_depth() < 40  # of 50: the reader is not done with the first
+    assert blocks.is_prefetched
     left = iter(blocks)
     next(left)
     left.close()  # a pass that was not finished holds nothing
-    assert blocks.reads_ahead
+    assert blocks.is_prefetched
     if first == "pass":
         assert np.array_equal(np.concatenate([part for part, _ in blocks]), x)
     else:
         assert len(blocks.pilot(100)[0]) == 100
-    assert not blocks.reads_ahead
+    assert not blocks.is_prefetched
     monkeypatch.delattr(parquet_rows.ParquetRows, "iterate")
     for _ in range(2):
         found = [part for part, _ in blocks]
@@ -600,4 +600,4 @@ def test_read_ahead_holds_few_rows_where_chunks_are_large(tmp_path):
     chunks = spectral.Chunks(Blocks(rows), 400)
     assert chunks.blocks.block_rows == min(400, spectral.AHEAD_ROWS)
     assert [len(x) for x, _ in chunks] == [400, 400, 200]
-    assert spectral.AHEAD_ROWS * 3 * 8 * (read_ahead.DEPTH + 1) < 2**25
+    assert spectral.AHEAD_ROWS * 3 * 8 * (prefetch_module.LEAST_DEPTH + 1) < 2**25

@@ -12,9 +12,9 @@ import tgpfast as tgp
 from tgpfast.data import row_sample
 from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.files import write_rows
+from tgpfast.data.moments import moments_and_sample, moments_of
 from tgpfast.data.prefetch import ReadAhead
 from tgpfast.data.row_sample import Reservoir, choose_rows, draw_sample, row_keys
-from tgpfast.data.scaling import moments_and_sample, moments_of
 
 AGREE = 1e-6  # log densities: sums of other blocks round otherwise, and EM magnifies that
 
@@ -505,9 +505,9 @@ def test_passes_are_counted_of_every_copy():
     other = blocks.mapped(np.negative)
     list(blocks)
     list(other)
-    begun = other.begun()
-    begun.read(10)
-    list(begun.blocks)  # goes on with the pass that was begun
+    started = other.start_pass()
+    started.read(10)
+    list(started.blocks)  # goes on with the pass that was begun
     assert blocks.n_passes == other.n_passes == 3
     blocks.draw_sample()  # by numbers of rows
     assert blocks.n_passes == 3

@@ -216,8 +216,7 @@ class TextRows:
 
         def parse(window: bytes) -> Array:
             table = arrow_csv.read_csv(arrow.BufferReader(window), **options)
-            rows: Array = ArrowFrame(table).to_numpy()
-            return rows
+            return ArrowFrame(table).to_numpy()
 
         return parse
 

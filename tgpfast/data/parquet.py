@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..validation import Array
-from .arrow import numbers_of
+from .arrow import fill_numbers
 from .table import BLOCK_ROWS
 
 HELD_BYTES = 2**26  # float64 rows of a file up to this size are held once they are decoded
@@ -148,7 +148,8 @@ class ParquetRows:
             yield from opened.iter_batches(size, columns=self.columns, use_threads=False, **options)
 
     def _numbers(self, batch: Any) -> Array:
-        rows: Array = numbers_of(batch, self.columns)
+        rows = np.empty((batch.num_rows, len(self.columns)))
+        fill_numbers(batch, self.columns, rows)
         return rows
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
-from ..data.scaling import Scaling, check_full_rank, moments_of
+from ..data.moments import check_full_rank, moments_of
+from ..data.scaling import Scaling
 from ..runtime.progress import Progress
 from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array, as_floats, whole

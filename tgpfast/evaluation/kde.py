@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
-from ..data.scaling import Moments, check_full_rank, moments_of
+from ..data.moments import Moments, check_full_rank, moments_of
 from ..density.exponent import PointTilt
 from ..features.random import Features
 from ..kernels.thread_choice import Threads

@@ -17,7 +17,7 @@ import numpy as np
 from .. import plot
 from ..data.blocks import Blocks
 from ..data.files import SUFFIXES
-from ..data.scaling import check_full_rank, moments_of
+from ..data.moments import check_full_rank, moments_of
 from ..density.density import Density
 from ..evaluation.evaluation import Evaluation, evaluate
 from ..evaluation.kde import ExactKDE, FourierKDE

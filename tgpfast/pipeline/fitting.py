@@ -13,15 +13,10 @@ from ..bases.gaussian import Base, GaussianBase
 from ..bases.mixture import MixtureBase
 from ..data.blocks import Blocks, as_blocks
 from ..data.column_checks import ColumnNote, check_columns, warn_columns
+from ..data.moments import Moments, check_full_rank, given_moments, moments_and_sample
 from ..data.row_sample import SAMPLE_ROWS
-from ..data.scaling import (
-    Moments,
-    Scaling,
-    check_full_rank,
-    column_name,
-    given_moments,
-    moments_and_sample,
-)
+from ..data.scaling import Scaling
+from ..data.table import column_name
 from ..density.density import Density
 from ..features.random import Features, covariance_of_frequencies
 from ..kernels.thread_choice import Threads
@@ -671,9 +666,9 @@ def _moments(blocks: Blocks, given: Any, progress: bool) -> Moments:
 def _spectrum(blocks: Blocks, **options: Any) -> Spectrum:
     """An iterator that can be read only once, read into a grid: for up to three columns. Its band
     limit is that of Scott's bandwidth for STREAM_ROWS rows, in the spread of the first ones."""
-    begun = blocks.begun()
-    begun.read(FIRST_ROWS)
-    first = begun.sample(FIRST_ROWS)
+    started = blocks.start_pass()
+    started.read(FIRST_ROWS)
+    first = started.sample(FIRST_ROWS)
     d, spread = first.shape[1], first.std(axis=0)
     if d > DIMENSIONS or not (spread > 0).all():
         raise ValueError(
@@ -681,8 +676,8 @@ def _spectrum(blocks: Blocks, **options: Any) -> Spectrum:
             "callable that returns a fresh iterator, or moments=(n, mean, covariance)"
         )
     band = 2.0 * STREAM_REACH * STREAM_ROWS ** (1.0 / (d + 4)) / spread
-    reservoir = begun.keep_sample()
-    spectrum = Spectrum.from_data(begun.blocks, band, **options)
+    reservoir = started.keep_sample()
+    spectrum = Spectrum.from_data(started.blocks, band, **options)
     blocks.sample = reservoir.sample()
     return spectrum
 

@@ -17,7 +17,8 @@ from scipy.linalg.lapack import dposv
 from .. import kernels
 from ..data.blocks import Blocks, Table
 from ..data.labels import Ints, factorize
-from ..data.scaling import Moments, check_full_rank, column_name
+from ..data.moments import Moments, check_full_rank
+from ..data.table import column_name
 from ..density.grouped import GroupedDensity
 from ..features.random import Features, covariance_of_frequencies
 from ..kernels.thread_choice import Threads

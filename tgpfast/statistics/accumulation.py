@@ -301,19 +301,19 @@ def _engine_of_stream(
     few, most = int(NOT_WORTH_A_LOOK / row) + 1, limit // (8 * 8 * d)
     if few > most:
         return "direct", {}, blocks
-    begun = blocks.begun()
-    begun.read(few)
-    if begun.n_rows < few:
-        return "direct", {}, begun.blocks
+    started = blocks.start_pass()
+    started.read(few)
+    if started.n_rows < few:
+        return "direct", {}, started.blocks
     with np.errstate(over="ignore", invalid="ignore"):  # rows whose squares overflow
         enough = rows_that_pay(
-            begun.sample(ENGINE_ROWS), features, levels, gram_phi, tolerance, limit
+            started.sample(ENGINE_ROWS), features, levels, gram_phi, tolerance, limit
         )
     if enough is None or enough > most:
-        return "direct", {}, begun.blocks
-    begun.read(enough)
-    facts = {"rows_looked_at": begun.n_rows}
-    return ("spectral" if begun.n_rows >= enough else "direct"), facts, begun.blocks
+        return "direct", {}, started.blocks
+    started.read(enough)
+    facts = {"rows_looked_at": started.n_rows}
+    return ("spectral" if started.n_rows >= enough else "direct"), facts, started.blocks
 
 
 def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:

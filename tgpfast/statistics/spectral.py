@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
-from ..data.blocks import Blocks, copied
+from ..data.blocks import Blocks, copy_block
 from ..features.random import Features
 from ..runtime import memory
 from ..runtime.progress import Progress
@@ -605,19 +605,19 @@ class Chunks:
         most = CHUNK_NUMBERS // max(blocks.dimension or 1, 1)
         self.rows = most if rows is None else min(rows, most)
         self.blocks.block_rows = self.rows
-        if blocks.reads_ahead and (blocks.n_rows is None or blocks.n_rows > self.rows):
+        if blocks.is_prefetched and (blocks.n_rows is None or blocks.n_rows > self.rows):
             self.blocks.block_rows = min(self.rows, AHEAD_ROWS)
 
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
         rows: list[Array] = []
         weights: list[Array | None] = []
         size = 0
-        lasting = self.blocks.lasting
+        stays_valid = self.blocks.blocks_stay_valid
         for x, w in self.blocks:
             if size and size + len(x) > self.rows:
                 yield _joined(rows, weights)
                 rows, weights, size = [], [], 0
-            x, w = (x, w) if lasting else copied(x, w)
+            x, w = (x, w) if stays_valid else copy_block(x, w)
             rows.append(x)
             weights.append(w)
             size += len(x)

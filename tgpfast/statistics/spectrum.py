@@ -17,7 +17,8 @@ import numpy as np
 from .. import kernels
 from ..data import storage
 from ..data.blocks import Blocks, as_blocks
-from ..data.scaling import Moments, Scaling
+from ..data.moments import Moments
+from ..data.scaling import Scaling
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
