@@ -470,7 +470,7 @@ def test_npy_that_is_damaged(tmp_path):
             read(path)
     np.savez(tmp_path / "x.npz", X=ROWS)
     path.write_bytes((tmp_path / "x.npz").read_bytes())
-    with pytest.raises(ValueError, match=r"npz archive; give it the ending \.npz"):
+    with pytest.raises(ValueError, match=r"npz archive; give it the extension \.npz"):
         read(path)
 
 
@@ -768,7 +768,7 @@ def test_folders_and_unknown_endings(tmp_path):
     """Neither is opened."""
     with pytest.raises(ValueError, match="is a folder"):
         read(tmp_path)
-    for name, message in (("x.xls", r"ending '\.xls' is not known"), ("x", "has no ending")):
+    for name, message in (("x.xls", r"unknown format '\.xls'"), ("x", "no extension")):
         (tmp_path / name).write_text("1,2\n")
         with pytest.raises(ValueError, match=message + r"; expected one of \.npy"):
             read(tmp_path / name)
@@ -787,11 +787,11 @@ def test_written_rows_are_read_back_to_the_bit(tmp_path, name):
 
 
 def test_output_is_judged_before_work_starts(tmp_path):
-    """Unknown ending, no such folder, a folder."""
+    """Unknown format, no such folder, a folder."""
     (tmp_path / "d.csv").mkdir()
     for name, kind, message in (
-        ("x.xls", ValueError, r"'\.xls' is not known; expected one of \.npy"),
-        ("x", ValueError, "it has no ending"),
+        ("x.xls", ValueError, r"'\.xls'; expected one of \.npy"),
+        ("x", ValueError, "the name has no extension"),
         ("no/x.csv", FileNotFoundError, "no such folder"), ("d.csv", ValueError, "is a folder"),
     ):  # fmt: skip
         with pytest.raises(kind, match=message):

@@ -37,9 +37,10 @@ class ReadAhead:
     --------
     >>> import numpy as np
     >>> import tgpfast as tgp
+    >>> from tgpfast.data.prefetch import ReadAhead
     >>> blocks = [np.zeros((3, 2)), np.ones((4, 2))]
     >>> features = tgp.Features.draw(5, 1.0, np.eye(2), seed=0)
-    >>> tgp.accumulate(tgp.ReadAhead(blocks), features).n
+    >>> tgp.accumulate(ReadAhead(blocks), features).n
     7.0
     """
 

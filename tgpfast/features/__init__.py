@@ -1,1 +1,1 @@
-"""features"""
+"""Random Fourier features: frequencies, phases and the bandwidth."""

@@ -1,7 +1,7 @@
-"""Which backend runs, on how many threads, with BLAS held to one.
+"""Compiled kernels: which backend runs, on how many threads, with BLAS held to one.
 
-A backend is a module of this folder: ``_numba``, ``_cython``, ``_numpy``, with the same function
-names, signatures and results. ``_numpy`` says in its docstrings what each kernel computes.
+A backend is a module of this folder: ``_numba``, ``_cython`` or ``_numpy``. All have the same
+function names, signatures and results. ``_numpy`` documents what each kernel computes.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 import scipy.linalg  # noqa: F401  loads the BLAS of scipy, whose threads are held below
 
 from ..runtime.warnings import FallbackWarning, warn
-from ..validation import whole
+from ..validation import check_choice, whole
 
 BACKENDS = ("numba", "cython", "numpy")  # in the order in which "auto" tries them
 ROW_TILE = 256  # rows of a feature block in lanes; fixes the shape of the caller's buffers
@@ -27,20 +27,28 @@ _loaded = {}
 
 
 def load(backend="auto"):
-    """The module of a backend; ``auto`` is TGPFAST_BACKEND if set, else the first that imports.
+    """Return the module of a backend.
 
-    Raises ValueError for an unknown name, ImportError with the remedy for one that is missing.
+    Parameters
+    ----------
+    backend : {"auto", "numba", "cython", "numpy"}, default "auto"
+        "auto" is the environment variable TGPFAST_BACKEND if it is set, else the first backend that
+        imports.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    ImportError
+        If the backend cannot be imported; the message says how to get it.
     """
     name, origin = backend, "backend"
     if backend == "auto":
         name, origin = os.environ.get("TGPFAST_BACKEND") or "auto", "TGPFAST_BACKEND"
-    if name == "auto":
+    if check_choice(origin, name, ("auto", *BACKENDS)) == "auto":
         for candidate in BACKENDS:
             with contextlib.suppress(ImportError):
                 return _import(candidate)
-    if name not in BACKENDS:
-        choices = ", ".join(repr(b) for b in ("auto", *BACKENDS))
-        raise ValueError(f"{origin}={name!r} is not a backend; expected one of {choices}")
     try:
         return _import(name)
     except ImportError as error:
@@ -62,7 +70,7 @@ def _import(name):
 
 
 def available():
-    """Names of the backends that import here, in the order in which "auto" tries them."""
+    """Return the names of the backends that import here, in the order that "auto" tries."""
     names = []
     for name in BACKENDS:
         with contextlib.suppress(ImportError):
@@ -71,7 +79,7 @@ def available():
 
 
 def missing():
-    """Why each backend that does not import here does not: name -> reason."""
+    """Return the reason for each backend that does not import here, by name."""
     reasons = {}
     for name in BACKENDS:
         try:
@@ -82,9 +90,19 @@ def missing():
 
 
 def resolve_threads(kernels, n_threads=None):
-    """The thread count to use: all the backend has, or n_threads clamped to that.
+    """Return the number of threads to use.
 
-    Raises ValueError unless n_threads is None or a positive integer.
+    Parameters
+    ----------
+    kernels : module
+        A backend.
+    n_threads : int or None, default None
+        None: all that the backend has, which is also the most.
+
+    Raises
+    ------
+    ValueError
+        Unless n_threads is None or a positive integer.
     """
     limit = kernels.max_threads()
     return limit if n_threads is None else min(whole("n_threads", n_threads), limit)
@@ -92,10 +110,10 @@ def resolve_threads(kernels, n_threads=None):
 
 @contextlib.contextmanager
 def threads(kernels, n_threads):
-    """Run the block with n_threads for the backend's loops and one for every BLAS.
+    """Run a block with n_threads for the loops of a backend, and one thread for every BLAS.
 
-    BLAS runs inside our parallel loops; with threads of its own as well it was measured 4.7 times
-    slower. Both settings are put back on leaving, also when nested or entered from several threads.
+    BLAS runs inside our parallel loops. With threads of its own as well, a pass was 4.7 times
+    slower. Both settings are restored on leaving, also when nested or entered from several threads.
     """
     _refuse_forked_pool(kernels)
     with _BLAS:
@@ -114,11 +132,11 @@ def threads(kernels, n_threads):
 
 # -- fork ---------------------------------------------------------------------------------------
 
-_pool_owner = None  # the process that has started an OpenMP pool through us
+_pool_owner = None  # id of the process whose OpenMP pool we have started
 
 
 def _refuse_forked_pool(kernels):
-    """An OpenMP pool does not survive fork(): the child would hang or be killed. Say so instead."""
+    """Raise RuntimeError in a forked child, where the OpenMP pool of its parent would hang."""
     global _pool_owner
     if kernels.NAME == "numpy":
         return

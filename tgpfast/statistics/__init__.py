@@ -1,1 +1,1 @@
-"""statistics"""
+"""Sums over rows that every estimator needs, their algebra, and the engines that compute them."""
