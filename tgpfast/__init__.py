@@ -17,7 +17,8 @@ from .data.storage import load
 from .density.density import Density
 from .density.grouped import GroupedDensity
 from .evaluation.evaluation import evaluate
-from .evaluation.kde import ExactKDE, FourierKDE
+from .evaluation.exact_kde import ExactKDE
+from .evaluation.fourier_kde import FourierKDE
 from .features.random import Features
 from .pipeline import updating as _updating  # noqa: F401 - registers Density.update
 from .pipeline.fitting import PAPER, fit

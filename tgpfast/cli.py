@@ -29,7 +29,7 @@ from .density.density import Density
 from .density.grouped import GroupedDensity
 from .density.normalizer import DRAWS, Normalizer
 from .evaluation.evaluation import evaluate
-from .evaluation.kde import ExactKDE
+from .evaluation.exact_kde import ExactKDE
 from .paper.datasets import two_moons
 from .pipeline.fitting import BASES, FREQUENCIES, PAPER, SCALES, fit
 from .pipeline.warming import warmup

@@ -19,7 +19,8 @@ import numpy as np
 from .data.blocks import Blocks
 from .data.scaling import Scaling, moments_of
 from .data.storage import replacing
-from .evaluation.evaluation import UNITS, direction_text
+from .evaluation.evaluation import UNITS
+from .evaluation.result import direction_text
 from .validation import Array, as_floats, whole
 
 # Okabe and Ito's colours, which are apart in any colour vision

@@ -8,7 +8,17 @@ from scipy.stats import ks_2samp, multivariate_normal, wasserstein_distance
 
 import tgpfast as tgp
 from tgpfast.evaluation import evaluation
-from tgpfast.evaluation.evaluation import Evaluation, evaluate
+from tgpfast.evaluation.evaluation import evaluate
+from tgpfast.evaluation.marginals import ProjectedCDFs
+from tgpfast.evaluation.model_draws import draw_from_model
+from tgpfast.evaluation.result import (
+    ColumnDistance,
+    Estimate,
+    Evaluation,
+    direction_text,
+    median_error,
+)
+from tgpfast.evaluation.scores import ScoredRows
 
 # -- evaluate -------------------------------------------------------------------------------------
 
@@ -66,7 +76,8 @@ def test_ks_and_wd_equal_the_sorted_oracle(rival, units, weighted, tied, name):
         rival(), x, n_directions=12, n_grid=20_000, n_samples=400, seed=3, sample_weight=w,
         backend=backend, n_threads=2, units=units,
     )  # fmt: skip
-    draws, weights = evaluation._draws(rival(), None, 400, 3)
+    drawn = draw_from_model(rival(), None, 400, 3)
+    draws, weights = drawn.points, drawn.weights
     if units == "standardized":
         scale = weighted_deviation(x, w)
         np.testing.assert_allclose(result.scale, scale, rtol=1e-12)
@@ -187,8 +198,8 @@ def some_evaluation(**changes):
         "columns": ["length", "width"], "n_rows": 100, "n_effective": 100.0,
         "effective_sample_size": 400.0, "units": "standardized", "scale": np.array([2.0, 3.0]),
         "scale_source": "data", "by_column": [
-            evaluation.ColumnDistance("length", 0.1, 1.0, 0.01, 0.1),
-            evaluation.ColumnDistance("width", 0.2, 2.0, 0.02, 0.2),
+            ColumnDistance("length", 0.1, 1.0, 0.01, 0.1),
+            ColumnDistance("width", 0.2, 2.0, 0.02, 0.2),
         ],
     }  # fmt: skip
     return Evaluation(**(fields | changes))
@@ -208,7 +219,7 @@ def test_median_mean_and_their_errors():
 def test_the_median_error_is_that_of_repeated_medians():
     rng = np.random.default_rng(0)
     draws = rng.gamma(3.0, size=(2_000, 201))
-    errors = [evaluation._median_error(row) for row in draws[:500]]
+    errors = [median_error(row) for row in draws[:500]]
     # one error scatters by a third, the mean of 500 by 2 %; the scatter of 2,000 medians by 2 %
     assert np.mean(errors) == pytest.approx(np.median(draws, axis=1).std(), rel=0.1)
 
@@ -241,7 +252,7 @@ def test_the_worst_direction_is_the_one_that_is_wrong():
 
 
 def test_summary_says_all():
-    lines = some_evaluation(fisher_score=evaluation.Estimate(-2.5, 0.125, 1234)).summary()
+    lines = some_evaluation(fisher_score=Estimate(-2.5, 0.125, 1234)).summary()
     for words in (
         "median  KS 0.2500 ± 0.0500   WD 4 ± 2", "mean    KS 0.3000", "noise   KS 0.0925",
         "units   standardized: WD is in standard deviations",
@@ -259,7 +270,7 @@ def test_summary_shows_the_worst_columns_and_counts_the_others():
         "column  KS 0.2000 ± 0.0200   WD 2 ± 0.2  width",
         "column  KS 0.1000 ± 0.0100   WD 1 ± 0.1  length",
     ]
-    many = [evaluation.ColumnDistance(f"c{k}", k / 10, 1.0, 0.01, 0.1) for k in range(8)]
+    many = [ColumnDistance(f"c{k}", k / 10, 1.0, 0.01, 0.1) for k in range(8)]
     text = some_evaluation(by_column=many).summary()
     assert [f"c{k}\n" in text for k in range(8)] == [False] * 3 + [True] * 5
     assert "3 more columns are in by_column" in text
@@ -380,7 +391,7 @@ def test_a_constant_column_has_the_scale_of_the_draws():
 
 
 def test_text_of_directions():
-    text = evaluation.direction_text
+    text = direction_text
     assert text(np.array([-0.6, 0.8]), ["a", "b"]) == "0.80 b - 0.60 a"
     assert text(np.array([-1.0]), ["a"]) == "-1.00 a"
     assert text(np.array([0.0, 1.0, 0.004]), list("abc")) == "1.00 b"
@@ -432,7 +443,7 @@ def test_scored_rows_are_a_fair_sample_of_a_stream():
     x = np.linspace(-1.0, 1.0, 3_000)[:, None]
     counts = np.zeros(30)
     for seed in range(200):
-        rows = evaluation._Reservoir(60, np.random.default_rng(seed))
+        rows = ScoredRows(60, np.random.default_rng(seed))
         for start in range(0, 3_000, 700):
             rows.add(x[start : start + 700], None)
         held, weights = rows.rows()
@@ -447,7 +458,7 @@ def test_scored_rows_are_a_fair_sample_of_a_stream():
 
 
 def test_weights_stay_with_their_rows():
-    rows = evaluation._Reservoir(50, np.random.default_rng(0))
+    rows = ScoredRows(50, np.random.default_rng(0))
     x = np.arange(400.0)[:, None]
     for start in range(0, 400, 90):
         rows.add(x[start : start + 90], x[start : start + 90, 0] + 0.5)
@@ -539,14 +550,14 @@ def test_memory_bounds_the_directions_held_at_once(monkeypatch):
     x = np.random.default_rng(5).standard_normal((300, 3))
     want = evaluate(Rival(), x, 11, 200, 400)
     held = []
-    init = evaluation.Mass.__init__
+    init = ProjectedCDFs.__init__
 
     def watched(self, grids, *options):
         held.append(len(grids.directions))
         init(self, grids, *options)
 
-    monkeypatch.setattr(evaluation.Mass, "__init__", watched)
-    monkeypatch.setattr(evaluation, "MASS_BYTES", 4 * 8 * 201)
+    monkeypatch.setattr(ProjectedCDFs, "__init__", watched)
+    monkeypatch.setattr(evaluation, "CDF_BYTES", 4 * 8 * 201)
     got = evaluate(Rival(), x, 11, 200, 400)
     assert max(held) == 4
     for name in ("ks", "wd", "ks_error", "wd_error"):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..density.density import Density
-from ..evaluation.evaluation import Evaluation, evaluate
+from ..evaluation.evaluation import evaluate
+from ..evaluation.result import Evaluation
 from ..pipeline.fitting import PAPER, fit
 from ..runtime.progress import Steps
 from ..validation import Array

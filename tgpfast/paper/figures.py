@@ -11,7 +11,8 @@ import numpy as np
 
 from .. import plot
 from ..data.blocks import Blocks
-from ..evaluation.kde import ExactKDE, FourierKDE
+from ..evaluation.exact_kde import ExactKDE
+from ..evaluation.fourier_kde import FourierKDE
 from ..features.random import Features
 from . import datasets
 from .data_files import DataFile, load_standardized

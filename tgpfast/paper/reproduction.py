@@ -19,6 +19,7 @@ from .data_files import DataFile, find_data_files
 from .experiments import Measurements, Settings, measure, predict_total_seconds
 from .figures import DrawnFigure, list_figures
 from .machine import machine_facts
+from .published import Illustration, PublishedSet
 from .report import Report, check_report_folder
 from .tables import add_tables
 
@@ -151,7 +152,7 @@ def _add_figures(report: Report, drawn: list[DrawnFigure]) -> None:
 
 def _add_missing_sets(report: Report, files: list[DataFile]) -> None:
     present = {file.name for file in files}
-    needed = [
+    needed: list[PublishedSet | Illustration] = [
         *published.SETS.values(),
         *(s for s in published.ILLUSTRATIONS.values() if not s.generated),
     ]
