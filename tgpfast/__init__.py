@@ -93,9 +93,10 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_SUBMODULES})
 
 
-def _open_dask(X: Any, **options: Any) -> Any:
-    """Partitions of a dask collection; imports the adapter, and so dask, at first use."""
-    return importlib.import_module(".dask", __name__).partitions(X, **options)
+def _open_dask_collection(X: Any, **options: Any) -> Any:
+    from .dask.partitions import open_partitions  # imports dask, so only when it is needed
+
+    return open_partitions(X, **options)
 
 
-register_collection(lambda X: hasattr(X, "__dask_graph__"), _open_dask)
+register_collection(lambda X: hasattr(X, "__dask_graph__"), _open_dask_collection)
