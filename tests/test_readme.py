@@ -12,6 +12,7 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast import cli
+from tgpfast.cli.command_line import make_parser
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -99,14 +100,14 @@ def test_commands_of_the_shell_run(tmp_path, monkeypatch, capsys):
 
 def _help_of(name):
     (subparsers,) = (
-        a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)
+        a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)
     )
     return subparsers.choices[name].format_help()
 
 
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_every_command_parses(command):
-    assert cli._parser().parse_args(shlex.split(command)[1:]).run
+    assert make_parser().parse_args(shlex.split(command)[1:]).run
 
 
 def test_every_command_is_found():
