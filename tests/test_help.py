@@ -156,7 +156,7 @@ def public_functions():
             found.update({f"{name}.{k}": m for k, m in members})
     found.update(
         (f"plot.{k}", f) for k, f in inspect.getmembers(plot, inspect.isfunction)
-        if not k.startswith("_") and f.__module__ == plot.__name__
+        if k in plot.__all__
     )  # fmt: skip
     found["Evaluation.worst"] = Evaluation.worst
     found["check_columns"] = check_columns

@@ -58,7 +58,7 @@ def reproduce(
     ImportError
         If matplotlib is missing.
     """
-    plot._figure_class()  # before an hour of work, not after it
+    plot.require_matplotlib()  # before an hour of work, not after it
     check_report_folder(Path(output))
     if data is not None and Path(output).resolve() == Path(data).resolve():
         raise ValueError(
