@@ -112,7 +112,7 @@ def test_every_command_parses(command):
 
 def test_every_command_is_found():
     names = {command.split()[1] for command in commands()}
-    assert {"demo", "fit", "score", "sample", "info", "reproduce", "warmup"} <= names
+    assert {"demo", "fit", "score", "sample", "info", "paper", "reproduce", "warmup"} <= names
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\b(?:tgp|tgpfast)((?:\.\w+)+)", README))))
@@ -122,6 +122,37 @@ def test_every_name_exists(path):
         if path == ".dask":
             pytest.importorskip("dask")
         thing = getattr(thing, name)
+
+
+def test_the_paper_is_cited_everywhere():
+    """Authors, title, year and arXiv number, in the README, the package and the citation file."""
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)
+    paper = citation["preferred-citation"]
+    names = [f"{a['given-names']} {a['family-names']}" for a in paper["authors"]]
+    assert names == ["John Paisley", "Wei Zhang", "Brian Barr"]
+    for text in (README, tgp.__doc__, tgp.paper.__doc__):
+        words = " ".join(text.split())
+        for fact in (*names, paper["title"], str(paper["year"]), "2504.03485"):
+            assert fact in words
+    assert paper["url"].endswith("2504.03485")
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PATHS = set(re.findall(r"\b((?:tgpfast|tests|benchmarks)/[\w/]*(?:\.\w+)?)", CONTRIBUTING))
+
+
+@pytest.mark.parametrize("path", sorted(PATHS - {"tests/"}))
+def test_every_path_for_contributors_exists(path):
+    assert (ROOT / path).exists()
+
+
+def test_paths_for_contributors_are_found():
+    """So that the test above cannot pass on nothing."""
+    assert {"tgpfast/kernels/_numpy.py", "tests/oracle.py", "tgpfast/solvers/"} <= PATHS
+    assert not (ROOT / "tgpfast/kernels/_cuda.py").exists()
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"python (benchmarks/\w+\.py)", README))))

@@ -1,8 +1,28 @@
-"""Nonparametric densities on a CPU: GP-tilted Gaussians learned by score matching.
+"""Nonparametric density estimation on CPUs.
 
-`fit` learns a density from rows. Below it, `accumulate` turns rows into `Statistics`, sums that
-add, save and load, and `solve` turns those into a density. Importing this package imports neither
-Numba nor any optional package. Submodules such as ``tgpfast.plot`` are imported at first use.
+``tgpfast.fit(X)`` learns the distribution of the rows of X: a base density times the exponential of
+a Gaussian process, which random Fourier features approximate. The model scores rows, finds
+outliers, draws new rows and answers probability questions.
+
+`fit` rests on two functions: `accumulate` sums `Statistics` over rows, which can be added, saved
+and loaded; `solve` computes a density from them.
+
+Importing this package imports neither Numba nor any optional package. The submodules ``cli``,
+``dask``, ``datasets``, ``paper`` and ``plot`` are imported at first use.
+
+References
+----------
+John Paisley, Wei Zhang, Brian Barr. "Gaussian Process Tilted Nonparametric Density Estimation using
+Fisher Divergence Score Matching", 2025. arXiv 2504.03485.
+
+Examples
+--------
+>>> import numpy as np, tgpfast as tgp
+>>> X = np.random.default_rng(0).normal(size=(500, 2))
+>>> model = tgp.fit(X, method="fd", lam=10.0, gamma="scott", base="empirical",
+...                 frequency_covariance="data", n_features=50)
+>>> model.log_density(X[:3]).shape, model.sample(10, seed=0).shape
+((3,), (10, 2))
 """
 
 import importlib
@@ -43,9 +63,10 @@ if TYPE_CHECKING:
     from . import cli as cli
     from . import dask as dask
     from . import datasets as datasets
+    from . import paper as paper
     from . import plot as plot
 
-# imported when they are first asked for: they are not needed by `fit`, or need optional packages
+# imported at first use: `fit` does not need them, and some need optional packages
 _SUBMODULES = ("cli", "dask", "datasets", "paper", "plot")
 
 __all__ = [
@@ -78,7 +99,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of this module
+if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _SUBMODULES:

@@ -97,6 +97,7 @@ def test_exact_samples_follow_the_estimate(weighted):
     draws = kde.sample(2_000, seed=3)
     assert np.array_equal(draws, kde.sample(2_000, seed=3))
     assert not np.array_equal(draws, kde.sample(2_000, seed=4))
+    assert not np.array_equal(kde.sample(5), kde.sample(5))  # seed=None draws anew
     share = np.ones(len(x)) if w is None else w
     for v in np.array([[1.0, 0.0], [0.3, -2.0]]):
         width = kde.bandwidth * np.sqrt(v @ kde.covariance @ v)

@@ -244,7 +244,7 @@ class GroupedDensity(Mapping[Any, Density]):
                 values.append(value)
         return values
 
-    def sample(self, label: Any, n: int, seed: Seed = 0, **options: Any) -> Any:
+    def sample(self, label: Any, n: int, seed: Seed = None, **options: Any) -> Any:
         """Draw rows from the density of one group.
 
         Parameters
@@ -253,7 +253,8 @@ class GroupedDensity(Mapping[Any, Density]):
             Label of the group.
         n : int
             Number of rows.
-        seed : int, None or numpy.random.Generator, default 0
+        seed : int, None or numpy.random.Generator, default None
+            None draws new rows at every call.
         **options
             As for ``Density.sample``.
 

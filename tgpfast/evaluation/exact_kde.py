@@ -123,14 +123,14 @@ class ExactKDE:
             parts.append(value - (log_volume + np.log(self._weights.sum())))
         return blocks.table.series(np.concatenate(parts), "log_density")
 
-    def sample(self, n: int, seed: Seed = 0) -> Any:
+    def sample(self, n: int, seed: Seed = None) -> Any:
         """Draw rows: a random row of the data plus noise of the kernel.
 
         Parameters
         ----------
         n : int
             Number of rows.
-        seed : int, None or numpy.random.Generator, default 0
+        seed : int, None or numpy.random.Generator, default None
             None draws new rows at every call.
 
         Returns

@@ -176,7 +176,7 @@ class FourierKDE:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.maximum(values, 0.0)))
 
-    def sample(self, n: int, seed: Seed = 0) -> Array:
+    def sample(self, n: int, seed: Seed = None) -> Array:
         """Draw rows from the positive part of the estimate, by resampling draws of a wide Gaussian.
 
         The Gaussian has the mean of the data and twice the covariance of data and kernel together.
@@ -185,7 +185,7 @@ class FourierKDE:
         ----------
         n : int
             Number of rows.
-        seed : int, None or numpy.random.Generator, default 0
+        seed : int, None or numpy.random.Generator, default None
             None draws new rows at every call.
 
         Returns
