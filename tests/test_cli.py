@@ -356,6 +356,7 @@ def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, 
 # -- demo, paper, warmup, help --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
     """One row a method, and for the base and the kernel estimate; then the picture, if it can."""
     monkeypatch.setattr(demo, "N_DRAWS", 2_000)
@@ -381,6 +382,7 @@ def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
         assert out.endswith(f"wrote {picture}\n")
 
 
+@pytest.mark.slow
 def test_demo_without_matplotlib(tmp_path, capsys, monkeypatch):
     """The table all the same, and what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -404,6 +406,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "sets"
 
 
+@pytest.mark.slow
 def test_paper_writes_a_page_and_says_where(folder, tmp_path, capsys):
     """One line on standard output; nothing else, as there is no terminal."""
     pytest.importorskip("matplotlib")
@@ -419,6 +422,7 @@ def test_paper_writes_a_page_and_says_where(folder, tmp_path, capsys):
     assert "shells,80,2,FVPD," in (output / "other_sets.csv").read_text()
 
 
+@pytest.mark.slow
 def test_paper_progress_and_quiet(folder, tmp_path, capsys):
     """A bar where it is asked for; with --quiet nothing at all, and the report all the same."""
     pytest.importorskip("matplotlib")
@@ -615,6 +619,7 @@ def test_full_standard_output_is_one_line(model):
     assert result.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.parametrize(
     "environment",
@@ -634,6 +639,7 @@ def test_names_that_the_terminal_cannot_show(environment, tmp_path):
     assert rb"lacks the model's columns \xe9, \u6f22" in done.stderr
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.parametrize("command", ["sample {model} -o {file}", "score {model} {data} -o {file}"])
 @pytest.mark.parametrize("ending", [".csv", ".npy"])
@@ -651,6 +657,7 @@ def test_a_full_disk_leaves_the_old_file(command, ending, model, data, tmp_path)
     assert sorted(os.listdir(tmp_path)) == before
 
 
+@pytest.mark.slow
 @needs_bash
 def test_numba_without_its_compiler(tmp_path):
     """Another backend runs, and `warmup` says why; asked for by name, Numba says what to do."""

@@ -45,6 +45,7 @@ SUMS = (
     "gram_phi", "noise_gram", "noise_sum_phi", "noise_sum_dphi", "noise_sum_dphi_x",
 )  # fmt: skip
 QUIET = {"precision": "float64", "engine": "direct"}
+CLUSTER = pytest.param("cluster", marks=pytest.mark.slow)
 
 
 def rows(d=4, n=ROWS, seed=0):
@@ -120,6 +121,7 @@ def client(cluster):
 # -- the same statistics --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_equal_partitions_give_the_bits_of_the_local_tree(client, precision, weighted):
@@ -153,6 +155,7 @@ def test_another_tree_gives_other_bits(monkeypatch):
     assert_close(found, want)
 
 
+@pytest.mark.slow
 def test_numpy_memmap_iterator_array_and_frame_agree(client, tmp_path):
     """To 1e-12 of numpy; those with the same partitions bit by bit."""
     x, f = rows(), features()
@@ -171,6 +174,7 @@ def test_numpy_memmap_iterator_array_and_frame_agree(client, tmp_path):
         assert_equal(found[name], found["dask array"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_spectral_engine_agrees_within_its_tolerance(client, d):
     """One grid for all partitions; its error is that of F/n, of which an entry of Phi' has 2n/S."""
@@ -186,6 +190,7 @@ def test_spectral_engine_agrees_within_its_tolerance(client, d):
     assert found.n_rows == 900
 
 
+@pytest.mark.slow
 def test_spectra_of_partitions_are_one_spectrum(client):
     """Equal to those of the partitions here, on the same box, added by the tree."""
     x, f = rows(2), features(2)
@@ -219,6 +224,7 @@ def test_where_no_grid_fits_each_partition_is_transformed(monkeypatch):
     assert_close(direct, exact)
 
 
+@pytest.mark.slow
 def test_moments_of_partitions(client):
     """Those of all rows: far offsets, scales of any size, a partition of no weight."""
     x = rows(3) * [1.0, 1e120, 1e-120] + [1e7, 0.0, 0.0]
@@ -287,7 +293,7 @@ REARRANGED = {
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, at dask's sorting
-@pytest.mark.parametrize("where", ["cluster", "threads", "sync"])
+@pytest.mark.parametrize("where", [CLUSTER, "threads", "sync"])
 @pytest.mark.parametrize("source", ["memory", "parquet"])
 def test_weights_are_a_column_of_a_frame_whatever_became_of_it(request, tmp_path, source, where):
     """Each row keeps its weight. Where dask shuffles, rows and weights by themselves would be two
@@ -432,6 +438,7 @@ def test_mixed_precision_is_chosen_from_the_same_pilot():
 # -- the same models ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fit_chooses_the_settings_of_the_whole(client):
     """Base, lambda, gamma and eta automatic: the same from an array of dask as from numpy."""
     x = np.concatenate([rows(2, 300), rows(2, 300, seed=5) + 4.0])
@@ -448,6 +455,7 @@ def test_fit_chooses_the_settings_of_the_whole(client):
         assert here.settings[name] == pytest.approx(there.settings[name], rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd", "map"])
 @pytest.mark.parametrize("kind", ["array", "frame"])
 def test_fitted_density_is_that_of_numpy(client, method, kind):
@@ -556,6 +564,7 @@ def model():
     return fixed_fit(rows(2, 600), n_features=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["log_density", "grad_log_density", "laplacian_log_density"])
 def test_evaluation_is_lazy_and_keeps_partitions(client, model, method):
     """Nothing runs until computed; then rows are those of numpy, chunks and index those of Y."""
@@ -630,6 +639,7 @@ def kill_own_worker(part, marker, at, block_info=None):
     return part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "engine", "precision"),
     [(0, "direct", "float64"), (11, "direct", "float64"), (PARTITIONS - 1, "direct", "float64"),
@@ -656,7 +666,7 @@ def fail_at(part, at, block_info=None):
     return part
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_a_partition_that_raises_is_named(request, where):
     """With its own error as the cause; the cluster serves the next pass."""
     if where == "cluster":
@@ -713,7 +723,7 @@ def raise_other(blocks, threads):
     raise KeyError("what")
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_errors_of_any_kind_arrive(request, where):
     """As they are, with their partition: were one its own cause, distributed would follow causes
     for ever, in a worker whose memory grows."""
@@ -728,7 +738,7 @@ def test_errors_of_any_kind_arrive(request, where):
         tgp.Spectrum.from_data(X, 1e9, box=([-9.0] * 2, [9.0] * 2))
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_bad_rows_are_named(request, where):
     """Partition, row within it, row of all where lengths are known, column."""
     if where == "cluster":
@@ -848,6 +858,7 @@ def forgets(client, name):
     return client.run_on_scheduler(forgotten)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("progress", [False, True])
 @pytest.mark.parametrize("stop", ["interrupt", "cancel"])
 def test_stopped_pass_leaves_nothing_behind(client, monkeypatch, stop, progress):
@@ -885,6 +896,7 @@ def test_stopped_pass_leaves_nothing_behind(client, monkeypatch, stop, progress)
 # -- what runs where ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_workers_that_spill_give_the_same_bits(client):
     """40 MB of rows kept by workers that may hold 10 MB in memory: the rest is on disk."""
     X = da.random.default_rng(0).normal(size=(1_250_000, 4), chunks=(62_500, 4))
@@ -897,6 +909,7 @@ def test_workers_that_spill_give_the_same_bits(client):
     assert_equal(tgp.accumulate(kept, f, **QUIET), want)
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_bits(cluster, client):
     """Two processes, one, threads here, and one thread: direct and spectral."""
     x, f = rows(2), features(2)
@@ -942,7 +955,7 @@ def stacked_threads(blocks, threads):
     return count_threads(blocks, threads).view(Stacked)
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_tasks_are_held_to_their_threads(request, where):
     """One by default: a worker, or the pool here, runs as many tasks as it has threads."""
     if where == "cluster":
@@ -1074,7 +1087,7 @@ def test_what_the_client_gets_does_not_grow_with_the_rows(monkeypatch, engine):
 # -- the rest -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_progress_is_dasks_own_bar(request, capsys, where):
     if where == "cluster":
         request.getfixturevalue("client")
@@ -1087,6 +1100,7 @@ def test_progress_is_dasks_own_bar(request, capsys, where):
     assert len(ended) >= 2  # of moments and of statistics
 
 
+@pytest.mark.slow
 def test_public_functions_are_the_same(client):
     x, f = rows(), features()
     options = {"noise_levels": [0.0], "gram_phi": True, **QUIET}

@@ -45,6 +45,7 @@ def ran(tmp_path_factory):
     return names, folder
 
 
+@pytest.mark.slow
 def test_python_blocks_run(ran):
     names, folder = ran
     model, x = names["model"], names["X"]
@@ -55,6 +56,7 @@ def test_python_blocks_run(ran):
     assert names["stats"].n_rows == len(x)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of dask's reader with pandas 3.1
 def test_blocks_for_more_than_one_machine_run(ran, tmp_path, monkeypatch):
     """With the names of the first block, and rows, files and groups as the comments describe."""
@@ -81,6 +83,7 @@ def test_blocks_for_more_than_one_machine_run(ran, tmp_path, monkeypatch):
     assert np.isfinite(names["many"]["Ulm"].log_density(names["X"][:3])).all()
 
 
+@pytest.mark.slow
 def test_commands_of_the_shell_run(tmp_path, monkeypatch, capsys):
     """The line "From the shell", in its order, on a small file."""
     (line,) = re.findall(r"^From the shell: (.*?)\n\n", README, re.MULTILINE | re.DOTALL)

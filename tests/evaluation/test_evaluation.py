@@ -160,6 +160,7 @@ def test_models_are_measured_by_their_draws(method):
     assert (weights == 1.0).all()
 
 
+@pytest.mark.slow
 def test_in_many_columns_models_are_measured_by_weighted_draws():
     x = np.random.default_rng(2).normal(size=(500, 4))
     x[:250] = 0.4 * x[:250] + 3.0

@@ -234,6 +234,7 @@ def test_neighbours_do_not_matter():
         assert relative(alone.theta[0], among.theta[g]) <= bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numba", "cython"])
 def test_bits_do_not_depend_on_threads(backend):
     if backend not in tgp.kernels.available():
@@ -776,6 +777,7 @@ def test_mixed_rows_are_evaluated_each_by_its_own_group(d, monkeypatch):
         np.testing.assert_allclose(blocks, got, rtol=0, atol=1e-13 * (1 + np.abs(want).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_normalisers_agree_with_those_of_single_densities(d):
     """By quadrature to rounding; by fewer Sobol points within the errors that both state."""
@@ -825,6 +827,7 @@ def test_an_integral_of_one():
         assert mass == pytest.approx(1.0, abs=1e-5)  # Grid stops at 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3])
 def test_poor_normalisers_are_told_in_sum(d):
     """One warning for all groups; result.poor lists them."""
@@ -919,6 +922,7 @@ def test_round_trip(tmp_path, kind, known):
     np.testing.assert_allclose(one.log_density(x[:5]), found.log_density(x[:5], first), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 4])
 @pytest.mark.parametrize("known", ["before", "after", "not"])
 def test_one_density_of_many_keeps_its_normaliser_in_a_file(tmp_path, d, known):
