@@ -127,6 +127,16 @@ def test_every_name_exists(path):
         thing = getattr(thing, name)
 
 
+def test_every_extra_exists():
+    """`pip install "tgpfast[name]"` names an extra of pyproject.toml."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = project.split("[project.optional-dependencies]\n")[1].split("\n[")[0]
+    known = set(re.findall(r"^(\w+) = \[", extras, re.MULTILINE))
+    named = set(re.findall(r"tgpfast\[(\w+)\]", README))
+    assert {"files", "plot", "dask"} <= named <= known
+    assert "cli" not in known  # negative control: it was removed
+
+
 def test_the_paper_is_cited_everywhere():
     """Authors, title, year and arXiv number, in the README, the package and the citation file."""
     yaml = pytest.importorskip("yaml")
