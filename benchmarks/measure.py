@@ -25,7 +25,7 @@ if importlib.util.find_spec("tgpfast") is None:  # not installed: measure the ch
 
 import tgpfast
 from tgpfast import kernels
-from tgpfast.data.blocks import BLOCK_ROWS
+from tgpfast.data.table import BLOCK_ROWS
 from tgpfast.statistics import direct, spectral
 
 BLAS_THREADS = 2  # of the bare BLAS that we compare with

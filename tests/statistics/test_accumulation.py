@@ -12,7 +12,8 @@ from conftest import load_backend
 
 import tgpfast as tgp
 from tgpfast import kernels
-from tgpfast.data.blocks import BLOCK_ROWS, Blocks
+from tgpfast.data.blocks import Blocks
+from tgpfast.data.table import BLOCK_ROWS
 from tgpfast.solvers.solver import fd_theta
 from tgpfast.statistics import direct
 from tgpfast.statistics.accumulation import _predicted_change

@@ -15,8 +15,9 @@ from ..bases.gaussian import Base, GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.student import StudentBase
 from ..data import storage
-from ..data.blocks import BLOCK_ROWS, Blocks, Table, as_blocks
+from ..data.blocks import Blocks, as_blocks
 from ..data.scaling import Scaling
+from ..data.table import BLOCK_ROWS, Table
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_sums import FeatureSums

@@ -19,15 +19,8 @@ import numpy as np
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.costs import load_costs
-from ..statistics.spectral import (
-    DIMENSIONS,
-    Complex,
-    kernel_width,
-    load_finufft,
-    memory_budget,
-    plan_chunk,
-    transform,
-)
+from ..statistics.spectral import DIMENSIONS, memory_budget, plan_chunk, transform
+from ..statistics.spread_grid import Complex, kernel_width, load_finufft
 from ..validation import Array
 
 ACCURACY = 1e-10  # absolute, of an exponent

@@ -7,7 +7,7 @@ import numpy as np
 from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..density.exponent import PointTilt, PredictiveTilt
-from ..evaluation.kde import ExactKDE
+from ..evaluation.exact_kde import ExactKDE
 from ..evaluation.marginals import marginal_cdfs
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
