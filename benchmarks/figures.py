@@ -31,7 +31,7 @@ else:
 import tgpfast
 from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
-from tgpfast.statistics.costs import load_costs
+from tgpfast.statistics.costs import COSTS
 from tgpfast.statistics.spectral import estimate, memory_budget
 
 S, D, THREADS = 1000, 10, 2
@@ -704,7 +704,7 @@ def _both_engines(d, n, n_features, n_levels):
     levels = measure.noise_levels(d, n_levels) if n_levels else ()
     blocks, budget = Blocks(x), memory_budget()
     estimates = {
-        "direct": load_costs().direct(n, n_features, d, n_levels, False),
+        "direct": COSTS.direct(n, n_features, d, n_levels, False),
         "spectral": estimate(blocks, features, np.asarray(levels, float), False, 1e-9, budget),
     }
     if estimates["spectral"] is None:

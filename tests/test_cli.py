@@ -14,7 +14,6 @@ from conftest import fixed_fit
 import tgpfast as tgp
 from tgpfast import __version__, cli
 from tgpfast.data import files
-from tgpfast.statistics import costs
 
 X = np.random.default_rng(0).standard_normal((300, 2)) @ [[1.0, 0.4], [0.0, 0.6]] + [5.0, -1.0]
 FAST = ["--features", "20", "--backend", "numpy"]
@@ -350,7 +349,7 @@ def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, 
         run("fit", "x.csv", "-o", tmp_path / "m.npz")
 
 
-# -- demo, reproduce, warmup, calibrate, help -----------------------------------------------------
+# -- demo, reproduce, warmup, help -----------------------------------------------------
 
 
 def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
@@ -511,63 +510,6 @@ def test_reproduce_help_teaches(capsys):
 def test_warmup_says_which_backend(capsys):
     assert cli.main(["warmup", "--backend", "numpy"]) == 0
     assert capsys.readouterr().out == "ready: numpy\n"
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A folder of our own for measured costs."""
-    monkeypatch.setenv(costs.FOLDER_VARIABLE, str(tmp_path / "cache"))
-    costs.forget()
-    yield tmp_path / "cache"
-    costs.forget()
-
-
-def test_calibrate_shows_measures_and_resets(cache, capsys, monkeypatch):
-    """A line for each constant; progress is no result; what was measured serves until deleted."""
-    found = costs.Costs(flop=2.5e-11, start=0.25)
-
-    def calibrate(say):
-        say("flop: the direct engine")
-        return found
-
-    monkeypatch.setattr(cli, "calibrate", calibrate)
-    assert run("calibrate", "--show") == 0
-    out = capsys.readouterr().out
-    assert "shipped with tgpfast" in out
-    assert {line.split()[0] for line in out.split("\n\n")[0].splitlines()[1:]} == set(vars(found))
-    assert not cache.exists()  # showing writes nothing
-    assert run("calibrate") == 0
-    out, err = capsys.readouterr()
-    assert err == "measuring flop: the direct engine ...\n"
-    rows = {line.split()[0]: line.split()[1:] for line in out.split("\n\n")[0].splitlines()}
-    assert rows["start"] == [f"{costs.Costs().start:.3g}", "0.25"]
-    assert out.endswith(f"old: shipped with tgpfast\nwrote {cache / costs.FILE}\n")
-    assert costs.load_costs() == found
-    assert run("calibrate", "--show") == 0
-    assert f"measured, {cache / costs.FILE}" in capsys.readouterr().out
-    assert run("calibrate", "--reset") == 0
-    assert capsys.readouterr().out == f"deleted {cache / costs.FILE}\n"
-    assert costs.load_costs() == costs.Costs()
-    assert run("calibrate", "--reset") == 0
-    assert "nothing to delete" in capsys.readouterr().out
-
-
-def test_calibrate_does_one_thing(cache, capsys):
-    with pytest.raises(SystemExit) as caught:
-        run("calibrate", "--show", "--reset")
-    assert caught.value.code == 2
-    assert "--reset: not allowed with argument --show" in capsys.readouterr().err
-
-
-def test_calibrate_where_nothing_can_be_written(cache, capsys, monkeypatch):
-    """What was measured is shown all the same; then one line says what is in the way."""
-    cache.write_text("a file in place of the folder")
-    monkeypatch.setattr(cli, "calibrate", lambda say: costs.Costs())
-    assert run("calibrate") == 1
-    out, err = capsys.readouterr()
-    assert "start" in out
-    assert err.startswith("tgpfast: ")
-    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

@@ -4,7 +4,6 @@ The cluster is a real one: a scheduler and two workers in processes of their own
 """
 
 import contextlib
-import dataclasses
 import importlib
 import os
 import pickle
@@ -30,7 +29,6 @@ import tgpfast.dask as tgp_dask
 import tgpfast.statistics.spectrum as tgp_spectrum
 from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.moments import moments_of
-from tgpfast.statistics.costs import Costs
 from tgpfast.statistics.statistics import packed
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
@@ -523,26 +521,6 @@ def test_what_needs_the_rows_here_says_so(kind):
     ):  # fmt: skip
         with pytest.raises(TypeError, match=r"[XY] is dask's .*\.compute\(\)"):
             call()
-
-
-def test_workers_go_by_the_costs_of_the_client(monkeypatch):
-    """In a transform a partition, where a file of their own might choose other boxes."""
-    x, f = rows(2, 200), features(2, 12, 0.5)
-    seen, real = [], tgp_accumulate.accumulate_spectral
-    costs = dataclasses.replace(Costs(), flop=1e-7)
-
-    def watched(*args, costs=None, **options):
-        seen.append(costs)
-        return real(*args, costs=costs, **options)
-
-    def refuse(*args, **options):
-        raise tgp_spectrum.OutsideError
-
-    monkeypatch.setattr(tgp.Spectrum, "box_for", refuse)
-    monkeypatch.setattr(tgp_accumulate, "accumulate_spectral", watched)
-    monkeypatch.setattr(tgp_accumulate, "load_costs", lambda: costs)
-    tgp.accumulate(chunked(x), f, engine="spectral")
-    assert seen == [costs, costs]
 
 
 # -- evaluation -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,8 +35,6 @@ from .pipeline.fitting import BASES, FREQUENCIES, PAPER, SCALES, fit
 from .pipeline.warming import warmup
 from .solvers.solver import METHODS
 from .statistics.accumulation import ENGINES, PRECISIONS
-from .statistics.calibrate import calibrate
-from .statistics.costs import costs_source, delete_costs, load_costs, save_costs
 from .statistics.spectrum import Spectrum
 from .statistics.statistics import Statistics
 from .validation import Array
@@ -679,38 +677,6 @@ def _warmup(arguments: argparse.Namespace) -> None:
                 print(f"{name} is not used: {reason}", file=sys.stderr)
 
 
-# -- calibrate -----------------------------------------------------------------------------------
-
-
-def _add_calibrate(parser: argparse.ArgumentParser) -> None:
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--show", action="store_true", help="print the present constants, and "
-                         "where they come from; measure nothing")  # fmt: skip
-    instead.add_argument("--reset", action="store_true", help="delete the measured constants, so "
-                         "that the shipped ones serve again")  # fmt: skip
-
-
-def _calibrate(arguments: argparse.Namespace) -> None:
-    if arguments.reset:
-        gone = delete_costs()
-        print(f"deleted {gone}" if gone else "nothing to delete: the shipped constants are in use")
-        return
-    source = costs_source()
-    old = asdict(load_costs())
-    origin = f"measured, {source}" if source else "shipped with tgpfast"
-    if arguments.show:
-        _print_table(["constant", "seconds"], [[name, f"{v:.3g}"] for name, v in old.items()])
-        print(f"\n{origin}")
-        return
-    new = calibrate(lambda line: print(f"measuring {line} ...", file=sys.stderr, flush=True))
-    _print_table(
-        ["constant", "old", "new"],
-        [[name, f"{old[name]:.3g}", f"{value:.3g}"] for name, value in asdict(new).items()],
-    )
-    print(f"\nseconds; old: {origin}")
-    print(f"wrote {save_costs(new)}")
-
-
 # name -> what it does in a line, in full, an example, its options, its function
 COMMANDS: dict[str, tuple[str, str, str, Callable[..., None], Callable[..., None]]] = {
     "fit": (
@@ -762,13 +728,5 @@ COMMANDS: dict[str, tuple[str, str, str, Callable[..., None], Callable[..., None
         "start without waiting. Run it when an image is built.",
         "tgpfast warmup --backend numba",
         _add_warmup, _warmup,
-    ),
-    "calibrate": (
-        "measure what the engines cost on this machine",
-        "Measures, in some ten seconds on an idle machine, the constants by which engine=auto "
-        "chooses the faster engine, prints the old and the new ones, and keeps them in the user's "
-        "cache folder, or in TGPFAST_CACHE_DIR.",
-        "tgpfast calibrate --show",
-        _add_calibrate, _calibrate,
     ),
 }  # fmt: skip

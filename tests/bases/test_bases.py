@@ -11,7 +11,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.stats
-from conftest import doctored
+from conftest import doctored, set_costs
 from scipy.stats import kstest
 
 import tgpfast as tgp
@@ -21,7 +21,7 @@ from tgpfast.bases import student as student_base
 from tgpfast.bases.gaussian import Base
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.scaling import Scaling
-from tgpfast.statistics import costs, score_sums
+from tgpfast.statistics import score_sums
 from tgpfast.statistics.score_sums import sum_scores
 
 MixtureBase, StudentBase, GaussianBase = tgp.MixtureBase, tgp.StudentBase, tgp.GaussianBase
@@ -949,13 +949,13 @@ def test_sums_of_scores_over_blocks_that_do_not_divide():
 def transforms(monkeypatch):
     """Features so dear that transforms are taken wherever they can; the list grows with each."""
     pytest.importorskip("finufft")
-    dear, done, plain = dataclasses.replace(costs.Costs(), feature=1e-3), [], score_sums.transform
+    done, plain = [], score_sums.transform
 
     def watched(columns, *args):
         done.append(len(columns[0]))
         return plain(columns, *args)
 
-    monkeypatch.setattr(score_sums, "load_costs", lambda: dear)
+    set_costs(monkeypatch, feature=1e-3)
     monkeypatch.setattr(score_sums, "transform", watched)
     return done
 

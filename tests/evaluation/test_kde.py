@@ -7,12 +7,11 @@ import oracle
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import load_backend
+from conftest import load_backend, set_costs
 from scipy.stats import gaussian_kde, kstest, norm
 
 import tgpfast as tgp
 from tgpfast.evaluation import kde
-from tgpfast.statistics import costs, feature_sums
 
 EPS = np.finfo(float).eps
 
@@ -295,7 +294,7 @@ def test_from_data_equals_from_statistics(d, offset, weighted):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_from_data_by_a_transform_keeps_the_tolerance(weighted, monkeypatch):
     """Where the sums are surely a transform's, terms being dear; compared with the oracle's."""
-    monkeypatch.setattr(feature_sums, "load_costs", lambda: costs.Costs(feature=1e-3))
+    set_costs(monkeypatch, feature=1e-3)
     seen = []
     true = kde.sum_features
 

@@ -1,14 +1,13 @@
 """The sum of features, all that MAP needs of the data, term by term and by a transform."""
 
-import dataclasses
-
 import numpy as np
 import oracle
 import pytest
+from conftest import set_costs
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
-from tgpfast.statistics import costs, feature_sums
+from tgpfast.statistics import feature_sums
 from tgpfast.statistics.feature_sums import sum_features
 
 TOLERANCE = 1e-9
@@ -50,8 +49,7 @@ def test_term_by_term_equals_the_oracle(d, weighted):
 def test_a_transform_keeps_its_tolerance(d, far, monkeypatch):
     """Also with points far outside, which are left to the terms."""
     pytest.importorskip("finufft")
-    dear = dataclasses.replace(costs.Costs(), feature=1e-3)
-    monkeypatch.setattr(feature_sums, "load_costs", lambda: dear)
+    set_costs(monkeypatch, feature=1e-3)
     x, w, features = make(d)
     if far:
         x[3], x[7] = 1e9, -1e5

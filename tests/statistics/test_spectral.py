@@ -1,6 +1,5 @@
 """The spectral engine against the direct one and the oracle: every field, to the tolerance."""
 
-import dataclasses
 import importlib.util
 import sys
 import warnings
@@ -8,7 +7,7 @@ import warnings
 import numpy as np
 import oracle
 import pytest
-from conftest import assert_statistics, with_noise_bounds
+from conftest import assert_statistics, set_costs, with_noise_bounds
 
 pytest.importorskip("finufft")
 
@@ -19,7 +18,6 @@ from tgpfast.data.blocks import Blocks
 from tgpfast.density.exponent import PointTilt
 from tgpfast.runtime import memory
 from tgpfast.statistics import spectral
-from tgpfast.statistics.costs import Costs
 
 EPS = np.finfo(np.float64).eps
 FAR = 2.0**40  # where one row of "one far" lies: about 1e12
@@ -28,18 +26,11 @@ LADDER = tuple(np.linspace(0.0, 1.2, 10))
 
 
 @pytest.fixture(autouse=True)
-def small_work(tmp_path, monkeypatch):
-    """Costs as shipped, no budget of the caller's; one thread unless a test asks for more."""
-    monkeypatch.setenv("TGPFAST_CACHE_DIR", str(tmp_path / "cache"))
+def small_work(monkeypatch):
+    """No budget of the caller's; one thread unless a test asks for more."""
     monkeypatch.delenv(spectral.BUDGET_VARIABLE, raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
-
-
-def with_costs(monkeypatch, *modules, **values):
-    costs = dataclasses.replace(Costs(), **values)
-    for module in modules:
-        monkeypatch.setattr(module, "load_costs", lambda: costs)
 
 
 def make_features(S, d, seed=0, gamma=0.7):
@@ -431,7 +422,7 @@ def test_wave_sums_are_sums():
 def coarse_grids(monkeypatch):
     """FFTs cost everything, and so do rows outside: the coarse grid is chosen."""
     monkeypatch.setattr(spectral, "COARSE_ROWS", 0)
-    with_costs(monkeypatch, spectral, node=1e-4, flop=0.1, feature=0.1)
+    set_costs(monkeypatch, node=1e-4, flop=0.1, feature=0.1)
     return recorded(monkeypatch)
 
 
@@ -591,7 +582,7 @@ def test_plans_fit_their_budget(d):
     y = make_data("cauchy", d, n=2000)
     reach, seconds = np.full(d, 5.0), []
     for budget in (10, 10**5, 10**6, 10**7, 10**9):
-        plan = spectral.plan_chunk(y, reach, 1000, 1e-5, 1e-9, budget, Costs())
+        plan = spectral.plan_chunk(y, reach, 1000, 1e-5, 1e-9, budget)
         if plan is None:
             assert not seconds
             continue
@@ -635,14 +626,14 @@ def test_tiny_data_are_not_worth_a_look():
 def test_auto_takes_what_its_estimates_say(monkeypatch):
     """Both estimates are recorded where there was a choice."""
     x, features = make_data("normal", 2), make_features(20, 2)
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    set_costs(monkeypatch, flop=1e-4)
     stats = tgp.accumulate(x, features)
     facts = stats.provenance
     assert facts["engine"] == "spectral"
     assert 0 < facts["estimated_spectral"] < facts["estimated_direct"]
     assert facts["estimated_direct"] == pytest.approx(600 * 20 * 21 * 1e-4, rel=0.01)
     assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4, start=0.9, target=0.5)
+    set_costs(monkeypatch, flop=1e-4, start=0.9, target=0.5)
     facts = tgp.accumulate(x, features).provenance
     assert facts["engine"] == "direct"
     assert facts["estimated_spectral"] > facts["estimated_direct"]
@@ -650,7 +641,7 @@ def test_auto_takes_what_its_estimates_say(monkeypatch):
 
 def test_auto_does_not_try_what_the_budget_forbids(monkeypatch):
     """No warning: nothing was asked for that could not be done."""
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    set_costs(monkeypatch, flop=1e-4)
     facts = tgp.accumulate(spread_out(), make_features(12, 3), budget="20MB").provenance
     assert facts["engine"] == "direct"
     assert facts["estimated_spectral"] is None
@@ -661,7 +652,7 @@ def test_auto_does_not_try_what_the_budget_forbids(monkeypatch):
 @pytest.mark.parametrize(("flop", "engine"), [(1e-4, "spectral"), (1e-9, "direct")])
 def test_auto_looks_at_the_first_rows_of_a_stream(monkeypatch, flop, engine, again):
     """The engine is that which is quicker for the rows seen; no block is read twice."""
-    with_costs(monkeypatch, accumulate, spectral, flop=flop)
+    set_costs(monkeypatch, flop=flop)
     x, features, read = make_data("normal", 2), make_features(20, 2), []
 
     def blocks():
@@ -680,7 +671,7 @@ def test_auto_looks_at_the_first_rows_of_a_stream(monkeypatch, flop, engine, aga
 def test_a_stream_is_direct_until_so_many_rows_are_seen_that_transforms_pay(monkeypatch, fill):
     """One row fewer, and it is a stream for the direct engine, with the bits of that."""
     monkeypatch.setattr(accumulate, "NOT_WORTH_A_LOOK", fill)
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-6, start=0.05)
+    set_costs(monkeypatch, flop=1e-6, start=0.05)
     x, features = make_data("normal", 2), make_features(20, 2)
     pays = spectral.rows_that_pay(x[:50], features, np.zeros(0), False, 1e-9, 2**30)
     assert 50 < pays <= 10 * len(x)
@@ -697,7 +688,7 @@ def test_a_stream_is_direct_until_so_many_rows_are_seen_that_transforms_pay(monk
 @pytest.mark.parametrize("flop", [1e-4, 1e-9])
 @pytest.mark.parametrize("engine", ["auto", "spectral"])
 def test_a_generator_may_fill_one_array_again_and_again(monkeypatch, engine, flop):
-    with_costs(monkeypatch, accumulate, spectral, flop=flop)
+    set_costs(monkeypatch, flop=flop)
     x, features = make_data("normal", 2), make_features(20, 2)
     w = make_weights(len(x))
 
@@ -731,7 +722,7 @@ def test_blocks_that_are_not_copied_are_lost(monkeypatch):
 
 def test_a_stream_that_outgrows_the_budget_goes_on_by_the_direct_engine(monkeypatch):
     """Where "auto" chose the spectral engine for its first rows; that is no fault of the user's."""
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    set_costs(monkeypatch, flop=1e-4)
     near, far, features = make_data("normal", 3), spread_out(), make_features(12, 3)
     monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 3 * len(near))  # far rows in chunks of their own
     monkeypatch.setattr(spectral, "STREAM_CHUNKS", 0)  # a transform a chunk
@@ -743,8 +734,8 @@ def test_a_stream_that_outgrows_the_budget_goes_on_by_the_direct_engine(monkeypa
     assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
 
 
-def test_costs_given_to_a_pass_are_those_it_goes_by():
-    """As a worker's are the client's: rows that cost nothing by the direct engine stay outside."""
+def test_costs_decide_which_rows_stay_outside(monkeypatch):
+    """Rows that cost nothing by the direct engine stay outside the grid."""
     x, features = make_data("normal", 2), make_features(20, 2)
     x[:5] *= 20.0
     run = {
@@ -752,9 +743,10 @@ def test_costs_given_to_a_pass_are_those_it_goes_by():
         "n_threads": 1,
     }  # fmt: skip
 
-    def outside(**costs):
+    def outside(**seconds):
+        set_costs(monkeypatch, **seconds)
         stats = spectral.accumulate_spectral(
-            Blocks(x), features, np.zeros(0), np.zeros(2), costs=spectral.Costs(**costs), **run
+            Blocks(x), features, np.zeros(0), np.zeros(2), **run
         )
         return stats.provenance["rows_outside"]
 
@@ -824,7 +816,7 @@ def test_statistics_are_read_only_and_own_their_levels():
 @pytest.mark.parametrize("how", ["absent", "hidden"])
 def test_without_finufft_auto_is_direct(how, monkeypatch):
     """However much faster the transform would be."""
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    set_costs(monkeypatch, flop=1e-4)
     x, features = make_data("normal", 2), make_features(20, 2)
     assert tgp.accumulate(x, features).provenance["engine"] == "spectral"
     if how == "hidden":

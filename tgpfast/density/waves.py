@@ -18,7 +18,7 @@ import numpy as np
 
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..statistics.costs import load_costs
+from ..statistics import costs
 from ..statistics.spectral import (
     DIMENSIONS,
     Complex,
@@ -114,17 +114,17 @@ def at_points(
     _, count = threads.resolve()
     # two real functions share a transform, made of waves of both signs
     sources = len(waves.strengths) * (2 if len(sets) > 1 else 1)
-    least = load_costs().transform(
+    least = costs.COSTS.transform(
         len(y), sources, 2.0, kernel_width(eps, 2.0), d, (len(sets) + 1) // 2
     )
     if least > 0.8 * row_cost * len(y):
         return None
     out = np.empty((len(y), len(sets)))
-    costs, budget = load_costs(), memory_budget()
+    budget = memory_budget()
     for start in range(0, len(y), CHUNK_ROWS):
         part = y[start : start + CHUNK_ROWS]
         plan = plan_chunk(
-            part, waves.reach, sources, row_cost, eps, budget, costs,
+            part, waves.reach, sources, row_cost, eps, budget,
             spreads=(len(sets) + 1) // 2,
         )  # fmt: skip
         if plan is None or plan.seconds > 0.8 * row_cost * len(part):

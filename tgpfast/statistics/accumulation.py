@@ -19,7 +19,7 @@ from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.warnings import FallbackWarning, warn
 from ..validation import Array, positive
-from .costs import load_costs
+from . import costs
 from .direct import DTYPES, accumulate_direct, required_memory
 from .fisher import fd_system
 from .score_sums import sum_scores
@@ -86,8 +86,8 @@ def accumulate(
         the statistics, in a second pass over the rows. A Gaussian needs none
     tolerance : largest error of F(w) / n of the spectral engine; the direct one is exact
     engine : "direct", O(n S^2) at the speed of BLAS; "spectral", for d <= 3, O(n + S^2) by
-        non-uniform FFT; "auto" takes the faster by a model of their costs (see
-        ``tgpfast calibrate``), which `provenance` keeps. Of a stream it looks at the first rows,
+        non-uniform FFT; "auto" takes the faster by a model of their costs, whose
+        estimates `provenance` keeps. Of a stream it looks at the first rows,
         up to as many as would make the spectral one pay
     precision : "float64"; "mixed" (float32 sines, cosines and products, float64 sums; about twice
         as fast); "auto" takes mixed only where d > 3 and a pilot of at most 5,000 rows, solved
@@ -245,7 +245,7 @@ def _spectral_parts(
     except OutsideError:
         part = functools.partial(
             _pass, engine=accumulate_spectral, inputs=(features, levels, centre),
-            gram_phi=gram_phi, costs=load_costs(), **run,
+            gram_phi=gram_phi, **run,
         )  # fmt: skip
         stats: Statistics = blocks.reduce(part, backend.NAME, n_threads, progress)
         return stats
@@ -282,7 +282,7 @@ def _choose_engine(
     if blocks.n_rows is None:
         with kernels.threads(*hold):  # as the pass itself: the caller's code makes the blocks
             return _engine_of_stream(blocks, features, levels, gram_phi, tolerance, limit)
-    direct = load_costs().direct(blocks.n_rows, S, d, len(levels), gram_phi)
+    direct = costs.COSTS.direct(blocks.n_rows, S, d, len(levels), gram_phi)
     if direct < NOT_WORTH_A_LOOK:
         return "direct", {"estimated_direct": direct}, blocks
     with np.errstate(over="ignore", invalid="ignore"):  # rows whose squares overflow
@@ -297,7 +297,7 @@ def _engine_of_stream(
     """As ``_choose_engine``, for rows of unknown number: spectral as soon as so many are seen that
     it is the quicker for these alone. They are held until then, in an eighth of the budget."""
     S, d = features.n_features, features.dimension
-    row = load_costs().direct_row(S, d, len(levels), gram_phi)
+    row = costs.COSTS.direct_row(S, d, len(levels), gram_phi)
     few, most = int(NOT_WORTH_A_LOOK / row) + 1, limit // (8 * 8 * d)
     if few > most:
         return "direct", {}, blocks

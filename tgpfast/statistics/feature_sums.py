@@ -19,7 +19,7 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..validation import Array
-from .costs import Costs, load_costs
+from . import costs
 from .spectral import (
     DIMENSIONS,
     LEAST_EPS,
@@ -110,7 +110,7 @@ def sum_features(
     """One pass over the blocks. centre : a point near the data, about which angles are taken."""
     part = functools.partial(
         _sum_part, features=features, centre=centre, tolerance=tolerance,
-        budget=memory_budget(blocks.budget), costs=load_costs(),
+        budget=memory_budget(blocks.budget),
     )  # fmt: skip
     sums: FeatureSums = blocks.reduce(part, backend, n_threads, progress)
     return sums
@@ -138,7 +138,7 @@ def sum_features_of_each(
 
 def _sum_part(
     blocks: Blocks, threads: Threads, features: Features, centre: Array, tolerance: float,
-    budget: int, costs: Costs, progress: bool = False,
+    budget: int, progress: bool = False,
 ) -> FeatureSums:  # fmt: skip
     module, count = threads.resolve()
     frequencies = features.frequencies / features.bandwidth
@@ -148,7 +148,7 @@ def _sum_part(
     with Progress(progress, "rows", blocks.n_rows) as bar:
         for x, w in chunks_of(blocks):
             y = x - centre
-            plan, inside = plan_sums(y, frequencies, eps, budget, costs)
+            plan, inside = plan_sums(y, frequencies, eps, budget)
             if plan is not None:
                 weights = np.ones(len(y)) if w is None else w
                 columns = [y[inside, k] - m for k, m in enumerate(plan.middle)]
@@ -182,23 +182,23 @@ def _sum_part(
 
 
 def plan_sums(
-    y: Array, frequencies: Array, eps: float, budget: int, costs: Costs
+    y: Array, frequencies: Array, eps: float, budget: int
 ) -> tuple[Plan | None, NDArray[np.bool_]]:
     """(how to transform these points, which of them): None and none where term by term is
     cheaper."""
-    plan = _plan(y, frequencies, eps, budget, costs)
+    plan = _plan(y, frequencies, eps, budget)
     if plan is None:
         return None, np.zeros(len(y), bool)
     return plan, np.ones(len(y), bool) if plan.whole else plan.inside(y)
 
 
-def _plan(y: Array, frequencies: Array, eps: float, budget: int, costs: Costs) -> Plan | None:
+def _plan(y: Array, frequencies: Array, eps: float, budget: int) -> Plan | None:
     if y.shape[1] > DIMENSIONS or importlib.util.find_spec("finufft") is None:
         return None
-    row_cost = costs.feature * len(frequencies)
+    row_cost = costs.COSTS.feature * len(frequencies)
     if row_cost * len(y) < 0.02:
         return None
     reach = np.abs(frequencies).max(axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
-        plan = plan_chunk(y, reach, len(frequencies), row_cost, eps, budget, costs, coarse=False)
+        plan = plan_chunk(y, reach, len(frequencies), row_cost, eps, budget, coarse=False)
     return plan if plan is not None and plan.seconds < row_cost * len(y) else None

@@ -18,7 +18,6 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..validation import Array
-from .costs import Costs, load_costs
 from .feature_sums import plan_sums
 from .spectral import LEAST_EPS, SAFETY, chunks_of, memory_budget, transform
 
@@ -38,7 +37,7 @@ def sum_scores(
     """(S, d), in one pass over the blocks. tolerance : as for ``accumulate``."""
     part = functools.partial(
         _sum_part, features=features, base=base, tolerance=tolerance,
-        budget=memory_budget(blocks.budget), costs=load_costs(),
+        budget=memory_budget(blocks.budget),
     )  # fmt: skip
     total: Array = blocks.reduce(part, backend, n_threads, progress)
     return total
@@ -46,7 +45,7 @@ def sum_scores(
 
 def _sum_part(
     blocks: Blocks, threads: Threads, features: Features, base: Base, tolerance: float,
-    budget: int, costs: Costs, progress: bool = False,
+    budget: int, progress: bool = False,
 ) -> Array:  # fmt: skip
     module, count = threads.resolve()
     S, d = features.frequencies.shape
@@ -60,7 +59,7 @@ def _sum_part(
             if w is not None:
                 score *= w[:, None]
             y = x - base.mean
-            plan, inside = plan_sums(y, frequencies, eps, budget, costs)
+            plan, inside = plan_sums(y, frequencies, eps, budget)
             if plan is not None:
                 columns = [y[inside, k] - m for k, m in enumerate(plan.middle)]
                 turn = np.exp(1j * (phases + frequencies @ plan.middle))

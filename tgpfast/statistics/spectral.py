@@ -31,7 +31,7 @@ from ..features.random import Features
 from ..runtime import memory
 from ..runtime.progress import Progress
 from ..validation import Array
-from .costs import Costs, load_costs
+from . import costs
 from .direct import accumulate_direct, check_sums, required_memory
 from .spread_grid import LEAST_EPS, Complex, Filling, SpreadGrid, kernel_width, load_finufft
 from .statistics import Statistics
@@ -142,7 +142,7 @@ def grid_nodes(half: Array, reach: Array, eps: float, upsampling: float) -> tupl
 
 def plan_chunk(
     y: Array, targets_reach: Array, n_targets: int, row_cost: float, eps: float, budget: int,
-    costs: Costs, spreads: int = 1, coarse: bool = True, n: int | None = None,
+    spreads: int = 1, coarse: bool = True, n: int | None = None,
 ) -> Plan | None:  # fmt: skip
     """The cheapest core box for these points (about the centre) within the budget; None if none
     fits. row_cost : seconds of the direct engine for one point outside; spreads : transforms that
@@ -160,8 +160,9 @@ def plan_chunk(
             inner, fft = grid_nodes(half, targets_reach, eps, upsampling)
             size = 16.0 * (inner + fft)
             if width <= WIDEST and size <= budget:
-                inner_points = int(n - outside)
-                seconds = costs.transform(inner_points, n_targets, fft, width, len(low), spreads)
+                seconds = costs.COSTS.transform(
+                    int(n - outside), n_targets, fft, width, len(low), spreads
+                )
                 plans.append(Plan(
                     middle - half, middle + half, outside == 0, upsampling, int(size),
                     seconds + row_cost * outside,
@@ -170,7 +171,7 @@ def plan_chunk(
 
     y_low, y_high = y.min(axis=0), y.max(axis=0)
     best = cheapest(y_low, y_high, 0)
-    free = costs.transform(n, n_targets, 2.0, kernel_width(eps, 2.0), y.shape[1], spreads)
+    free = costs.COSTS.transform(n, n_targets, 2.0, kernel_width(eps, 2.0), y.shape[1], spreads)
     if best is not None and best.seconds < 1.2 * free:
         return best  # the grid costs next to nothing: no point need be left outside
     some = y[:: max(1, len(y) // SAMPLE_ROWS)]
@@ -208,13 +209,12 @@ class Work:
 
     def __init__(
         self, features: Features, noise_levels: Array, gram_phi: bool, tolerance: float,
-        budget: int, costs: Costs | None = None,
+        budget: int,
     ) -> None:  # fmt: skip
         self.features, self.bandwidths = features, bandwidths_of(features, noise_levels)
         S, d = features.n_features, features.dimension
         self.eps = max(SAFETY * tolerance, LEAST_EPS)
-        self.costs = costs or load_costs()
-        self.row_cost = self.costs.direct_row(S, d, len(noise_levels), gram_phi)
+        self.row_cost = costs.COSTS.direct_row(S, d, len(noise_levels), gram_phi)
         self.room = budget - Targets.memory(S, len(self.bandwidths), d)
         self.n_base = len(self.bandwidths) * S
         self.n_pairs = self.n_base * (S + 1)
@@ -224,7 +224,7 @@ class Work:
         neighbours = self.n_base * self.features.dimension * len(stencil(self.eps)[0])
         return plan_chunk(
             y, self.features.bandlimit, self.n_pairs + neighbours, self.row_cost, self.eps,
-            self.room, self.costs, coarse=coarse, n=n,
+            self.room, coarse=coarse, n=n,
         )  # fmt: skip
 
     def seconds_by_chunks(self, y: Array, n: int) -> float:
@@ -236,9 +236,9 @@ class Work:
         width = kernel_width(self.eps, plan.upsampling)
         _, fft = grid_nodes(plan.half, self.features.bandlimit, self.eps, plan.upsampling)
         targets = self.n_pairs + self.n_base * d * len(stencil(self.eps)[0])
-        once = self.costs.transform(0, targets, fft, width, d)
+        once = costs.COSTS.transform(0, targets, fft, width, d)
         inside = float(plan.inside(y).mean()) * n
-        points = self.costs.transform(int(inside), 0, 2.0, width, d)
+        points = costs.COSTS.transform(int(inside), 0, 2.0, width, d)
         return float(-(-n * d // CHUNK_NUMBERS) * once + points + self.row_cost * (n - inside))
 
     def one_grid(self, y: Array, n: int) -> tuple[SpreadGrid | None, float]:
@@ -253,11 +253,11 @@ class Work:
         if place.memory > self.room:
             return None, np.inf
         d, inside = y.shape[1], float(plan.inside(y).mean()) * n
-        fft, costs = place.nodes * 2.0**d, self.costs
-        points = costs.transform(int(inside), 0, 2.0, place.width, d)
-        points -= (1.0 - FILL_SHARE) * costs.row * d * inside
-        read = costs.transform(0, self.n_pairs, fft, place.width + 1, d, spreads=2)
-        read += costs.transform(0, self.n_base, fft, place.width + 1, d, spreads=2 + 2 * d)
+        fft, cost = place.nodes * 2.0**d, costs.COSTS
+        points = cost.transform(int(inside), 0, 2.0, place.width, d)
+        points -= (1.0 - FILL_SHARE) * cost.row * d * inside
+        read = cost.transform(0, self.n_pairs, fft, place.width + 1, d, spreads=2)
+        read += cost.transform(0, self.n_base, fft, place.width + 1, d, spreads=2 + 2 * d)
         return place, points + read + self.row_cost * (n - inside)
 
 
@@ -409,18 +409,16 @@ def accumulate_spectral(
     backend: ModuleType,
     n_threads: int,
     progress: bool = False,
-    costs: Costs | None = None,
     must_fit: bool = True,
 ) -> Statistics:
     """The statistics of all blocks; MemoryError where the smallest core box exceeds the budget, or,
-    unless ``must_fit``, the direct engine for such chunks. costs : by which boxes are chosen; those
-    of this machine by default.
+    unless ``must_fit``, the direct engine for such chunks.
 
     Up to one chunk of points, or where a fixed grid would cost more: a transform a chunk. Else all
     are spread on one grid, from which the sums are read at the end.
     """
     load_finufft()
-    work = Work(features, noise_levels, gram_phi, tolerance, budget, costs)
+    work = Work(features, noise_levels, gram_phi, tolerance, budget)
     small = SmallSums(features.dimension, origin, backend, n_threads)
     outside = _Outside(features, noise_levels, origin, gram_phi, backend, n_threads)
     with (
