@@ -4,7 +4,6 @@ The cluster is a real one: a scheduler and two workers in processes of their own
 """
 
 import contextlib
-import importlib
 import os
 import pickle
 import re
@@ -29,10 +28,10 @@ import tgpfast.dask as tgp_dask
 import tgpfast.statistics.spectrum as tgp_spectrum
 from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.moments import moments_of
-from tgpfast.statistics.statistics import packed
+from tgpfast.statistics import grid_box
+from tgpfast.statistics.triangles import pack_triangle
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-tgp_accumulate = importlib.import_module("tgpfast.statistics.accumulation")
 
 ROWS, PARTITIONS = 1900, 19  # of 100 rows: the tree of sums has two levels
 SUMS = (
@@ -1010,7 +1009,7 @@ def test_half_a_matrix_travels():
     assert sizes[0] < arrays + 4_000 < 2 * 8 * S * S
     assert sys.getsizeof(small) > 2 * small.value.gram.nbytes
     whole = _accumulated(Blocks(x), None)
-    assert np.array_equal(large.value.gram, packed(whole.gram))
+    assert np.array_equal(large.value.gram, pack_triangle(whole.gram))
     assert_equal(tgp_dask._unpacked(tgp_dask._merge([small, large]).value),
                  tgp_dask._unpacked(small.value) + whole)  # fmt: skip
 
@@ -1035,12 +1034,7 @@ def test_what_the_client_gets_does_not_grow_with_the_rows(monkeypatch, engine):
 
     monkeypatch.setattr(tgp_dask, "_compute", weigh)
     monkeypatch.setattr(tgp_dask, "SAMPLE_ROWS", 500)
-    import tgpfast.statistics.accumulation
-    import tgpfast.statistics.spectrum
-
-    accumulate_module = sys.modules["tgpfast.statistics.accumulation"]
-    monkeypatch.setattr(accumulate_module, "SAMPLE_ROWS", 500)
-    monkeypatch.setattr(tgpfast.spectrum, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(grid_box, "BOX_ROWS", 500)
     totals = []
     for n in (2_000, 20_000):
         received.clear()

@@ -34,7 +34,7 @@ from .paper.datasets import two_moons
 from .pipeline.fitting import BASES, FREQUENCIES, PAPER, SCALES, fit
 from .pipeline.warming import warmup
 from .solvers.solver import METHODS
-from .statistics.accumulation import ENGINES, PRECISIONS
+from .statistics.pass_options import ENGINES, PRECISIONS
 from .statistics.spectrum import Spectrum
 from .statistics.statistics import Statistics
 from .validation import Array

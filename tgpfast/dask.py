@@ -31,9 +31,10 @@ from .density.density import Density
 from .features.random import Features
 from .kernels.thread_choice import Threads
 from .pipeline.fitting import fit as _fit
+from .runtime import memory
 from .statistics.accumulation import accumulate as _accumulate
-from .statistics.spectral import BUDGET_VARIABLE
-from .statistics.statistics import Statistics, packed, unpacked
+from .statistics.statistics import Statistics
+from .statistics.triangles import pack_triangle, unpack_triangle
 from .validation import Array
 
 try:
@@ -140,7 +141,7 @@ class Partitions(Blocks):
         self.dimension = count_columns(X, name, dimension) if X.ndim == 2 else 1
         if dimension not in (None, self.dimension):
             raise ValueError(f"{name} has 1 column, expected {dimension}")
-        self.budget = os.environ.get(BUDGET_VARIABLE) or PART_BUDGET
+        self.budget = os.environ.get(memory.BUDGET_VARIABLE) or PART_BUDGET
         self._map, self._factor = None, 1.0
         self._passes = [0]
         # lengths, and a sample with its size; shared by what ``mapped`` returns
@@ -624,7 +625,7 @@ def _packed(value: Any) -> Any:
     if not isinstance(value, Statistics):
         return value
     matrices = {name: getattr(value, name) for name in SYMMETRIC}
-    halves: dict[str, Any] = {k: packed(m) for k, m in matrices.items() if m is not None}
+    halves: dict[str, Any] = {k: pack_triangle(m) for k, m in matrices.items() if m is not None}
     return replace(value, **halves)
 
 
@@ -632,7 +633,9 @@ def _unpacked(value: Any) -> Any:
     if not isinstance(value, Statistics):
         return value
     S, triangles = value.features.n_features, {name: getattr(value, name) for name in SYMMETRIC}
-    whole: dict[str, Any] = {k: unpacked(t, S) for k, t in triangles.items() if t is not None}
+    whole: dict[str, Any] = {
+        k: unpack_triangle(t, S) for k, t in triangles.items() if t is not None
+    }
     return replace(value, **whole)
 
 

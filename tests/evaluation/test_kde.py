@@ -296,13 +296,13 @@ def test_from_data_by_a_transform_keeps_the_tolerance(weighted, monkeypatch):
     """Where the sums are surely a transform's, terms being dear; compared with the oracle's."""
     set_costs(monkeypatch, feature=1e-3)
     seen = []
-    true = kde.sum_features
+    true = kde.accumulate_feature_means
 
     def spy(*args, **options):
         seen.append(true(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(kde, "sum_features", spy)
+    monkeypatch.setattr(kde, "accumulate_feature_means", spy)
     x = rows(2, 400)
     w = np.random.default_rng(0).uniform(0, 2, len(x)) if weighted else None
     f = drawn(500)

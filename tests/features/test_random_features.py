@@ -39,12 +39,12 @@ def test_draw_takes_a_singular_covariance():
 
 def test_the_first_features_are_features():
     features = tgp.Features.draw(20, 0.5, np.diag([1.0, 4.0]), seed=1)
-    few = features._first(6)
+    few = features.first(6)
     np.testing.assert_array_equal(few.frequencies, features.frequencies[:6])
     np.testing.assert_array_equal(few.phases, features.phases[:6])
     np.testing.assert_array_equal(few.covariance, features.covariance)
     assert (few.n_features, few.bandwidth, few.seed) == (6, 0.5, 1)
-    assert features._first(20) == features
+    assert features.first(20) == features
     assert few.fingerprint != features.fingerprint
 
 

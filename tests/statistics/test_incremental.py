@@ -15,7 +15,7 @@ from conftest import FIXED, doctored, fixed_fit
 import tgpfast as tgp
 from tgpfast.data import storage
 from tgpfast.statistics import statistics
-from tgpfast.statistics.feature_sums import FeatureSums
+from tgpfast.statistics.feature_means import FeatureMeans
 
 EPS = np.finfo(np.float64).eps
 LEVELS = (0.0, 0.5)
@@ -369,7 +369,7 @@ def test_map_from_sums_of_features_is_updated_by_them(tmp_path):
     are saved and loaded with the model."""
     x = make_data()
     quick = fixed_fit(x[:200], **{**SETTINGS, "method": "map", "engine": "auto"})
-    assert isinstance(quick.statistics, FeatureSums)
+    assert isinstance(quick.statistics, FeatureMeans)
     quick.save(tmp_path / "model.npz", statistics=True)
     again = tgp.load(tmp_path / "model.npz")
     assert again.statistics.sum_phi.tobytes() == quick.statistics.sum_phi.tobytes()

@@ -12,23 +12,23 @@ from conftest import assert_statistics, set_costs, with_noise_bounds
 pytest.importorskip("finufft")
 
 import tgpfast as tgp
-from tgpfast import accumulate as accumulate_module
 from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
 from tgpfast.density.exponent import PointTilt
 from tgpfast.runtime import memory
-from tgpfast.statistics import spectral
+from tgpfast.statistics import chunk_transforms, chunks, costs, spectral, transform_plan, transforms
+from tgpfast.statistics.spectral_targets import bandwidths_of
+from tgpfast.statistics.spectral_work import SpectralWork
 
 EPS = np.finfo(np.float64).eps
 FAR = 2.0**40  # where one row of "one far" lies: about 1e12
-accumulate = sys.modules[accumulate_module.__module__]  # the package exports the function's name
 LADDER = tuple(np.linspace(0.0, 1.2, 10))
 
 
 @pytest.fixture(autouse=True)
 def small_work(monkeypatch):
     """No budget of the caller's; one thread unless a test asks for more."""
-    monkeypatch.delenv(spectral.BUDGET_VARIABLE, raising=False)
+    monkeypatch.delenv(memory.BUDGET_VARIABLE, raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
 
@@ -132,13 +132,13 @@ def expected(x, features, levels=(), weights=None, origin=None):
 
 def recorded(monkeypatch):
     """The upsampling of every transform that follows."""
-    seen, run = [], spectral.transform
+    seen, run = [], chunk_transforms.transform
 
     def record(columns, strengths, axes, eps, upsampling, n_threads):
         seen.append(upsampling)
         return run(columns, strengths, axes, eps, upsampling, n_threads)
 
-    monkeypatch.setattr(spectral, "transform", record)
+    monkeypatch.setattr(chunk_transforms, "transform", record)
     return seen
 
 
@@ -218,13 +218,13 @@ def test_comparison_catches_a_wrong_field():
 def test_the_tolerance_is_what_it_says(monkeypatch):
     """Negative control: transforms that err by more than the tolerance are seen."""
     features, x = make_features(9, 2), make_data("normal", 2, n=50)
-    run = spectral.transform
+    run = chunk_transforms.transform
 
     def spoilt(*args):
         F = run(*args)
         return F + 3e-9 * 50 * np.exp(1j * np.arange(len(F)))
 
-    monkeypatch.setattr(spectral, "transform", spoilt)
+    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
     stats = by_transform(x, features, tolerance=1e-9)
     with pytest.raises(AssertionError, match="error"):
         assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
@@ -290,8 +290,8 @@ def test_every_kind_of_input(tmp_path, monkeypatch):
     }  # fmt: skip
     wants = {weighted: direct(x, features, sample_weight=w if weighted else None, gram_phi=True)
              for weighted in (False, True)}  # fmt: skip
-    for size in (spectral.CHUNK_NUMBERS, 2 * 170):
-        monkeypatch.setattr(spectral, "CHUNK_NUMBERS", size)
+    for size in (chunks.CHUNK_NUMBERS, 2 * 170):
+        monkeypatch.setattr(chunks, "CHUNK_NUMBERS", size)
         for kind, (value, weights) in kinds.items():
             if kind == "iterator":
                 value = iter(cuts)
@@ -319,7 +319,7 @@ def test_blocks_with_and_without_weights_share_a_chunk():
 def test_chunks_add_up(d, monkeypatch):
     """Chunks at places of their own, with outliers, about one centre."""
     seen = recorded(monkeypatch)
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 200 * d)
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 200 * d)
     x, features = make_data("normal", d, n=900), make_features(15, d)
     x += np.repeat(np.arange(5), 180)[:, None] * 3.0
     x[[3, 500]] = 1e4
@@ -336,8 +336,8 @@ def test_chunks_add_up(d, monkeypatch):
 def test_rows_that_are_not_numbers_are_named(place, value, monkeypatch):
     x, features = make_data("normal", 2, n=1000), make_features(5, 2)
     x[place] = value
-    for size in (spectral.CHUNK_NUMBERS, 600):
-        monkeypatch.setattr(spectral, "CHUNK_NUMBERS", size)
+    for size in (chunks.CHUNK_NUMBERS, 600):
+        monkeypatch.setattr(chunks, "CHUNK_NUMBERS", size)
         for run in (direct, by_transform):
             with pytest.raises(ValueError, match=f"row {place[0]}, column {place[1]}"):
                 run(x, features)
@@ -361,20 +361,20 @@ def test_an_empty_stream_is_refused():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_targets_are_every_pair_once(d):
+def test_targets_are_every_pair_once(d, monkeypatch):
     """F at f_s, f_s - f_t (s < t) and f_s + f_t (s <= t), as sums term by term; G beside it."""
     features, x, w = make_features(7, d), make_data("skewed", d, n=80), make_weights(80)
-    bandwidths = spectral.bandwidths_of(features, np.array([0.0, 0.5]))
+    bandwidths = bandwidths_of(features, np.array([0.0, 0.5]))
     assert bandwidths == [0.7, float(np.hypot(0.7, 0.5))]
-    centre, module = np.full(d, 0.2), kernels.load("numpy")
+    center, module = np.full(d, 0.2), kernels.load("numpy")
     eps = 1e-13
     levels = np.array([0.0, 0.5])
-    work = spectral.Work(features, levels, False, eps / spectral.SAFETY, 2**30)
-    work.row_cost = 1.0  # no point is worth leaving outside
-    sums = spectral._Accumulator(work, centre, module, 1)
+    work = SpectralWork(features, levels, False, eps / transforms.EPS_SHARE, 2**30)
+    set_costs(monkeypatch, flop=1.0)  # no point is worth leaving outside
+    sums = chunk_transforms.ChunkTransforms(work, center, module, 1)
     left, _ = sums.add(x, w)
     assert len(left) == 0
-    y = x - centre
+    y = x - center
     error = 10 * eps * w.sum()
     z, S = features.frequencies, 7
     i, j = np.triu_indices(S, 1)
@@ -395,33 +395,9 @@ def test_targets_are_every_pair_once(d):
     assert sums.weight == pytest.approx(w.sum(), rel=1e-14)
 
 
-@pytest.mark.parametrize("eps", [1e-3, 1e-6, 1e-9, 1e-12, 1e-14])
-def test_the_stencil_is_a_derivative(eps):
-    """sum_j c_j e^{i o_j y} = i y on the whole band; it does not magnify errors."""
-    offsets, c = spectral.stencil(eps)
-    half = len(c) // 2
-    assert np.array_equal(c[:half], -c[half:])
-    assert np.array_equal(offsets[:half], -offsets[half:])
-    assert np.abs(c).sum() < 2.5
-    y = np.linspace(-1.0, 1.0, 2001)
-    assert np.abs(np.exp(1j * np.outer(y, offsets)) @ c - 1j * y).max() < max(eps, 1e-13)
-    beyond = np.linspace(1.6, 1.9, 10)  # control: there is a band
-    assert np.abs(np.exp(1j * np.outer(beyond, offsets)) @ c - 1j * beyond).max() > 0.1
-
-
-def test_wave_sums_are_sums():
-    rng = np.random.default_rng(0)
-    y, f, w = rng.standard_normal((9000, 2)), rng.standard_normal((5, 2)), make_weights(9000)
-    for weights in (None, w):
-        total = np.ones(9000) if weights is None else weights
-        cosines, sines = spectral.wave_sums(f, y, weights, kernels.load("numpy"), 1)
-        want = total @ np.exp(1j * y @ f.T)
-        assert np.abs(cosines + 1j * sines - want).max() < 6 * np.sqrt(9000) * EPS * total.sum()
-
-
 def coarse_grids(monkeypatch):
     """FFTs cost everything, and so do rows outside: the coarse grid is chosen."""
-    monkeypatch.setattr(spectral, "COARSE_ROWS", 0)
+    monkeypatch.setattr(transform_plan, "COARSE_ROWS", 0)
     set_costs(monkeypatch, node=1e-4, flop=0.1, feature=0.1)
     return recorded(monkeypatch)
 
@@ -445,15 +421,15 @@ def test_a_coarse_grid_that_errs_is_refused(share, weighted, monkeypatch):
     """Errors of half the tolerance on coarse grids: the fine grid runs instead. A twentieth is
     below what the check asks, and stays. Once refused, coarse grids are not tried again."""
     seen = coarse_grids(monkeypatch)
-    run = spectral.transform
+    run = chunk_transforms.transform
 
     def spoilt(columns, strengths, axes, eps, upsampling, n_threads):
         F = run(columns, strengths, axes, eps, upsampling, n_threads)
         turn = np.exp(1j * np.arange(len(F)))
         return F + (upsampling < 2.0) * share * 1e-6 * strengths.real.sum() * turn
 
-    monkeypatch.setattr(spectral, "transform", spoilt)
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 2 * 200)
+    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 2 * 200)
     x, features = make_data("normal", 2), make_features(20, 2)
     w = make_weights(len(x)) if weighted else None
     stats = by_transform(x, features, tolerance=1e-6, sample_weight=w)
@@ -465,14 +441,14 @@ def test_a_coarse_grid_that_errs_is_refused(share, weighted, monkeypatch):
 def test_without_its_check_a_coarse_grid_could_miss(monkeypatch):
     """Negative control of the one above."""
     coarse_grids(monkeypatch)
-    run = spectral.transform
+    run = chunk_transforms.transform
 
     def spoilt(columns, strengths, axes, eps, upsampling, n_threads):
         F = run(columns, strengths, axes, eps, upsampling, n_threads)
         return F + 3e-6 * len(strengths) * np.exp(1j * np.arange(len(F)))
 
-    monkeypatch.setattr(spectral, "transform", spoilt)
-    monkeypatch.setattr(spectral._Accumulator, "_holds", lambda *args: True)
+    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
+    monkeypatch.setattr(chunk_transforms.ChunkTransforms, "_is_accurate", lambda *args: True)
     x, features = make_data("normal", 2), make_features(20, 2)
     with pytest.raises(AssertionError, match="error"):
         assert_statistics(
@@ -494,35 +470,14 @@ def test_few_points_and_tight_tolerances_get_the_fine_grid(monkeypatch):
 # -- memory ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        (1500, 1500), ("1500", 1500), ("2GB", 2 * 10**9), ("2 GiB", 2**31), ("0.5mb", 500_000),
-        ("1e6", 10**6), ("3 KB", 3000), ("7B", 7), (2.5e9, 2_500_000_000), ("1TiB", 2**40),
-    ],
-)  # fmt: skip
-def test_amounts_of_memory(text, size, monkeypatch):
-    assert memory.parse(text) == spectral.memory_budget(text) == size
-    monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(text))
-    assert spectral.memory_budget() == size
-    assert spectral.memory_budget("5MB") == 5_000_000  # what is given comes first
-
-
 @pytest.mark.parametrize("text", ["much", "", "GB", "2XB", "-1", 0, "nan", "inf", True, [], "1 2"])
 def test_amounts_that_are_none_are_refused(text, monkeypatch):
     x, features = make_data("normal", 2, n=10), make_features(5, 2)
     with pytest.raises(ValueError, match="amount of memory"):
         tgp.accumulate(x, features, budget=text)
-    monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(text))
+    monkeypatch.setenv(memory.BUDGET_VARIABLE, str(text))
     with pytest.raises(ValueError, match="amount of memory"):
         tgp.accumulate(x, features)
-
-
-def test_the_default_budget_is_a_share_of_what_is_free(monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 10 * 2**30)
-    assert spectral.memory_budget() == 4 * 2**30
-    monkeypatch.setattr(memory, "available", lambda: None)
-    assert spectral.memory_budget() == 2 * 2**30
 
 
 def spread_out(n=400):
@@ -539,12 +494,12 @@ def test_a_small_budget_falls_back_to_the_direct_engine(cause, by, monkeypatch):
     size = 20_000_000 if cause == "grid" else 5_000
     budget = {"int": size, "text": f"{size // 1000}KB", "environment": None}[by]
     if by == "environment":
-        monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(size))
+        monkeypatch.setenv(memory.BUDGET_VARIABLE, str(size))
     with pytest.warns(RuntimeWarning, match="exceed the budget") as caught:
         stats = by_transform(x, features, budget=budget, noise_levels=(0.0, 0.4))
     assert len(caught) == 1
     assert memory.human(size) in str(caught[0].message)
-    assert spectral.BUDGET_VARIABLE in str(caught[0].message)
+    assert memory.BUDGET_VARIABLE in str(caught[0].message)
     assert caught[0].filename == __file__
     assert memory.human(size) in stats.provenance["fallback"]
     assert stats.provenance["engine"] == "direct"
@@ -576,26 +531,6 @@ def test_the_budget_is_kept_by_leaving_rows_outside():
     assert stats.provenance["rows_outside"] >= 10
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_plans_fit_their_budget(d):
-    """Whatever is planned fits; None where nothing does; a larger budget is never slower."""
-    y = make_data("cauchy", d, n=2000)
-    reach, seconds = np.full(d, 5.0), []
-    for budget in (10, 10**5, 10**6, 10**7, 10**9):
-        plan = spectral.plan_chunk(y, reach, 1000, 1e-5, 1e-9, budget)
-        if plan is None:
-            assert not seconds
-            continue
-        assert plan.grid_bytes <= budget
-        assert (plan.low < plan.high).all()
-        assert plan.inside(y).all() == plan.whole
-        inner, fft = spectral.grid_nodes(plan.half, reach, 1e-9, plan.upsampling)
-        assert plan.grid_bytes == int(16 * (inner + fft))
-        seconds.append(plan.seconds)
-    assert seconds
-    assert seconds == sorted(seconds, reverse=True)
-
-
 # -- choice ---------------------------------------------------------------------------------------
 
 
@@ -607,7 +542,7 @@ def test_four_dimensions_are_refused_by_name():
 
 
 def test_mixed_precision_is_refused():
-    with pytest.raises(ValueError, match='"mixed" is of the direct engine'):
+    with pytest.raises(ValueError, match='"mixed" needs the direct engine'):
         by_transform(make_data("normal", 2, n=50), make_features(5, 2), precision="mixed")
 
 
@@ -670,15 +605,15 @@ def test_auto_looks_at_the_first_rows_of_a_stream(monkeypatch, flop, engine, aga
 @pytest.mark.parametrize("fill", [0.02, 1e-9])
 def test_a_stream_is_direct_until_so_many_rows_are_seen_that_transforms_pay(monkeypatch, fill):
     """One row fewer, and it is a stream for the direct engine, with the bits of that."""
-    monkeypatch.setattr(accumulate, "NOT_WORTH_A_LOOK", fill)
+    monkeypatch.setattr(costs, "NEGLIGIBLE_SECONDS", fill)
     set_costs(monkeypatch, flop=1e-6, start=0.05)
     x, features = make_data("normal", 2), make_features(20, 2)
-    pays = spectral.rows_that_pay(x[:50], features, np.zeros(0), False, 1e-9, 2**30)
+    pays = SpectralWork(features, np.zeros(0), False, 1e-9, 2**30).rows_that_pay(x[:50])
     assert 50 < pays <= 10 * len(x)
     rows = np.tile(x, (pays // len(x) + 1, 1))
     for n, engine in ((pays - 1, "direct"), (pays, "spectral")):
         stream = iter(np.array_split(rows[:n], np.arange(50, n, 50)))
-        monkeypatch.setattr(accumulate, "rows_that_pay", lambda *args: pays)
+        monkeypatch.setattr(SpectralWork, "rows_that_pay", lambda *args: pays)
         stats = tgp.accumulate(stream, features, budget=2**30)
         assert stats.provenance["engine"] == engine
     few = tgp.accumulate(iter([rows[:100]]), features)
@@ -724,7 +659,7 @@ def test_a_stream_that_outgrows_the_budget_goes_on_by_the_direct_engine(monkeypa
     """Where "auto" chose the spectral engine for its first rows; that is no fault of the user's."""
     set_costs(monkeypatch, flop=1e-4)
     near, far, features = make_data("normal", 3), spread_out(), make_features(12, 3)
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 3 * len(near))  # far rows in chunks of their own
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 3 * len(near))  # far rows in chunks of their own
     monkeypatch.setattr(spectral, "STREAM_CHUNKS", 0)  # a transform a chunk
     stream = iter([near, *(far[i : i + 100] for i in range(0, len(far), 100))])
     stats = tgp.accumulate(stream, features, budget="20MB")
@@ -759,21 +694,21 @@ def test_estimates_are_finite_and_grow(kind):
     x = make_data(kind, 2)
 
     def seconds(S=20, levels=(), tolerance=1e-9):
-        return spectral.estimate(
-            Blocks(x), make_features(S, 2), np.array(levels), False, tolerance, 2**32
-        )
+        work = SpectralWork(make_features(S, 2), np.array(levels), False, tolerance, 2**32)
+        return work.seconds(Blocks(x))
 
     assert 0 < seconds() < seconds(S=200)
     assert seconds() < seconds(levels=(0.0, 0.3, 0.6))
     assert seconds(tolerance=1e-6) <= seconds(tolerance=1e-12)
     stream = Blocks(iter([x]))
-    assert spectral.estimate(stream, make_features(5, 2), np.zeros(0), False, 1e-9, 2**32) is None
+    work = SpectralWork(make_features(5, 2), np.zeros(0), False, 1e-9, 2**32)
+    assert work.seconds(stream) is None
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_threads(d, monkeypatch):
     """The same bits for the same number of threads; another number stays within the tolerance."""
-    monkeypatch.setattr(spectral, "ONE_THREAD", 0)  # small work would get one thread in any case
+    monkeypatch.setattr(transforms, "SERIAL_SIZE", 0)  # small work would get one thread in any case
     x, features = make_data("cauchy", d, n=2000), make_features(20, d)
     x = x[np.abs(x).max(axis=1) < 30]
     one, again, two, two_again = (
@@ -869,7 +804,7 @@ def test_points_outside_are_handed_on_in_portions(monkeypatch):
     x, features = make_data("normal", 2, n=600), make_features(10, 2)
     x[::12] += 1e5 * np.arange(50)[:, None]
     monkeypatch.setattr(spectral, "OUTSIDE_ROWS", 20)
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 200)
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 200)
     stats = by_transform(x, features)
     assert stats.provenance["rows_outside"] >= 40
     gap = np.abs(stats.gram - direct(x, features).gram).max()
@@ -879,8 +814,8 @@ def test_points_outside_are_handed_on_in_portions(monkeypatch):
 @pytest.mark.parametrize("wish", [{"precision": "mixed"}, {"tolerance": 1e-14}])
 def test_auto_takes_the_direct_engine_for_what_only_it_gives(wish, monkeypatch):
     """Also where the spectral one is cheaper; without the wish it is taken."""
-    monkeypatch.setattr(accumulate, "NOT_WORTH_A_LOOK", 0.0)
-    monkeypatch.setattr(accumulate, "estimate", lambda *args: 0.0)
+    monkeypatch.setattr(costs, "NEGLIGIBLE_SECONDS", 0.0)
+    monkeypatch.setattr(SpectralWork, "seconds", lambda *args: 0.0)
     x, features = make_data("normal", 2, n=100), make_features(5, 2)
     assert tgp.accumulate(x, features).provenance["engine"] == "spectral"
     assert tgp.accumulate(x, features, **wish).provenance["engine"] == "direct"

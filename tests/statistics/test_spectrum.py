@@ -13,7 +13,9 @@ pytest.importorskip("finufft")
 import tgpfast as tgp
 from tgpfast import kernels
 from tgpfast.data.scaling import Scaling
-from tgpfast.statistics import spectral, spectrum
+from tgpfast.runtime import memory
+from tgpfast.statistics import chunks, spectrum
+from tgpfast.statistics.spread_grid import SpreadGrid
 
 EPS = np.finfo(np.float64).eps
 LADDER = (0.0, 0.3, 0.9)
@@ -24,7 +26,7 @@ FIELDS = ("bandlimit", "low", "high", "tolerance", "grid", "n", "n_rows", "sum_w
 @pytest.fixture(autouse=True)
 def small_work(monkeypatch):
     """No budget of the caller's; one thread unless a test asks for more."""
-    monkeypatch.delenv(spectral.BUDGET_VARIABLE, raising=False)
+    monkeypatch.delenv(memory.BUDGET_VARIABLE, raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
 
@@ -213,7 +215,7 @@ def test_statistics_in_scaled_coordinates(d, outliers):
     made = tgp.Spectrum.from_data(x, features.bandlimit / scale, box=box, sample_weight=w)
     assert (len(made.outside) >= 3) == outliers
     origin = np.full(d, 0.2)
-    stats = made._scaled_statistics(
+    stats = made.scaled_statistics(
         features, LADDER, Scaling(shift, scale), origin=origin, gram_phi=True, weight=0.25
     )
     y = (x - shift) / scale
@@ -221,7 +223,7 @@ def test_statistics_in_scaled_coordinates(d, outliers):
     box = (np.full(d, -4.0), np.full(d, 4.0))
     assert_statistics(stats, want, bounds(y, features, 1e-9, LADDER, 0.25 * w, origin, box))
     with pytest.raises(ValueError, match="the band limit of this spectrum"):
-        made._scaled_statistics(features, (), Scaling(shift, 0.5 * scale))
+        made.scaled_statistics(features, (), Scaling(shift, 0.5 * scale))
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -252,8 +254,8 @@ def test_streams(monkeypatch, tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, x)
     box = ([-3.0, -3.0], [3.0, 3.0])
-    for size in (spectral.CHUNK_NUMBERS, 2 * 130):
-        monkeypatch.setattr(spectral, "CHUNK_NUMBERS", size)
+    for size in (chunks.CHUNK_NUMBERS, 2 * 130):
+        monkeypatch.setattr(chunks, "CHUNK_NUMBERS", size)
         for value, weights in (
             (iter([x[:100], x[100:]]), None),
             (lambda: (x[i : i + 90] for i in range(0, 800, 90)), None),
@@ -271,7 +273,7 @@ def test_streams(monkeypatch, tmp_path):
 
 def test_the_box_of_a_stream_is_that_of_its_first_chunk(monkeypatch):
     """Later rows beyond it are kept as they are, and counted."""
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 2 * 100)
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 2 * 100)
     x, features = make_data(2, n=300), make_features(12, 2)
     x[200:] += 40.0
     made = tgp.Spectrum.from_data(iter([x[:100], x[100:200], x[200:]]), features.bandlimit)
@@ -427,7 +429,7 @@ def test_bad_options(options, words):
 
 
 def test_the_budget_may_come_from_the_environment(monkeypatch):
-    monkeypatch.setenv(spectral.BUDGET_VARIABLE, "10KB")
+    monkeypatch.setenv(memory.BUDGET_VARIABLE, "10KB")
     with pytest.raises(ValueError, match="the budget is"):
         tgp.Spectrum.from_data(make_data(2), 4.0)
     assert tgp.Spectrum.from_data(make_data(2), 4.0, budget="1GB").n_rows == 800
@@ -639,7 +641,7 @@ def test_outliers_do_not_stretch_the_grid(d, given):
     features = tgp.Features.draw(20, 0.3, np.eye(d), seed=0)
     rows = x if given == "array" else iter([x[:150], x[150:]])
     found = tgp.Spectrum.from_data(rows, features.bandlimit)
-    least = np.prod(tgp.Spectrum._of(features.bandlimit, -np.ones(d), np.ones(d), 1e-9).shape)
+    least = SpreadGrid(features.bandlimit, -np.ones(d), np.ones(d), 1e-9).nodes
     assert found.grid.size <= max(2**17, 2 * least)
     assert 0 <= len(found.outside) < 400
     got, want = found.statistics(features), tgp.accumulate(x, features, engine="direct")

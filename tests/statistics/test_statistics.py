@@ -152,8 +152,8 @@ def test_the_first_features_are_a_corner(bare):
     if bare:
         options |= {"noise_levels": (), "gram_phi": False}
     whole, _ = make(**options)
-    few = whole._first(4)
-    want, _ = make(features=whole.features._first(4), **options)
+    few = whole.first_features(4)
+    want, _ = make(features=whole.features.first(4), **options)
     assert few.features == want.features
     assert (few.fingerprint, few.score_base) == (want.fingerprint, want.score_base)
     for name in (*SUMS, "sum_dphi_score"):
@@ -162,7 +162,7 @@ def test_the_first_features_are_a_corner(bare):
         if theirs is not None and np.size(theirs):
             bound = 60 * 2.0**-52 * max(60.0, np.abs(theirs).max())
             assert np.abs(mine - theirs).max() <= bound, name
-    assert equal(whole._first(11), whole)
+    assert equal(whole.first_features(11), whole)
     # negative control: without the larger amplitude it is not that corner
     assert np.abs(whole.gram[:4, :4] - want.gram).max() > 0.1 * np.abs(want.gram).max()
 
@@ -191,7 +191,7 @@ def test_no_more_weight_is_taken_away_than_there_is():
     nothing, and say so only when it is solved."""
     (a, _), (b, _) = make(seed=1), make(seed=2, n=40)
     total = (a + b).decay(0.1)
-    with pytest.raises(ValueError, match=r"weigh 40 cannot be taken from .* that weigh 10: decay"):
+    with pytest.raises(ValueError, match=r"weigh 40 cannot be .* weigh 10.*decay"):
         total - b
     rest = total - b.decay(0.1)
     assert rest.n == pytest.approx(6.0)
@@ -212,7 +212,7 @@ def test_provenance_of_a_stream_does_not_grow():
     assert stats.provenance["one_grid"] == [False, True]
     assert len(stats.provenance["reason"]) == 8
     assert stats.provenance["engine"] == "direct"
-    assert stats._accuracy()["tolerance"] == 1e-9
+    assert stats.accuracy_options()["tolerance"] == 1e-9
 
 
 def test_nothing_and_everything_can_be_taken_away():
@@ -236,7 +236,7 @@ def test_sums_of_scores_are_subtracted():
 
 def test_more_rows_than_there_are_are_refused():
     (a, _), (b, _) = make(n=60), make(n=61)
-    with pytest.raises(ValueError, match="statistics of 61 rows cannot be taken from those of 60"):
+    with pytest.raises(ValueError, match=r"61 rows cannot be .* 60"):
         a - b
 
 

@@ -21,8 +21,8 @@ from ..data.labels import Ints, distinct_labels, label_values, python_time
 from ..data.scaling import Scaling
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
+from ..runtime import memory
 from ..runtime.warnings import PoorNormalizerWarning, warn
-from ..statistics.spectral import memory_budget
 from ..validation import Array, without_far
 from .density import Density
 from .exponent import PointTilt
@@ -343,7 +343,7 @@ class GroupedDensity(Mapping[Any, Density]):
         module, count = self.threads.resolve()
         with kernels.threads(module, count):
             if self.dimension <= GRID_DIMENSIONS:
-                most = max(memory_budget() // GRID_BYTES, 1)
+                most = max(memory.budget() // GRID_BYTES, 1)
                 if self.dimension > 2:
                     most = 1  # transforms silence warnings, which threads must not do at once
                 with ThreadPoolExecutor(min(count, most)) as pool:

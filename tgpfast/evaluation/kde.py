@@ -16,7 +16,7 @@ from ..density.exponent import PointTilt
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorSampleWarning, PrecisionWarning, warn
-from ..statistics.feature_sums import sum_features
+from ..statistics.feature_means import accumulate_feature_means
 from ..statistics.statistics import Statistics
 from ..validation import Array, as_floats, positive, whole, without_far
 
@@ -160,7 +160,7 @@ class FourierKDE:
         facts = moments_of(blocks)
         self = cls.__new__(cls)
         self._centre, self._spread = facts.mean, facts.covariance
-        sums = sum_features(
+        sums = accumulate_feature_means(
             blocks, features, facts.mean, tolerance=TOLERANCE, backend=backend,
             n_threads=n_threads,
         )  # fmt: skip

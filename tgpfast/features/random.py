@@ -97,7 +97,7 @@ class Features:
         c = rng.uniform(0.0, 2.0 * np.pi, n_features)
         return cls(z, c, bandwidth, covariance=v, seed=seed)
 
-    def _first(self, n: int) -> Features:
+    def first(self, n: int) -> Features:
         """The first n of them: what was drawn is in no order, so that they serve as fewer draws."""
         return Features(
             self.frequencies[:n], self.phases[:n], self.bandwidth, covariance=self.covariance,

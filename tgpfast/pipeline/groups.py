@@ -27,9 +27,9 @@ from ..runtime.progress import Progress
 from ..runtime.warnings import DataWarning, PrecisionWarning, warn
 from ..selection.candidates import scott
 from ..solvers.linear_systems import ILL_CONDITIONED
-from ..statistics.accumulation import MIXED_TOLERANCE, PRECISIONS
 from ..statistics.direct import DTYPES, accumulate_direct, required_memory
-from ..statistics.spectral import memory_budget
+from ..statistics.pass_options import PRECISIONS
+from ..statistics.precision_choice import MIXED_TOLERANCE
 from ..validation import Array, positive, whole
 
 SCALES = ("standardize", "center")
@@ -133,7 +133,7 @@ def fit_groups(
     gamma = gamma if by_rule else positive("gamma", gamma, "scott")
     threads = Threads(backend, n_threads)
     module, count = threads.resolve()
-    limit = memory_budget(budget)
+    limit = memory.budget(budget)
     labels, codes = factorize(groups)
     with kernels.threads(module, count):
         rows = _sorted_rows(X, sample_weight, labels, codes, normalize_weights)

@@ -99,4 +99,5 @@ class Costs:
         return float(spreads * each + self.row * d * n_points)
 
 
+NEGLIGIBLE_SECONDS = 0.02  # of the direct engine; a shorter pass is not worth an estimate
 COSTS = Costs()  # those in use; read as ``costs.COSTS``, so that tests replace them in one place

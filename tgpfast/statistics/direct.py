@@ -18,6 +18,7 @@ from ..data.blocks import Blocks
 from ..features.random import Features
 from ..runtime.progress import Progress
 from ..validation import Array
+from .overflow import check_feature_sums, check_moments
 from .statistics import Statistics
 
 LANE_FEATURES = 1024  # above it a Gram matrix a lane (8 MB here) would cost too much memory
@@ -182,7 +183,8 @@ class _Sums:
         used = min(self.lanes, -(-n_rows // kernels.ROW_TILE))
         small = [tuple(_total(s, used) for s in level) for level in self.small]
         sum_x, sum_xx = _total(self.sum_x, LANES), _total(self.sum_xx, LANES)
-        check_sums(small[0][0], sum_x, sum_xx)
+        check_feature_sums(small[0][0])
+        check_moments(sum_x, sum_xx)
         gram = _symmetric(self.gram, used)
         gram_phi = _symmetric(self.gram_phi, used) if self.gram_phi.size else None
         noise_gram = None
@@ -202,21 +204,6 @@ class _Sums:
             noise_sum_phi=noise[0].reshape(-1, S), noise_sum_dphi=noise[1].reshape(-1, S),
             noise_sum_dphi_x=noise[2].reshape(-1, S, d), provenance=provenance,
         )  # fmt: skip
-
-
-def check_sums(sum_phi: Array, sum_x: Array, sum_xx: Array) -> None:
-    """ValueError where rows were too large for their features or their squares."""
-    if not np.isfinite(sum_phi).all():
-        raise ValueError(
-            "the features of some rows are not finite: |x| / bandwidth overflows. "
-            "Scale the data or raise the bandwidth"
-        )
-    if not (np.isfinite(sum_x).all() and np.isfinite(sum_xx).all()):
-        column = int(np.flatnonzero(~np.isfinite(np.diag(sum_xx)))[0])
-        raise ValueError(
-            f"the sum of squares of column {column} overflows; scale the data, or give an "
-            "origin near them"
-        )
 
 
 def _total(lanes: Array, used: int) -> Array:

@@ -7,15 +7,15 @@ from conftest import set_costs
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
-from tgpfast.statistics import feature_sums
-from tgpfast.statistics.feature_sums import sum_features
+from tgpfast.statistics import feature_means
+from tgpfast.statistics.feature_means import accumulate_feature_means
 
 TOLERANCE = 1e-9
 
 
 def run(x, features, w=None, centre=None, tolerance=TOLERANCE):
     centre = np.zeros(features.dimension) if centre is None else centre
-    return sum_features(
+    return accumulate_feature_means(
         Blocks(x, sample_weight=w), features, centre, tolerance=tolerance, n_threads=2
     )
 
@@ -74,7 +74,7 @@ def test_fit_by_map_sums_no_matrix(monkeypatch):
         seen.append(int(np.prod(shape)))
         return plain(shape, *args, **kwargs)
 
-    monkeypatch.setattr(feature_sums.np, "zeros", zeros)
+    monkeypatch.setattr(feature_means.np, "zeros", zeros)
     sums = run(x, tgp.Features.draw(3_000, 0.5, np.eye(2), seed=0))
     monkeypatch.undo()
     assert len(sums.sum_phi) == 3_000
@@ -98,9 +98,9 @@ def test_sums_add_subtract_and_keep_their_first_features(weighted):
     for name in ("n", "sum_w2", "sum_phi"):
         gap = np.abs(getattr(rest, name) - getattr(a, name)).max()
         assert gap <= 2.0**-52 * np.abs(getattr(both, name)).max()
-    first = whole._first(7)
-    assert first.features == features._first(7)
-    want = run(x, features._first(7), w)
+    first = whole.first_features(7)
+    assert first.features == features.first(7)
+    want = run(x, features.first(7), w)
     assert np.abs(first.sum_phi - want.sum_phi).max() <= np.sqrt(40 / 7) * rounding
     assert (first.n, first.n_rows, first.sum_w2) == (want.n, want.n_rows, want.sum_w2)
 
