@@ -8,13 +8,13 @@ scores.
 from __future__ import annotations
 
 import functools
-from types import ModuleType
 
 import numpy as np
 
 from .. import kernels
 from ..bases.gaussian import Base
 from ..data.blocks import Blocks
+from ..features.evaluation import Angles, evaluate_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
@@ -56,9 +56,8 @@ def _accumulate_part(
     budget: int, progress: bool = False,
 ) -> Array:  # fmt: skip
     """The sum over all rows, or over one partition."""
-    module, count = threads.resolve()
-    frequencies = features.frequencies / features.bandwidth
-    phases = features.phases + frequencies @ base.mean
+    _, count = threads.resolve()
+    angles = Angles.of(features, base.mean)
     eps, total = eps_for(tolerance), np.zeros(features.frequencies.shape)
     with Progress(progress, "rows", blocks.n_rows) as bar:
         for x, w in Chunks(blocks):
@@ -66,50 +65,42 @@ def _accumulate_part(
             if w is not None:
                 score *= w[:, None]
             y = x - base.mean
-            plan, inside = plan_sums(y, frequencies, eps, budget)
+            plan, inside = plan_sums(y, angles.frequencies, eps, budget)
             if plan is not None:
-                _subtract_transforms(
-                    total, y[inside], score[inside], plan, frequencies, phases, eps, count
-                )
+                _add_transforms(total, y[inside], score[inside], plan, angles, eps, count)
             if not inside.all():
                 total += _sum_term_by_term(
-                    x[~inside], score[~inside], base.mean, frequencies, phases, module, count
+                    x[~inside], score[~inside], features, base.mean, threads
                 )
             bar.add(len(x))
     return total
 
 
-def _subtract_transforms(
-    total: Array, y: Array, score: Array, plan: TransformPlan, frequencies: Array, phases: Array,
-    eps: float, n_threads: int,
+def _add_transforms(
+    total: Array, y: Array, score: Array, plan: TransformPlan, angles: Angles, eps: float,
+    n_threads: int,
 ) -> None:  # fmt: skip
-    """total += sum phi' score^T, one transform for each coordinate: phi' = -sqrt(2 / S) sin a."""
-    S, d = frequencies.shape
+    """total += sum phi' score^T, one transform for each coordinate: phi' = -sqrt(2/S) sin a."""
     columns = [y[:, k] - m for k, m in enumerate(plan.middle)]
-    axes = [np.ascontiguousarray(frequencies[:, k]) for k in range(d)]
-    turn = np.exp(1j * (phases + frequencies @ plan.middle))
-    for k in range(d):
+    axes = [np.ascontiguousarray(axis) for axis in angles.frequencies.T]
+    turn = np.exp(1j * (angles.phases + angles.frequencies @ plan.middle))
+    for k in range(total.shape[1]):
         strengths = score[:, k].astype(np.complex128)
         waves = transform(columns, strengths, axes, eps, FINE, n_threads)
-        total[:, k] -= np.sqrt(2.0 / S) * (turn * waves).imag
+        total[:, k] -= angles.amplitude * (turn * waves).imag
 
 
 def _sum_term_by_term(
-    x: Array, score: Array, origin: Array, frequencies: Array, phases: Array, module: ModuleType,
-    n_threads: int,
-) -> Array:  # fmt: skip
-    S, d = frequencies.shape
-    block, total = np.empty((S, min(SCORE_ROWS, len(x)))), np.zeros((S, d))
-    nothing = np.zeros(0)
-    nothing.flags.writeable = False
-    unused = np.zeros(S), np.zeros(S), np.zeros((S, d))
-    with kernels.threads(module, n_threads):
+    x: Array, score: Array, features: Features, origin: Array, threads: Threads
+) -> Array:
+    """sum phi' score^T, (S, d)."""
+    S, d = features.frequencies.shape
+    dphi, total = np.empty((S, min(SCORE_ROWS, len(x)))), np.zeros((S, d))
+    with kernels.threads(*threads.resolve()):  # BLAS on one thread: its sums do not depend on them
         for start in range(0, len(x), SCORE_ROWS):
-            rows = np.ascontiguousarray(x[start : start + SCORE_ROWS]).view()
-            rows.flags.writeable = False
-            module.feature_block(
-                rows, nothing, origin, frequencies, phases, np.sqrt(2.0 / S), block, block[:0, :0],
-                *unused, n_threads,
-            )  # fmt: skip
-            total += block[:, : len(rows)] @ score[start : start + SCORE_ROWS]
+            part = slice(start, start + SCORE_ROWS)
+            _, block = evaluate_features(
+                features, x[part], origin=origin, threads=threads, out=(dphi[:0, :0], dphi)
+            )
+            total += block @ score[part]
     return total

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..data import storage
 from ..data.blocks import Blocks
+from ..features.evaluation import Angles
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
@@ -170,7 +171,8 @@ def _accumulate_part(
 ) -> FeatureMeans:  # fmt: skip
     """The sums over all rows, or over one partition."""
     module, count = threads.resolve()
-    frequencies = features.frequencies / features.bandwidth
+    angles = Angles.of(features, origin)
+    frequencies = angles.frequencies
     F = np.zeros(features.n_features, np.complex128)
     n, n_rows, sum_w2, by_transform = 0.0, 0, 0.0, False
     with Progress(progress, "rows", blocks.n_rows) as bar:
@@ -187,8 +189,7 @@ def _accumulate_part(
             sum_w2 += len(x) if w is None else float(w @ w)
             n_rows += len(x)
             bar.add(len(x))
-    turn = np.exp(1j * (features.phases + frequencies @ origin))
-    sum_phi = np.sqrt(2.0 / features.n_features) * (turn * F).real
+    sum_phi = angles.amplitude * (np.exp(1j * angles.phases) * F).real
     check_feature_sums(sum_phi)
     provenance = {
         "engine": "spectral" if by_transform else "direct", "backend": module.NAME,

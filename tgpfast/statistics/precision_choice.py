@@ -14,7 +14,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
+from ..features.evaluation import evaluate_features
 from ..features.random import Features
+from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .chunks import Rows
 from .direct import DTYPES, accumulate_direct
@@ -84,8 +86,9 @@ def predicted_change(
             return float("inf")
     some = x[:: max(1, len(x) // TRIAL_POINTS)]  # evenly: the source may be sorted
     points = np.concatenate([some, base.sample(TRIAL_POINTS)])
-    angles = points @ features.frequencies.T / features.bandwidth + features.phases
-    change = np.cos(angles) @ (np.sqrt(2.0 / features.n_features) * (thetas[1] - thetas[0]))
+    threads = Threads(backend.NAME, n_threads)
+    phi, _ = evaluate_features(features, points, origin=base.mean, threads=threads)
+    change = (thetas[1] - thetas[0]) @ phi
     return float(np.abs(change).max() * n_rows / len(x))
 
 

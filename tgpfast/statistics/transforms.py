@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
+from ..features.evaluation import Angles
 from ..validation import Array
 
 Complex = NDArray[np.complex128]
@@ -110,6 +111,7 @@ def sum_waves(
     """
     m, d = frequencies.shape
     cosines, sines = np.zeros(m), np.zeros(m)
+    angles = Angles(np.zeros(d), frequencies, np.zeros(m), 1.0)
     size = max(kernels.ROW_TILE, min(WAVE_ROWS, len(y), WAVE_NUMBERS // m))
     block = np.empty((m, size))
     with kernels.threads(backend, n_threads):
@@ -119,7 +121,7 @@ def sum_waves(
             root = np.zeros(0) if w is None else np.sqrt(w[start : start + size])
             root.flags.writeable = False
             backend.feature_block(
-                rows, root, np.zeros(d), frequencies, np.zeros(m), 1.0, block, block[:0, :0],
-                cosines, sines, np.zeros((m, d)), n_threads,
+                rows, root, *angles, block, block[:0, :0], cosines, sines, np.zeros((m, d)),
+                n_threads,
             )  # fmt: skip
     return cosines, -sines
