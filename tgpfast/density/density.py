@@ -323,10 +323,7 @@ class Density:
             raise ValueError(f"sigma={level}: expected a number of at least 0, of a finite square")
         assert isinstance(self.tilt, PointTilt)
         f = self.features
-        features = Features(
-            f.frequencies, f.phases, float(np.hypot(f.bandwidth, level)), covariance=f.covariance,
-            seed=f.seed,
-        )  # fmt: skip
+        features = replace(f, bandwidth=float(np.hypot(f.bandwidth, level)))
         base = GaussianBase(
             self.base.mean, self.base.covariance + level**2 * np.eye(self.dimension)
         )
@@ -396,7 +393,7 @@ class Density:
         if isinstance(cover, Proposal) and cover.modes is not None:  # samples depend on them
             arrays.update({MODES + name: a for name, a in cover.modes.parameters().items()})
         facts = {
-            "method": self.method, "bandwidth": f.bandwidth, "seed": f.seed,
+            "method": self.method, **f.facts,
             "base": self.base.kind, "selection": self.selection,
             "settings": self.settings, "diagnostics": self.diagnostics,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
@@ -428,9 +425,7 @@ class Density:
                 raise ValueError(f"method {facts['method']!r} is not known")
             base = _base_from(facts.get("base", "gaussian"), arrays, d, take)
             table = Table.from_facts(facts["columns"], facts["kind_of_table"], d)
-            features = Features(
-                z, phases, facts["bandwidth"], covariance=drawn, seed=facts["seed"]
-            )
+            features = Features.from_facts(z, phases, drawn, facts)
             tilt: Tilt
             if facts["method"] == "fvpd":
                 m, triangle = take("m", (S,)), take("factor", (S * (S + 1) // 2,))

@@ -405,7 +405,7 @@ class GroupedDensity(Mapping[Any, Density]):
         if f.covariance is not None:
             arrays["covariance"] = f.covariance
         facts = {
-            "bandwidth": f.bandwidth, "seed": f.seed, "settings": self.settings,
+            **f.facts, "settings": self.settings,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
         }  # fmt: skip
         storage.write(path, KIND, facts, arrays)
@@ -452,10 +452,7 @@ class GroupedDensity(Mapping[Any, Density]):
             settings = dict(facts["settings"])
             if settings["method"] != "fd":
                 raise ValueError(f"method {settings['method']!r} is not known")
-            features = Features(
-                z, got["phases"], facts["bandwidth"], covariance=got.get("covariance"),
-                seed=facts["seed"],
-            )  # fmt: skip
+            features = Features.from_facts(z, got["phases"], got.get("covariance"), facts)
             return cls(
                 names, features, got["theta"], got["means"], C, got["n"],
                 n_rows.astype(np.int64), got["scale"], shrinkage=got["shrinkage"],

@@ -341,8 +341,7 @@ class Statistics:
         if self.features.covariance is not None:
             arrays["covariance"] = self.features.covariance
         arrays.update(sums)
-        facts.update(bandwidth=self.features.bandwidth, seed=self.features.seed)
-        storage.write(path, STATISTICS_KIND, facts, arrays)
+        storage.write(path, STATISTICS_KIND, {**facts, **self.features.facts}, arrays)
 
     def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Facts and arrays to save, without those of the features. Symmetric matrices are saved as
@@ -370,9 +369,7 @@ class Statistics:
             covariance = storage.take(arrays, "covariance", (d, d), path)
         phases = storage.take(arrays, "phases", (S,), path)
         try:
-            features = Features(
-                z, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"]
-            )
+            features = Features.from_facts(z, phases, covariance, facts)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
         return cls.from_members(path, features, facts, arrays)
