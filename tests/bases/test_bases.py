@@ -1052,7 +1052,7 @@ def test_statistics_with_a_base_are_saved_and_loaded(tmp_path, kind):
 @pytest.mark.parametrize("method", ["fd", "fvpd"])
 def test_solve_says_how_to_make_statistics_for_a_base(method):
     features, x = make_features(), make_rows()
-    message = r"do not know the score of this MixtureBase; make them by accumulate\(.*base=base"
+    message = r"score of this MixtureBase.*accumulate\(.*base=base"
     for known in (None, make("mixture", seed=1), make("student")):
         stats = tgp.accumulate(x, features, base=known)
         with pytest.raises(ValueError, match=message):
@@ -1171,8 +1171,8 @@ def test_fvpd_with_a_mixture_is_algorithm_4():
 @pytest.mark.parametrize(
     ("method", "kind", "message"),
     [
-        ("ncfd", "mixture", 'method="ncfd" tilts a GaussianBase, and this is a MixtureBase'),
-        ("ncfd", "student", 'method="ncfd" tilts a GaussianBase, and this is a StudentBase'),
+        ("ncfd", "mixture", 'method="ncfd" .*MixtureBase'),
+        ("ncfd", "student", 'method="ncfd" .*StudentBase'),
         ("fvpd", "student", 'StudentBase has no closed form.*method="fvpd"'),
     ],
 )

@@ -55,22 +55,22 @@ def test_more_work_costs_more(c):
                  "spreads": 1}  # fmt: skip
     for estimate, small in ((Costs.direct, direct), (Costs.transform, transform)):
         for name, value in small.items():
-            if name != "d" or estimate is Costs.direct:  # constants of each d are their own
+            if name != "d" or estimate is Costs.direct:  # each d has constants of its own
                 larger = {**small, name: value + 1}
                 assert estimate(c, **larger) > estimate(c, **small), name
     for name in NAMES:
-        dearer = replace(c, **{name: 2.0 * getattr(c, name)})
+        slower = replace(c, **{name: 2.0 * getattr(c, name)})
         sums = [
             k.direct(**direct) + k.tilt_row(FEATURES)
             + sum(k.transform(**{**transform, "d": d}) for d in (1, 2, 3))
-            for k in (c, dearer)
+            for k in (c, slower)
         ]  # fmt: skip
         assert sums[1] > sums[0], name
 
 
 @pytest.mark.parametrize("tilt", [1e-12, 1e-6])
 def test_evaluation_follows_the_constants(tilt, monkeypatch):
-    """A transform where terms are dear, term by term where they are cheap; the values agree."""
+    """A transform where terms are slow, term by term where they are fast; the values agree."""
     calls = []
     real = waves.transform
     monkeypatch.setattr(waves, "transform", lambda *a: calls.append(a) or real(*a))

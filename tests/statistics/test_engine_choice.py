@@ -47,7 +47,7 @@ MOST_SLOWDOWN = 1.5  # of the chosen engine over the faster one
 @pytest.mark.parametrize(
     ("machine", "expected"), [(CHEAP_DIRECT, "direct"), (CHEAP_SPECTRAL, "spectral")]
 )
-def test_auto_takes_what_is_cheaper(machine, expected, levels, monkeypatch):
+def test_auto_takes_the_faster_engine(machine, expected, levels, monkeypatch):
     """Provenance keeps both estimates; the engine with the smaller one runs."""
     monkeypatch.setattr(costs, "NEGLIGIBLE_SECONDS", 0.0)
     set_costs(monkeypatch, **vars(machine))
@@ -108,8 +108,8 @@ def test_nothing_outside_the_call_decides(tmp_path, monkeypatch):
     assert tgp.accumulate(X, FEATURES, backend="numpy").provenance == before
 
 
-def test_small_passes_are_not_weighed():
-    """Where the direct engine is done at once its estimate alone is kept."""
+def test_small_passes_need_no_estimate():
+    """Where the direct engine takes no time, only its own estimate is kept."""
     made = tgp.accumulate(X[:100], FEATURES, backend="numpy").provenance
     assert made["engine"] == "direct"
     assert made["estimated_direct"] < costs.NEGLIGIBLE_SECONDS

@@ -37,7 +37,7 @@ def test_term_by_term_equals_the_oracle(d, weighted):
     w = w if weighted else None
     found = run(x, features, w, centre=x.mean(axis=0))
     assert found.provenance["engine"] == "direct"
-    # angles of some tens err by 1e-15 times them; sums of n cosines of amplitude sqrt(2/S)
+    # angles of size 10 to 100 round to 1e-14; n cosines of amplitude sqrt(2/S) are summed
     bound = np.sqrt(2 / 40) * len(x) * 1e-13
     assert np.abs(found.sum_phi - want(x, features, w)).max() < bound
     assert found.n == pytest.approx(len(x) if w is None else w.sum(), rel=1e-14)
@@ -47,7 +47,7 @@ def test_term_by_term_equals_the_oracle(d, weighted):
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize("far", [False, True])
 def test_a_transform_keeps_its_tolerance(d, far, monkeypatch):
-    """Also with points far outside, which are left to the terms."""
+    """Also with distant points, which are summed term by term."""
     pytest.importorskip("finufft")
     set_costs(monkeypatch, feature=1e-3)
     x, w, features = make(d)
@@ -61,11 +61,11 @@ def test_a_transform_keeps_its_tolerance(d, far, monkeypatch):
     assert error <= np.sqrt(2 / 40) * (w.sum() * TOLERANCE + slack)
     if not far:
         exact = run(x, features, w, tolerance=1e-12).sum_phi
-        assert np.abs(exact - found.sum_phi).max() > 0  # another tolerance is another transform
+        assert np.abs(exact - found.sum_phi).max() > 0  # control: the tolerance is used
 
 
 def test_fit_by_map_sums_no_matrix(monkeypatch):
-    """More features than an S x S matrix could be made for here: nothing of that size is asked."""
+    """No array of S x S numbers is allocated."""
     x, _, _ = make(2, 300)
     seen = []
     plain = np.zeros
@@ -83,7 +83,7 @@ def test_fit_by_map_sums_no_matrix(monkeypatch):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_add_subtract_and_keep_their_first_features(weighted):
-    """Each to a rounding of what it is made of."""
+    """Each within rounding."""
     x, w, features = make(2)
     w = w if weighted else None
     a, b = (run(x[rows], features, None if w is None else w[rows], centre=np.zeros(2))

@@ -1,4 +1,4 @@
-"""What `fit` asks of all rows: sums of features, statistics by a pass, or read off a spectrum."""
+"""The sums that a method needs: means of features, statistics by a pass, or from a spectrum."""
 
 import dataclasses
 import importlib.util
@@ -24,7 +24,7 @@ FIELDS = ("n", "n_rows", "sum_w2", "sum_x", "sum_xx", "sum_phi", "sum_dphi", "su
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch):
-    """A hundred rows are many."""
+    """From a hundred rows on a pass counts as slow."""
     monkeypatch.setattr(required_sums, "MANY_ROWS", 100)
     monkeypatch.delenv(BUDGET_VARIABLE, raising=False)
 
@@ -52,8 +52,8 @@ def same(found, want, bound):
 
 
 @pytest.mark.parametrize("d", [1, 3, 5])
-def test_the_features_alone(d):
-    """All that MAP asks for; several bandwidths may be asked for."""
+def test_means_of_features(d):
+    """What MAP needs; several bandwidths are cheap."""
     x, w, features, made = make(d, method="map", means_only=True)
     assert made.are_cheap
     for width in (0.8, 0.3):
@@ -69,7 +69,7 @@ def test_the_features_alone(d):
 
 @pytest.mark.parametrize("d", [1, 4])
 def test_candidates_are_summed_in_one_pass(d):
-    """Of any number of features; others take a pass of their own, as before."""
+    """Of any number of features; other features take another pass."""
     x, w, features, made = make(d, method="map", means_only=True)
     several = [*candidates(features), tgp.Features.draw(7, 0.3, np.eye(d), seed=4)]
     many = made.for_bandwidths(features, several)
@@ -85,7 +85,7 @@ def test_candidates_are_summed_in_one_pass(d):
     other = dataclasses.replace(features, bandwidth=0.123)
     assert many(other).features == other
     assert made.rows.n_passes == 2
-    made(several[0])  # negative control: without the pass above each takes one
+    made(several[0])  # negative control: without the joint pass each takes one
     assert made.rows.n_passes == 3
 
 
@@ -115,7 +115,7 @@ def test_a_pass_is_that_of_accumulate(method, kind):
 
 @pytest.mark.parametrize(("d", "method"), [(1, "fd"), (2, "fvpd"), (3, "fd")])
 def test_bandwidths_are_read_off_a_spectrum(d, method):
-    """Down to the share that was asked for, they are what a pass gives, to the tolerance."""
+    """Down to the smallest candidate they equal those of a pass, to the tolerance."""
     pytest.importorskip("finufft")
     x, w, features, made = make(d, method=method)
     assert not made.are_cheap
@@ -131,7 +131,7 @@ def test_bandwidths_are_read_off_a_spectrum(d, method):
             x, narrow, sample_weight=w, origin=made.origin, engine="direct", n_threads=1
         )
         # F / n errs by the tolerance, sums of x by that times the extent of the grid, which is
-        # at most some reaches; entries are of size sqrt(2 / S) or 2 / S; roundings come on top
+        # at most some reaches; entries are of size sqrt(2 / S) or 2 / S; rounding adds to it
         same(found, want, w.sum() * (TOLERANCE + 1e-13) * (1.0 + 4.0 * reach) * np.sqrt(2 / 25)
              + 1e-12 * w.sum() * reach**2)  # fmt: skip
     with pytest.raises(ValueError, match=r"band limit|bandlimit"):
@@ -146,7 +146,7 @@ def test_bandwidths_are_read_off_a_spectrum(d, method):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_spectrum_is_made_only_where_it_serves(other, monkeypatch):
+def test_a_spectrum_is_made_only_where_it_is_of_use(other, monkeypatch):
     """NCFD and MAP need other sums, other engines were asked for, or a grid does not pay."""
     if other.get("base") == "student":
         other = {"base": tgp.StudentBase(np.zeros(2), np.eye(2), 5.0)}
@@ -165,14 +165,14 @@ def test_a_spectrum_is_made_only_where_it_serves(other, monkeypatch):
 
 
 def test_no_spectrum_without_finufft(monkeypatch):
-    """Nor an error: it is an extra."""
+    """And no error: finufft is optional."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     _, _, features, made = make()
     assert made.for_bandwidths(features, candidates(features)) is made
 
 
 def test_no_spectrum_beyond_the_budget(monkeypatch):
-    """Then every bandwidth takes its pass, and the first is the only one."""
+    """Then several bandwidths are not cheap."""
     pytest.importorskip("finufft")
     monkeypatch.setenv(BUDGET_VARIABLE, "100")
     _, _, features, made = make(3, engine="auto")
@@ -180,8 +180,8 @@ def test_no_spectrum_beyond_the_budget(monkeypatch):
     assert not made.are_cheap
 
 
-def test_rows_of_a_stream_are_not_counted_beforehand():
-    """So that they may be few: no spectrum."""
+def test_no_spectrum_for_rows_of_unknown_number():
+    """They may be few."""
     x, _, features, made = make()
     stream = RequiredSums(**{**vars(made), "rows": Blocks([x[:100], x[100:]])})
     assert stream.for_bandwidths(features, candidates(features)) is stream

@@ -21,13 +21,13 @@ from tgpfast.statistics.spectral_targets import bandwidths_of
 from tgpfast.statistics.spectral_work import SpectralWork
 
 EPS = np.finfo(np.float64).eps
-FAR = 2.0**40  # where one row of "one far" lies: about 1e12
+FAR = 2.0**40  # coordinate of the distant row of "one far": about 1e12
 LADDER = tuple(np.linspace(0.0, 1.2, 10))
 
 
 @pytest.fixture(autouse=True)
 def small_work(monkeypatch):
-    """No budget of the caller's; one thread unless a test asks for more."""
+    """No budget from the environment; one thread unless a test asks for more."""
     monkeypatch.delenv(memory.BUDGET_VARIABLE, raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
@@ -75,7 +75,7 @@ def make_data(kind, d, n=600, seed=1):
 def make_weights(n, seed=2):
     w = np.random.default_rng(seed).uniform(0.0, 3.0, n)
     w[: n // 4] = 0.0
-    w[n // 2] = 1.5  # one row alone keeps its weight
+    w[n // 2] = 1.5  # a single row needs a weight above zero
     return w
 
 
@@ -215,8 +215,8 @@ def test_comparison_catches_a_wrong_field():
             assert_statistics(stats, wrong, bound)
 
 
-def test_the_tolerance_is_what_it_says(monkeypatch):
-    """Negative control: transforms that err by more than the tolerance are seen."""
+def test_errors_above_the_tolerance_fail(monkeypatch):
+    """Negative control: transforms that err by more than the tolerance are detected."""
     features, x = make_features(9, 2), make_data("normal", 2, n=50)
     run = chunk_transforms.transform
 
@@ -230,8 +230,8 @@ def test_the_tolerance_is_what_it_says(monkeypatch):
         assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
 
 
-def test_a_row_far_away_costs_no_accuracy_and_few_rows():
-    """It is left to the direct engine; the error does not know how far it lies."""
+def test_a_distant_row_is_summed_by_the_direct_engine():
+    """The error does not depend on its distance."""
     features, x = exact_features(20, 2), make_data("one far", 2, n=3000)
     stats = by_transform(x, features)
     assert 1 <= stats.provenance["rows_outside"] <= 0.2 * len(x)
@@ -247,7 +247,7 @@ def test_rows_outside_are_none_where_the_grid_is_small():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_densities_downstream_agree(d):
+def test_densities_of_both_engines_agree(d):
     """An error e of F/n moves a log density by about cond * e."""
     x, features = make_data("clustered", d) + make_data("normal", d), make_features(30, d)
     base = tgp.GaussianBase.from_data(x)
@@ -317,7 +317,7 @@ def test_blocks_with_and_without_weights_share_a_chunk():
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_chunks_add_up(d, monkeypatch):
-    """Chunks at places of their own, with outliers, about one centre."""
+    """Chunks that lie apart, with outliers, about one center."""
     seen = recorded(monkeypatch)
     monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 200 * d)
     x, features = make_data("normal", d, n=900), make_features(15, d)
@@ -326,14 +326,14 @@ def test_chunks_add_up(d, monkeypatch):
     w = make_weights(len(x))
     options = {"noise_levels": (0.0, 0.4), "sample_weight": w, "origin": np.full(d, 5.0)}
     stats = by_transform(x, features, **options)
-    assert len(seen) >= 4  # a chunk whose weights are all zero needs none
+    assert len(seen) >= 4  # a chunk whose weights are all zero needs no transform
     bound = bounds(x, features, 1e-9, (0.0, 0.4), w, options["origin"], far=1e4)
     assert_statistics(stats, direct(x, features, **options), bound)
 
 
 @pytest.mark.parametrize("place", [(0, 0), (777, 1)])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_rows_that_are_not_numbers_are_named(place, value, monkeypatch):
+def test_rows_that_are_not_finite_are_named(place, value, monkeypatch):
     x, features = make_data("normal", 2, n=1000), make_features(5, 2)
     x[place] = value
     for size in (chunks.CHUNK_NUMBERS, 600):
@@ -347,7 +347,7 @@ def test_rows_that_are_not_numbers_are_named(place, value, monkeypatch):
     ("weights", "words"),
     [(np.zeros(50), "all zero"), (np.ones(49), "49 entries"), (-np.ones(50), "not negative")],
 )
-def test_weights_are_judged_as_ever(weights, words):
+def test_bad_weights_are_refused(weights, words):
     with pytest.raises(ValueError, match=words):
         by_transform(make_data("normal", 2, n=50), make_features(5, 2), sample_weight=weights)
 
@@ -362,7 +362,7 @@ def test_an_empty_stream_is_refused():
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_targets_are_every_pair_once(d, monkeypatch):
-    """F at f_s, f_s - f_t (s < t) and f_s + f_t (s <= t), as sums term by term; G beside it."""
+    """F at f_s, f_s - f_t (s < t) and f_s + f_t (s <= t), as sums term by term; and G."""
     features, x, w = make_features(7, d), make_data("skewed", d, n=80), make_weights(80)
     bandwidths = bandwidths_of(features, np.array([0.0, 0.5]))
     assert bandwidths == [0.7, float(np.hypot(0.7, 0.5))]
@@ -396,7 +396,7 @@ def test_targets_are_every_pair_once(d, monkeypatch):
 
 
 def coarse_grids(monkeypatch):
-    """FFTs cost everything, and so do rows outside: the coarse grid is chosen."""
+    """FFTs and rows outside are slow, so that the coarse grid is chosen."""
     monkeypatch.setattr(transform_plan, "COARSE_ROWS", 0)
     set_costs(monkeypatch, node=1e-4, flop=0.1, feature=0.1)
     return recorded(monkeypatch)
@@ -406,7 +406,7 @@ def coarse_grids(monkeypatch):
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["normal", "all equal", "lattice", "one row"])
 def test_a_coarse_grid_keeps_the_tolerance(kind, d, tolerance, monkeypatch):
-    """Whether it is kept or refused by its check."""
+    """Whether its check accepts it or not."""
     seen = coarse_grids(monkeypatch)
     x, features = make_data(kind, d), make_features(20, d)
     stats = by_transform(x, features, tolerance=tolerance)
@@ -438,7 +438,7 @@ def test_a_coarse_grid_that_errs_is_refused(share, weighted, monkeypatch):
     assert_statistics(stats, direct(x, features, sample_weight=w), bound)
 
 
-def test_without_its_check_a_coarse_grid_could_miss(monkeypatch):
+def test_without_its_check_a_coarse_grid_misses_the_tolerance(monkeypatch):
     """Negative control of the one above."""
     coarse_grids(monkeypatch)
     run = chunk_transforms.transform
@@ -471,7 +471,7 @@ def test_few_points_and_tight_tolerances_get_the_fine_grid(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["much", "", "GB", "2XB", "-1", 0, "nan", "inf", True, [], "1 2"])
-def test_amounts_that_are_none_are_refused(text, monkeypatch):
+def test_bad_amounts_of_memory_are_refused(text, monkeypatch):
     x, features = make_data("normal", 2, n=10), make_features(5, 2)
     with pytest.raises(ValueError, match="amount of memory"):
         tgp.accumulate(x, features, budget=text)
@@ -508,7 +508,7 @@ def test_a_small_budget_falls_back_to_the_direct_engine(cause, by, monkeypatch):
         assert np.array_equal(getattr(stats, name), getattr(want, name)), name
 
 
-def test_a_stream_that_is_spent_cannot_fall_back():
+def test_a_stream_that_was_read_cannot_fall_back():
     x, features = spread_out(), make_features(12, 3)
     with pytest.raises(ValueError, match=r'exceed the budget.*only once.*engine="direct"'):
         by_transform(iter([x]), features, budget="20MB")
@@ -552,13 +552,13 @@ def test_bad_tolerances(tolerance):
         by_transform(make_data("normal", 2, n=50), make_features(5, 2), tolerance=tolerance)
 
 
-def test_tiny_data_are_not_worth_a_look():
+def test_tiny_data_need_no_estimate():
     stats = tgp.accumulate(make_data("normal", 2, n=50), make_features(5, 2))
     assert stats.provenance["engine"] == "direct"
     assert "estimated_spectral" not in stats.provenance
 
 
-def test_auto_takes_what_its_estimates_say(monkeypatch):
+def test_auto_follows_its_estimates(monkeypatch):
     """Both estimates are recorded where there was a choice."""
     x, features = make_data("normal", 2), make_features(20, 2)
     set_costs(monkeypatch, flop=1e-4)
@@ -575,7 +575,7 @@ def test_auto_takes_what_its_estimates_say(monkeypatch):
 
 
 def test_auto_does_not_try_what_the_budget_forbids(monkeypatch):
-    """No warning: nothing was asked for that could not be done."""
+    """No warning: "auto" may choose freely."""
     set_costs(monkeypatch, flop=1e-4)
     facts = tgp.accumulate(spread_out(), make_features(12, 3), budget="20MB").provenance
     assert facts["engine"] == "direct"
@@ -586,7 +586,7 @@ def test_auto_does_not_try_what_the_budget_forbids(monkeypatch):
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize(("flop", "engine"), [(1e-4, "spectral"), (1e-9, "direct")])
 def test_auto_looks_at_the_first_rows_of_a_stream(monkeypatch, flop, engine, again):
-    """The engine is that which is quicker for the rows seen; no block is read twice."""
+    """The engine that is faster for the rows seen runs; no block is read twice."""
     set_costs(monkeypatch, flop=flop)
     x, features, read = make_data("normal", 2), make_features(20, 2), []
 
@@ -603,8 +603,8 @@ def test_auto_looks_at_the_first_rows_of_a_stream(monkeypatch, flop, engine, aga
 
 
 @pytest.mark.parametrize("fill", [0.02, 1e-9])
-def test_a_stream_is_direct_until_so_many_rows_are_seen_that_transforms_pay(monkeypatch, fill):
-    """One row fewer, and it is a stream for the direct engine, with the bits of that."""
+def test_a_stream_becomes_spectral_once_transforms_pay(monkeypatch, fill):
+    """With one row fewer the direct engine runs, and gives its usual bits."""
     monkeypatch.setattr(costs, "NEGLIGIBLE_SECONDS", fill)
     set_costs(monkeypatch, flop=1e-6, start=0.05)
     x, features = make_data("normal", 2), make_features(20, 2)
@@ -634,16 +634,16 @@ def test_a_generator_may_fill_one_array_again_and_again(monkeypatch, engine, flo
             yield rows, weights
 
     assert len(x) % 100 == 0
-    rows = Blocks(blocks()).mapped(lambda x: x)  # as fit gives them, which may pass rows on
+    rows = Blocks(blocks()).mapped(lambda x: x)  # as fit passes them on
     want = direct(x, features, sample_weight=w)
     for stream in (blocks(), rows):
         stats = tgp.accumulate(stream, features, engine=engine)
         assert_statistics(stats, want, bounds(x, features, 1e-9, weights=w))
 
 
-def test_blocks_that_are_not_copied_are_lost(monkeypatch):
+def test_blocks_that_are_not_copied_are_overwritten(monkeypatch):
     """Negative control of the test above."""
-    monkeypatch.setattr(Blocks, "lasting", True)
+    monkeypatch.setattr(Blocks, "blocks_stay_valid", True)
     x, features, rows = make_data("normal", 2), make_features(20, 2), np.empty((100, 2))
 
     def blocks():
@@ -655,12 +655,12 @@ def test_blocks_that_are_not_copied_are_lost(monkeypatch):
     assert np.abs(stats.gram - direct(x, features).gram).max() > 1.0
 
 
-def test_a_stream_that_outgrows_the_budget_goes_on_by_the_direct_engine(monkeypatch):
-    """Where "auto" chose the spectral engine for its first rows; that is no fault of the user's."""
+def test_a_stream_that_outgrows_the_budget_continues_directly(monkeypatch):
+    """If "auto" chose the spectral engine by the first rows; the user did not ask for it."""
     set_costs(monkeypatch, flop=1e-4)
     near, far, features = make_data("normal", 3), spread_out(), make_features(12, 3)
-    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 3 * len(near))  # far rows in chunks of their own
-    monkeypatch.setattr(spectral, "STREAM_CHUNKS", 0)  # a transform a chunk
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 3 * len(near))  # distant rows are in other chunks
+    monkeypatch.setattr(spectral, "STREAM_CHUNKS", 0)  # one transform for each chunk
     stream = iter([near, *(far[i : i + 100] for i in range(0, len(far), 100))])
     stats = tgp.accumulate(stream, features, budget="20MB")
     assert stats.provenance["engine"] == "spectral"
@@ -708,7 +708,7 @@ def test_estimates_are_finite_and_grow(kind):
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_threads(d, monkeypatch):
     """The same bits for the same number of threads; another number stays within the tolerance."""
-    monkeypatch.setattr(transforms, "SERIAL_SIZE", 0)  # small work would get one thread in any case
+    monkeypatch.setattr(transforms, "SERIAL_SIZE", 0)  # else small work gets one thread
     x, features = make_data("cauchy", d, n=2000), make_features(20, d)
     x = x[np.abs(x).max(axis=1) < 30]
     one, again, two, two_again = (
@@ -769,8 +769,8 @@ def test_without_finufft_auto_is_direct(how, monkeypatch):
             by_transform(x, features)
 
 
-def test_rows_outside_that_weigh_nothing_are_no_error():
-    """Weights that mask rows: the far one is masked."""
+def test_distant_rows_of_weight_zero_are_ignored():
+    """Weights of zero mask rows."""
     x, features = make_data("normal", 2, n=400), make_features(10, 2)
     x[5] = 1e12
     w = (np.abs(x).max(axis=1) < 2.5).astype(float)
@@ -792,7 +792,7 @@ def test_overflow_is_explained(value):
 
 
 def test_a_spectrum_of_rows_that_overflow_is_refused():
-    """About its own middle it has no squares to speak of; about zero it has."""
+    """Its squares are small about its own center, and overflow about zero."""
     features = make_features(5, 2)
     spectrum = tgp.Spectrum.from_data(np.full((5, 2), 1e200), features.bandlimit)
     with pytest.raises(ValueError, match="overflows"):
@@ -800,7 +800,7 @@ def test_a_spectrum_of_rows_that_overflow_is_refused():
     assert np.isfinite(spectrum.statistics(features, origin=[1e200, 1e200]).gram).all()
 
 
-def test_points_outside_are_handed_on_in_portions(monkeypatch):
+def test_points_outside_are_summed_in_portions(monkeypatch):
     x, features = make_data("normal", 2, n=600), make_features(10, 2)
     x[::12] += 1e5 * np.arange(50)[:, None]
     monkeypatch.setattr(spectral, "OUTSIDE_ROWS", 20)
@@ -812,8 +812,8 @@ def test_points_outside_are_handed_on_in_portions(monkeypatch):
 
 
 @pytest.mark.parametrize("wish", [{"precision": "mixed"}, {"tolerance": 1e-14}])
-def test_auto_takes_the_direct_engine_for_what_only_it_gives(wish, monkeypatch):
-    """Also where the spectral one is cheaper; without the wish it is taken."""
+def test_auto_takes_the_direct_engine_where_only_that_serves(wish, monkeypatch):
+    """Even where the spectral engine is faster, which runs without that option."""
     monkeypatch.setattr(costs, "NEGLIGIBLE_SECONDS", 0.0)
     monkeypatch.setattr(SpectralWork, "seconds", lambda *args: 0.0)
     x, features = make_data("normal", 2, n=100), make_features(5, 2)

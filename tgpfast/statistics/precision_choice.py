@@ -85,7 +85,7 @@ def predicted_change(
         except np.linalg.LinAlgError:  # not positive definite in this precision
             return float("inf")
     some = x[:: max(1, len(x) // TRIAL_POINTS)]  # evenly: the source may be sorted
-    points = np.concatenate([some, base.sample(TRIAL_POINTS)])
+    points = np.concatenate([some, base.sample(TRIAL_POINTS, seed=0)])
     threads = Threads(backend.NAME, n_threads)
     phi, _ = evaluate_features(features, points, origin=base.mean, threads=threads)
     change = (thetas[1] - thetas[0]) @ phi
