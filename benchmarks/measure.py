@@ -26,7 +26,8 @@ if importlib.util.find_spec("tgpfast") is None:  # not installed: measure the ch
 import tgpfast
 from tgpfast import kernels
 from tgpfast.data.table import BLOCK_ROWS
-from tgpfast.statistics import direct, spectral
+from tgpfast.statistics import direct
+from tgpfast.statistics.transforms import sum_waves
 
 BLAS_THREADS = 2  # of the bare BLAS that we compare with
 BARE_ROWS = 2048  # of its ready block
@@ -560,7 +561,7 @@ class SpectralRun:
     def _sums(self, frequencies):
         module = kernels.load("auto")
         count = kernels.resolve_threads(module, 2)
-        cosines, sines = spectral.wave_sums(
+        cosines, sines = sum_waves(
             np.ascontiguousarray(frequencies), self.x, None, module, count
         )
         return cosines + 1j * sines

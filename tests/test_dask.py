@@ -4,7 +4,6 @@ The cluster is a real one: a scheduler and two workers in processes of their own
 """
 
 import contextlib
-import dataclasses
 import importlib
 import os
 import pickle
@@ -33,11 +32,9 @@ from tgpfast.dask.partitions import Partitions
 from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.moments import moments_of
 from tgpfast.kernels.thread_choice import Threads
-from tgpfast.statistics.costs import Costs
-from tgpfast.statistics.statistics import packed
+from tgpfast.statistics.triangles import pack_triangle
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-tgp_accumulate = importlib.import_module("tgpfast.statistics.accumulation")
 
 ROWS, PARTITIONS = 1900, 19  # of 100 rows: the tree of sums has two levels
 SUMS = (
@@ -536,26 +533,6 @@ def test_what_needs_the_rows_here_says_so(kind):
             call()
 
 
-def test_workers_go_by_the_costs_of_the_client(monkeypatch):
-    """In a transform a partition, where a file of their own might choose other boxes."""
-    x, f = rows(2, 200), features(2, 12, 0.5)
-    seen, real = [], tgp_accumulate.accumulate_spectral
-    costs = dataclasses.replace(Costs(), flop=1e-7)
-
-    def watched(*args, costs=None, **options):
-        seen.append(costs)
-        return real(*args, costs=costs, **options)
-
-    def refuse(*args, **options):
-        raise tgp_spectrum.OutsideError
-
-    monkeypatch.setattr(tgp.Spectrum, "box_for", refuse)
-    monkeypatch.setattr(tgp_accumulate, "accumulate_spectral", watched)
-    monkeypatch.setattr(tgp_accumulate, "load_costs", lambda: costs)
-    tgp.accumulate(chunked(x), f, engine="spectral")
-    assert seen == [costs, costs]
-
-
 # -- evaluation -----------------------------------------------------------------------------------
 
 
@@ -1047,7 +1024,7 @@ def test_half_a_matrix_travels():
     assert sizes[0] < arrays + 4_000 < 2 * 8 * S * S
     assert sys.getsizeof(small) > 2 * small.value.gram.nbytes
     whole = _accumulated(Blocks(x), None)
-    assert np.array_equal(large.value.gram, packed(whole.gram))
+    assert np.array_equal(large.value.gram, pack_triangle(whole.gram))
     merged = tasks.merge_sums([small, large]).value
     assert_equal(tasks.unpack_sum(merged), tasks.unpack_sum(small.value) + whole)
 

@@ -356,13 +356,13 @@ def test_a_short_first_block_does_not_stop_a_stream(first):
 def test_a_stream_is_spread_with_the_threads_that_were_asked_for(monkeypatch):
     from tgpfast.statistics import spectrum
 
-    counts, real = [], spectrum.Filling
+    counts, real = [], spectrum.GridFiller
 
     def watched(place, count):
         counts.append(count)
         return real(place, count)
 
-    monkeypatch.setattr(spectrum, "Filling", watched)
+    monkeypatch.setattr(spectrum, "GridFiller", watched)
     for n_threads in (1, 2):
         tgp.fit(iter([make_data()]), n_threads=n_threads)
     assert counts == [1, 2]

@@ -20,7 +20,8 @@ from tgpfast.data import parquet as parquet_rows
 from tgpfast.data import prefetch as prefetch_module
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.prefetch import ReadAhead, prefetch
-from tgpfast.statistics import spectral
+from tgpfast.statistics import chunks, spread_grid
+from tgpfast.statistics.spectral_work import SpectralWork
 
 
 def readers():
@@ -507,9 +508,9 @@ def test_a_model_of_a_large_parquet_file_returns_its_frames(large_parquet):
 
 def many_chunks(monkeypatch, numbers, always=True):
     """Chunks so small that there are many; the grid taken whatever it costs."""
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", numbers)
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", numbers)
     if always:
-        monkeypatch.setattr(spectral.Work, "seconds_by_chunks", lambda *args: np.inf)
+        monkeypatch.setattr(SpectralWork, "seconds_by_chunks", lambda *args: np.inf)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -520,9 +521,9 @@ def test_many_chunks_go_to_one_grid(d, weighted, stream, monkeypatch):
     pytest.importorskip("finufft")
     many_chunks(monkeypatch, 100 * d)
     reads = []
-    original = spectral.SpreadGrid.sums
+    original = spread_grid.SpreadGrid.sums
     monkeypatch.setattr(
-        spectral.SpreadGrid, "sums", lambda *args: reads.append(1) or original(*args)
+        spread_grid.SpreadGrid, "sums", lambda *args: reads.append(1) or original(*args)
     )
     x, features = make_data(700, d), make_features(8, d)
     x[[5, 600]] = 1e4  # outside any grid worth having
@@ -557,14 +558,14 @@ def test_a_lost_chunk_is_noticed(monkeypatch):
     pytest.importorskip("finufft")
     many_chunks(monkeypatch, 200)
     x, features = make_data(700, 2), make_features(8, 2)
-    original, calls = spectral.Filling._spread, []
+    original, calls = spread_grid.GridFiller._spread, []
 
     def once_not(self, *args):
         calls.append(1)
         if len(calls) != 2:
             original(self, *args)
 
-    monkeypatch.setattr(spectral.Filling, "_spread", once_not)
+    monkeypatch.setattr(spread_grid.GridFiller, "_spread", once_not)
     got = tgp.accumulate(x, features, engine="spectral")
     want = tgp.accumulate(x, features, engine="direct")
     assert np.abs(got.gram - want.gram).max() > 1e-3 * len(x)
@@ -582,14 +583,14 @@ def test_one_chunk_takes_no_grid(monkeypatch):
 def test_costs_decide_between_grid_and_chunks(monkeypatch):
     """For a hundred million rows the grid is cheaper; where it does not fit, it is not taken."""
     x, features = make_data(2000, 2), tgp.Features.draw(300, 0.07, np.eye(2), seed=0)
-    work = spectral.Work(features, np.zeros(0), False, 1e-8, 2**31)
+    work = SpectralWork(features, np.zeros(0), False, 1e-8, 2**31)
     n = 100_000_000
     place, seconds = work.one_grid(x, n)
     assert seconds < work.seconds_by_chunks(x, n)
     assert (place.low < x.min(axis=0)).all()
     assert (place.high > x.max(axis=0)).all()
     assert place.memory <= work.room
-    poor = spectral.Work(features, np.zeros(0), False, 1e-8, 20 * 2**20)
+    poor = SpectralWork(features, np.zeros(0), False, 1e-8, 20 * 2**20)
     assert poor.one_grid(x, n) == (None, np.inf)
 
 
@@ -597,7 +598,7 @@ def test_read_ahead_holds_few_rows_where_chunks_are_large(tmp_path):
     """Chunks of a memmap are gathered from blocks of AHEAD_ROWS, not read ahead whole."""
     np.save(tmp_path / "x.npy", make_data(1000, 2))
     rows = np.load(tmp_path / "x.npy", mmap_mode="r")
-    chunks = spectral.Chunks(Blocks(rows), 400)
-    assert chunks.blocks.block_rows == min(400, spectral.AHEAD_ROWS)
-    assert [len(x) for x, _ in chunks] == [400, 400, 200]
-    assert spectral.AHEAD_ROWS * 3 * 8 * (prefetch_module.LEAST_DEPTH + 1) < 2**25
+    gathered = chunks.Chunks(Blocks(rows), 400)
+    assert gathered.blocks.block_rows == min(400, chunks.AHEAD_ROWS)
+    assert [len(x) for x, _ in gathered] == [400, 400, 200]
+    assert chunks.AHEAD_ROWS * 3 * 8 * (prefetch_module.LEAST_DEPTH + 1) < 2**25

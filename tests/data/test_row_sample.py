@@ -15,6 +15,7 @@ from tgpfast.data.files import write_rows
 from tgpfast.data.moments import moments_and_sample, moments_of
 from tgpfast.data.prefetch import ReadAhead
 from tgpfast.data.row_sample import Reservoir, choose_rows, draw_sample, row_keys
+from tgpfast.statistics.required_sums import RequiredSums
 
 AGREE = 1e-6  # log densities: sums of other blocks round otherwise, and EM magnifies that
 
@@ -427,7 +428,7 @@ class Counted:
 )  # fmt: skip
 def test_a_fit_reads_its_rows_at_most_three_times(monkeypatch, options, d, passes):
     """Counted by the factory and recorded; bandwidths share one pass."""
-    monkeypatch.setattr("tgpfast.statistics.sums.MANY_ROWS", 3_000)
+    monkeypatch.setattr("tgpfast.statistics.required_sums.MANY_ROWS", 3_000)
     monkeypatch.setattr("tgpfast.selection.refinement.SIZE", COMPARED)
     x = two_clusters(3_500, d, in_order=False)
     x[:, 0] = np.sin(3.0 * x[:, 0]) + 0.3 * x[:, 0]  # so that a tilt gains
@@ -451,7 +452,7 @@ def test_bandwidths_of_map_are_compared_in_one_pass(monkeypatch):
     assert len(widths) > 1
     assert source.calls == 3
     # negative control: without the joint pass each bandwidth takes its own
-    monkeypatch.setattr("tgpfast.statistics.sums.Sums.for_bandwidths", lambda self, *rest: self)
+    monkeypatch.setattr(RequiredSums, "for_bandwidths", lambda self, *rest: self)
     source = Counted(x)
     tgp.fit(source, **options)
     assert source.calls > 3

@@ -6,13 +6,13 @@ import numpy as np
 import oracle
 import pandas as pd
 import pytest
+from conftest import set_costs
 from scipy.stats import kstest
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
 from tgpfast.evaluation import fourier_kde
 from tgpfast.evaluation.fourier_kde import TRANSFORM_TOLERANCE
-from tgpfast.statistics import costs, feature_sums
 
 EPS = np.finfo(float).eps
 
@@ -154,15 +154,15 @@ def test_from_data_equals_from_statistics(d, offset, weighted):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_from_data_by_a_transform_keeps_the_tolerance(weighted, monkeypatch):
     """Where the sums are surely a transform's, terms being dear; compared with the oracle's."""
-    monkeypatch.setattr(feature_sums, "load_costs", lambda: costs.Costs(feature=1e-3))
+    set_costs(monkeypatch, feature=1e-3)
     seen = []
-    true = fourier_kde.sum_features
+    true = fourier_kde.accumulate_feature_means
 
     def spy(*args, **options):
         seen.append(true(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(fourier_kde, "sum_features", spy)
+    monkeypatch.setattr(fourier_kde, "accumulate_feature_means", spy)
     x = rows(2, 400)
     w = np.random.default_rng(0).uniform(0, 2, len(x)) if weighted else None
     f = drawn(500)

@@ -14,7 +14,7 @@ from ..density.density import Density
 from ..pipeline import fitting
 from ..pipeline.fitting import BASES, FREQUENCIES, PAPER, SCALES
 from ..solvers.solver import METHODS
-from ..statistics.accumulation import ENGINES, PRECISIONS
+from ..statistics.pass_options import ENGINES, PRECISIONS
 from .options import Command, add_columns, add_progress, count_or, number_or, shows_progress
 from .output import normalizer_text, print_pairs
 

@@ -21,7 +21,7 @@ from ..data.table import BLOCK_ROWS, Table, is_frame, order_columns
 from ..data.weights import check_weights, kish_ratio
 from ..density.density import Density
 from ..kernels.thread_choice import Threads
-from ..statistics.spectral import BUDGET_VARIABLE
+from ..runtime.memory import BUDGET_VARIABLE
 from ..validation import Array
 from . import task_graph, tasks
 from .lazy_evaluation import evaluate_lazily

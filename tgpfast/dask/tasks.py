@@ -13,7 +13,8 @@ from .. import kernels
 from ..data.blocks import Blocks
 from ..data.table import Table
 from ..kernels.thread_choice import Threads
-from ..statistics.statistics import Statistics, packed, unpacked
+from ..statistics.statistics import Statistics
+from ..statistics.triangles import pack_triangle, unpack_triangle
 from ..validation import Array
 
 UNKNOWN_LENGTH = 2**40  # row numbers reserved for a partition whose length is not known
@@ -191,7 +192,7 @@ def pack_sum(value: Any) -> Any:
     if not isinstance(value, Statistics):
         return value
     matrices = {name: getattr(value, name) for name in SYMMETRIC}
-    halves: dict[str, Any] = {k: packed(m) for k, m in matrices.items() if m is not None}
+    halves: dict[str, Any] = {k: pack_triangle(m) for k, m in matrices.items() if m is not None}
     return replace(value, **halves)
 
 
@@ -200,5 +201,6 @@ def unpack_sum(value: Any) -> Any:
     if not isinstance(value, Statistics):
         return value
     S, triangles = value.features.n_features, {name: getattr(value, name) for name in SYMMETRIC}
-    whole: dict[str, Any] = {k: unpacked(t, S) for k, t in triangles.items() if t is not None}
+    known = {name: t for name, t in triangles.items() if t is not None}
+    whole: dict[str, Any] = {name: unpack_triangle(t, S) for name, t in known.items()}
     return replace(value, **whole)

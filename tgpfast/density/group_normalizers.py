@@ -14,7 +14,7 @@ from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import sobol_normals
 from ..data.labels import Ints
 from ..kernels.thread_choice import Threads
-from ..statistics.spectral import memory_budget
+from ..runtime import memory
 from ..validation import Array
 from .exponent import PointTilt
 from .modes import find_modes
@@ -91,7 +91,7 @@ class GroupNormalizers:
             lattice = _tensor_lattice(tilt) if self._dimension <= 2 else None
             return of_quadrature(Quadrature(tilt, base, threads, lattice))
 
-        most = max(memory_budget() // GRID_BYTES, 1)
+        most = max(memory.budget() // GRID_BYTES, 1)
         if self._dimension > 2:
             most = 1  # transforms change the warning filters, which threads share
         with ThreadPoolExecutor(min(count, most)) as pool:

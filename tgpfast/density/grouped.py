@@ -327,7 +327,7 @@ class GroupedDensity(Mapping[Any, Density]):
         if f.covariance is not None:
             arrays["covariance"] = f.covariance
         facts = {
-            "bandwidth": f.bandwidth, "seed": f.seed, "settings": self.settings,
+            **f.facts, "settings": self.settings,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
         }  # fmt: skip
         storage.write(path, KIND, facts, arrays)
@@ -339,10 +339,9 @@ class GroupedDensity(Mapping[Any, Density]):
         settings = dict(facts["settings"])
         if settings["method"] != "fd":
             raise ValueError(f"method {settings['method']!r} is not known")
-        features = Features(
-            got["frequencies"], got["phases"], facts["bandwidth"],
-            covariance=got.get("covariance"), seed=facts["seed"],
-        )  # fmt: skip
+        features = Features.from_facts(
+            got["frequencies"], got["phases"], got.get("covariance"), facts
+        )
         return cls(
             labels, features, got["theta"], got["means"], got["base_covariances"], got["n"],
             n_rows, got["scale"], shrinkage=got["shrinkage"], condition=got["condition"],

@@ -13,7 +13,7 @@ from ..density.exponent import PointTilt
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorSampleWarning, PrecisionWarning, warn
-from ..statistics.feature_sums import sum_features
+from ..statistics.feature_means import accumulate_feature_means
 from ..statistics.statistics import Statistics
 from ..validation import Array, Seed, as_seed, whole, without_far
 
@@ -100,7 +100,7 @@ class FourierKDE:
         moments = moments_of(blocks)
         self = cls.__new__(cls)
         self._center, self._spread = moments.mean, moments.covariance
-        sums = sum_features(
+        sums = accumulate_feature_means(
             blocks, features, moments.mean, tolerance=TRANSFORM_TOLERANCE, backend=backend,
             n_threads=n_threads,
         )  # fmt: skip

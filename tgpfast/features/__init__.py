@@ -1,1 +1,1 @@
-"""Random Fourier features: frequencies, phases and the bandwidth."""
+"""Features of rows: how they are drawn, and how they are evaluated."""

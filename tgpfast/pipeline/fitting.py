@@ -43,11 +43,12 @@ from ..selection.refinement import NARROWER, SIZES, SecondLook, bandwidth_candid
 from ..selection.verification import WORSE_KS, Verification, Verifier
 from ..solvers.learned_base import learn_base
 from ..solvers.solver import METHODS, base_alone, solve
-from ..statistics.accumulation import ENGINES, PRECISIONS, accumulate
-from ..statistics.feature_sums import FeatureSums
-from ..statistics.spectral import DIMENSIONS
+from ..statistics.accumulation import accumulate
+from ..statistics.feature_means import FeatureMeans
+from ..statistics.pass_options import ENGINES, PRECISIONS
+from ..statistics.required_sums import MANY_ROWS, RequiredSums
 from ..statistics.spectrum import Spectrum
-from ..statistics.sums import MANY_ROWS, Sums
+from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import (
     LEAST_BANDWIDTH,
     MOST_BANDWIDTH,
@@ -241,13 +242,13 @@ def fit(
     start, how = _base_for(chosen, look, scaling, centre, covariance, seed)
     _check_method(chosen["method"], start, spectrum is not None)
     run: dict[str, Any] = {"backend": backend, "n_threads": n_threads}
-    sums = Sums(
-        rows, start, chosen["method"], centre, levels, by_features=_by_features(chosen, engine),
-        engine=engine, precision=precision, progress=progress, run=run,
+    sums = RequiredSums(
+        rows, start, chosen["method"], centre, levels, means_only=_by_features(chosen, engine),
+        engine=engine, precision=precision, progress=progress, threads=threads,
         tolerance=_tolerance(n, features, chosen["lam"], is_open if found is not None else set()),
     )  # fmt: skip
     if spectrum is not None:
-        stats: Any = spectrum._scaled_statistics(
+        stats: Any = spectrum.scaled_statistics(
             features, levels, scaling, origin=centre, weight=weight, **run
         )
     elif found is not None and look is not None and look.holds_out and chosen["lam"] != BASE_ALONE:
@@ -259,7 +260,7 @@ def fit(
         stats = sums(features)
     features, tempering = stats.features, _tempering(chosen, stats.features.bandwidth)
     is_alone = chosen["lam"] == BASE_ALONE
-    if look is not None and how["base"] in BY_EM and (is_alone or isinstance(stats, FeatureSums)):
+    if look is not None and how["base"] in BY_EM and (is_alone or isinstance(stats, FeatureMeans)):
         start = look.learned_on(start)  # these sums do not depend on the base
         how["base_facts"] = repr(start)
     options = {"lam": chosen["lam"], "eta": tempering, "solver": solver, "seed": seed, **run}
@@ -389,8 +390,8 @@ def _record(
 
 
 def _looked_again(
-    look: SecondLook, found: Selection, sums: Sums, features: Features, chosen: dict[str, Any],
-    is_open: set[str], **options: Any,
+    look: SecondLook, found: Selection, sums: RequiredSums, features: Features,
+    chosen: dict[str, Any], is_open: set[str], **options: Any,
 ) -> Any:  # fmt: skip
     """The statistics with the bandwidth, the number of features and the lambda that suit all rows;
     those that were given stay."""
@@ -412,7 +413,7 @@ def _looked_again(
             sizes=sizes, least_errors=chosen.get("least_errors", 0.0), **options,
         )  # fmt: skip
         found.final.extend(settled.tried)
-        stats = stats._first(settled.n_features)
+        stats = stats.first_features(settled.n_features)
         chosen["lam"] = settled.lam if "lam" in is_open else chosen["lam"]
     return stats
 
@@ -670,7 +671,7 @@ def _spectrum(blocks: Blocks, **options: Any) -> Spectrum:
     started.read(FIRST_ROWS)
     first = started.sample(FIRST_ROWS)
     d, spread = first.shape[1], first.std(axis=0)
-    if d > DIMENSIONS or not (spread > 0).all():
+    if d > TRANSFORM_DIMENSIONS or not (spread > 0).all():
         raise ValueError(
             "X can be read only once, and fit reads its data twice; pass a list of blocks, a "
             "callable that returns a fresh iterator, or moments=(n, mean, covariance)"

@@ -12,11 +12,12 @@ from ..data.table import Table
 from ..density.grouped import GroupedDensity
 from ..features.random import Features, covariance_of_frequencies
 from ..kernels.thread_choice import Threads
+from ..runtime import memory
 from ..runtime.warnings import DataWarning, PrecisionWarning, warn
 from ..selection.candidates import scott
 from ..solvers.linear_systems import ILL_CONDITIONED
-from ..statistics.accumulation import MIXED_TOLERANCE, PRECISIONS
-from ..statistics.spectral import memory_budget
+from ..statistics.pass_options import PRECISIONS
+from ..statistics.precision_choice import MIXED_TOLERANCE
 from ..validation import Seed, as_seed, check_choice, check_flag, positive, whole
 from .group_bases import OWN_COVARIANCE_ROWS, GroupBases, estimate_bases
 from .group_rows import sort_rows
@@ -138,7 +139,7 @@ def fit_groups(
     gamma_rule = "scott" if isinstance(gamma, str) and gamma == "scott" else "given"
     if gamma_rule == "given":
         gamma = positive("gamma", gamma, "scott")
-    threads, working_memory = Threads(backend, n_threads), memory_budget(budget)
+    threads, working_memory = Threads(backend, n_threads), memory.budget(budget)
     module, count = threads.resolve()
     labels, codes = factorize(groups)
 

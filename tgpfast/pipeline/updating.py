@@ -12,9 +12,9 @@ from ..density.density import Density, register_updater
 from ..density.exponent import PointTilt
 from ..runtime.warnings import DataWarning, warn
 from ..solvers.solver import base_alone, solve
-from ..statistics.feature_sums import FeatureSums
+from ..statistics.feature_means import FeatureMeans
+from ..statistics.required_sums import accumulate_like
 from ..statistics.statistics import check_decay
-from ..statistics.sums import sums_like
 from ..validation import Array
 
 
@@ -36,7 +36,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         "backend": model.threads.backend, "n_threads": model.threads.n_threads,
         "progress": progress,
     }  # fmt: skip
-    part: Any = sums_like(stats, rows, model.base, **run)
+    part: Any = accumulate_like(stats, rows, model.base, **run)
     settings, old = model.settings, stats.decay(decay)
     before = settings.get("weight_factor")
     facts: dict[str, Any] = {"updates": settings.get("updates", 0) + 1, "decay": decay}
@@ -45,7 +45,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
     if before is not None:  # rescaled as by a fit of all rows
         sum_w = old.n / before
         factor = (sum_w + part.n) / (sum_w / before + part.sum_w2)
-        old, part = old._times(factor / before), part._times(factor)
+        old, part = old.times(factor / before), part.times(factor)
         facts["weight_factor"] = factor
     total = old + part
     base = _base_of(model, total)
@@ -82,7 +82,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
 
 def _base_of(model: Density, stats: Any) -> Base:
     """From the moments of all rows where it was so before, and they are known; else as it is."""
-    if model.settings.get("base") != "empirical" or isinstance(stats, FeatureSums):
+    if model.settings.get("base") != "empirical" or isinstance(stats, FeatureMeans):
         return model.base
     shift: Array = stats.sum_x / stats.n
     covariance = stats.sum_xx / stats.n - np.outer(shift, shift)

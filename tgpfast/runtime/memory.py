@@ -75,3 +75,24 @@ def parse(size: object) -> int:
     if not 0 < value < 2**63:
         raise ValueError(f"{size!r}: expected a positive amount of memory")
     return int(value)
+
+
+BUDGET_VARIABLE = "TGPFAST_MEMORY_BUDGET"  # bytes, or text such as "2GB"
+BUDGET_SHARE = 0.4  # of the available memory: leaves room for the rows and for other programs
+BUDGET_WITHOUT_FACTS = 2 * 1024**3  # bytes, where the machine does not say what is available
+
+
+def budget(given: object = None) -> int:
+    """Bytes that grids and tables may take.
+
+    Parameters
+    ----------
+    given : int, float or str, default None
+        Bytes, or text such as "2GB". None takes the environment variable TGPFAST_MEMORY_BUDGET, or
+        40 % of the memory that is available.
+    """
+    value = given if given is not None else os.environ.get(BUDGET_VARIABLE)
+    if value is not None:
+        return parse(value)
+    free = available()
+    return int(BUDGET_SHARE * free) if free else BUDGET_WITHOUT_FACTS

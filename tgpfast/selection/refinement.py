@@ -21,7 +21,7 @@ from ..data.blocks import Blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.fisher import fd_system
-from ..statistics.sums import Summed, sums_like
+from ..statistics.required_sums import RowSums, accumulate_like
 from ..validation import Array
 from .candidates import (
     BASE_ALONE,
@@ -104,7 +104,7 @@ class SecondLook:
         )  # fmt: skip
 
     def narrower(
-        self, sums: Callable[[Features], Summed], features: Features, base: Base, method: str, *,
+        self, sums: Callable[[Features], RowSums], features: Features, base: Base, method: str, *,
         lams: Sequence[float], temper: float, seed: int, threads: Threads,
         one_standard_error: bool = False,
     ) -> tuple[Features, list[dict[str, float]]]:  # fmt: skip
@@ -134,7 +134,7 @@ class SecondLook:
         return best, tried
 
     def settle(
-        self, stats: Summed, base: Base, method: str, *, lams: Sequence[float], eta: float,
+        self, stats: RowSums, base: Base, method: str, *, lams: Sequence[float], eta: float,
         sizes: Sequence[int], seed: int, threads: Threads, one_standard_error: bool = False,
         least_errors: float = 0.0,
     ) -> Settled:  # fmt: skip
@@ -159,8 +159,8 @@ class SecondLook:
         small = [s for s in sizes if method != "map" or s <= SIZE] or sizes[:1]
         with kernels.threads(*threads.resolve()):
             for size in small:
-                found = _scored(rest._first(size), base, method, fold, lams, eta, threads)
-                few = stats.features._first(size)
+                found = _scored(rest.first_features(size), base, method, fold, lams, eta, threads)
+                few = stats.features.first(size)
                 rows = [_row(few, lam, s) for lam, s in zip(lams, found, strict=True)]
                 tried.extend(rows)
                 top = max(range(len(rows)), key=lambda k: rows[k]["score"])
@@ -184,7 +184,7 @@ class SecondLook:
 
 def bandwidth_candidates(features: Features) -> list[Features]:
     """The first of the features with every bandwidth that is compared, the largest first."""
-    few = features._first(SIZE)
+    few = features.first(SIZE)
     return [replace(few, bandwidth=factor * features.bandwidth) for factor in NARROWER]
 
 
@@ -216,10 +216,10 @@ def _doubled(size: int, gain: float, sizes: Sequence[int]) -> int:
     return max(s for s in sizes if s <= max(most, sizes[0]))
 
 
-def _rest(stats: Summed, x: Array, weights: Array, base: Base, threads: Threads) -> Any:
+def _rest(stats: RowSums, x: Array, weights: Array, base: Base, threads: Threads) -> Any:
     """Total minus fold."""
     run = {"backend": threads.backend, "n_threads": threads.n_threads}
-    return stats - sums_like(stats, Blocks(x, sample_weight=weights), base, **run)  # type: ignore[operator]
+    return stats - accumulate_like(stats, Blocks(x, sample_weight=weights), base, **run)  # type: ignore[operator]
 
 
 def _scored(

@@ -18,7 +18,7 @@ from ..bases.gaussian import Base, GaussianBase
 from ..bases.quasirandom import logsumexp
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..statistics.spread_grid import load_finufft
+from ..statistics.transforms import load_finufft
 from ..validation import Array
 
 REACH = 8.5  # half the side of the grid in standard deviations of the base

@@ -12,7 +12,7 @@ from ..bases.gaussian import Base
 from ..density.density import Density
 from ..density.exponent import PointTilt, PredictiveTilt
 from ..kernels.thread_choice import Threads
-from ..statistics.feature_sums import FeatureSums
+from ..statistics.feature_means import FeatureMeans
 from ..statistics.fisher import fd_system, ncfd_system
 from ..statistics.statistics import Statistics
 from ..validation import Array, as_floats, check_bandwidth, positive, whole
@@ -143,7 +143,7 @@ def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
 def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
     """TypeError or ValueError unless these are statistics of some rows and a base for them;
     sums_serve : the sums of features alone, which `fit` makes for MAP, will do."""
-    if not isinstance(stats, Statistics) and not (sums_serve and isinstance(stats, FeatureSums)):
+    if not isinstance(stats, Statistics) and not (sums_serve and isinstance(stats, FeatureMeans)):
         raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
     if not isinstance(base, Base):
         raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")

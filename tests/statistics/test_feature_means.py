@@ -1,22 +1,21 @@
 """The sum of features, all that MAP needs of the data, term by term and by a transform."""
 
-import dataclasses
-
 import numpy as np
 import oracle
 import pytest
+from conftest import set_costs
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
-from tgpfast.statistics import costs, feature_sums
-from tgpfast.statistics.feature_sums import sum_features
+from tgpfast.statistics import feature_means
+from tgpfast.statistics.feature_means import accumulate_feature_means
 
 TOLERANCE = 1e-9
 
 
 def run(x, features, w=None, centre=None, tolerance=TOLERANCE):
     centre = np.zeros(features.dimension) if centre is None else centre
-    return sum_features(
+    return accumulate_feature_means(
         Blocks(x, sample_weight=w), features, centre, tolerance=tolerance, n_threads=2
     )
 
@@ -38,7 +37,7 @@ def test_term_by_term_equals_the_oracle(d, weighted):
     w = w if weighted else None
     found = run(x, features, w, centre=x.mean(axis=0))
     assert found.provenance["engine"] == "direct"
-    # angles of some tens err by 1e-15 times them; sums of n cosines of amplitude sqrt(2/S)
+    # angles of size 10 to 100 round to 1e-14; n cosines of amplitude sqrt(2/S) are summed
     bound = np.sqrt(2 / 40) * len(x) * 1e-13
     assert np.abs(found.sum_phi - want(x, features, w)).max() < bound
     assert found.n == pytest.approx(len(x) if w is None else w.sum(), rel=1e-14)
@@ -48,10 +47,9 @@ def test_term_by_term_equals_the_oracle(d, weighted):
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize("far", [False, True])
 def test_a_transform_keeps_its_tolerance(d, far, monkeypatch):
-    """Also with points far outside, which are left to the terms."""
+    """Also with distant points, which are summed term by term."""
     pytest.importorskip("finufft")
-    dear = dataclasses.replace(costs.Costs(), feature=1e-3)
-    monkeypatch.setattr(feature_sums, "load_costs", lambda: dear)
+    set_costs(monkeypatch, feature=1e-3)
     x, w, features = make(d)
     if far:
         x[3], x[7] = 1e9, -1e5
@@ -63,11 +61,11 @@ def test_a_transform_keeps_its_tolerance(d, far, monkeypatch):
     assert error <= np.sqrt(2 / 40) * (w.sum() * TOLERANCE + slack)
     if not far:
         exact = run(x, features, w, tolerance=1e-12).sum_phi
-        assert np.abs(exact - found.sum_phi).max() > 0  # another tolerance is another transform
+        assert np.abs(exact - found.sum_phi).max() > 0  # control: the tolerance is used
 
 
 def test_fit_by_map_sums_no_matrix(monkeypatch):
-    """More features than an S x S matrix could be made for here: nothing of that size is asked."""
+    """No array of S x S numbers is allocated."""
     x, _, _ = make(2, 300)
     seen = []
     plain = np.zeros
@@ -76,7 +74,7 @@ def test_fit_by_map_sums_no_matrix(monkeypatch):
         seen.append(int(np.prod(shape)))
         return plain(shape, *args, **kwargs)
 
-    monkeypatch.setattr(feature_sums.np, "zeros", zeros)
+    monkeypatch.setattr(feature_means.np, "zeros", zeros)
     sums = run(x, tgp.Features.draw(3_000, 0.5, np.eye(2), seed=0))
     monkeypatch.undo()
     assert len(sums.sum_phi) == 3_000
@@ -85,7 +83,7 @@ def test_fit_by_map_sums_no_matrix(monkeypatch):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_add_subtract_and_keep_their_first_features(weighted):
-    """Each to a rounding of what it is made of."""
+    """Each within rounding."""
     x, w, features = make(2)
     w = w if weighted else None
     a, b = (run(x[rows], features, None if w is None else w[rows], centre=np.zeros(2))
@@ -100,9 +98,9 @@ def test_sums_add_subtract_and_keep_their_first_features(weighted):
     for name in ("n", "sum_w2", "sum_phi"):
         gap = np.abs(getattr(rest, name) - getattr(a, name)).max()
         assert gap <= 2.0**-52 * np.abs(getattr(both, name)).max()
-    first = whole._first(7)
-    assert first.features == features._first(7)
-    want = run(x, features._first(7), w)
+    first = whole.first_features(7)
+    assert first.features == features.first(7)
+    want = run(x, features.first(7), w)
     assert np.abs(first.sum_phi - want.sum_phi).max() <= np.sqrt(40 / 7) * rounding
     assert (first.n, first.n_rows, first.sum_w2) == (want.n, want.n_rows, want.sum_w2)
 

@@ -1,4 +1,4 @@
-"""What `fit` asks of all rows: sums of features, statistics by a pass, or read off a spectrum."""
+"""The sums that a method needs: means of features, statistics by a pass, or from a spectrum."""
 
 import dataclasses
 import importlib.util
@@ -10,10 +10,11 @@ from conftest import assert_statistics
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
-from tgpfast.statistics import sums
-from tgpfast.statistics.feature_sums import FeatureSums
-from tgpfast.statistics.spectral import BUDGET_VARIABLE
-from tgpfast.statistics.sums import Sums
+from tgpfast.kernels.thread_choice import Threads
+from tgpfast.runtime.memory import BUDGET_VARIABLE
+from tgpfast.statistics import required_sums
+from tgpfast.statistics.feature_means import FeatureMeans
+from tgpfast.statistics.required_sums import RequiredSums
 
 TOLERANCE = 1e-9
 FACTORS = (1.0, 0.7, 0.5)
@@ -23,23 +24,23 @@ FIELDS = ("n", "n_rows", "sum_w2", "sum_x", "sum_xx", "sum_phi", "sum_dphi", "su
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch):
-    """A hundred rows are many."""
-    monkeypatch.setattr(sums, "MANY_ROWS", 100)
+    """From a hundred rows on a pass counts as slow."""
+    monkeypatch.setattr(required_sums, "MANY_ROWS", 100)
     monkeypatch.delenv(BUDGET_VARIABLE, raising=False)
 
 
 def make(d=2, n=300, **options):
-    """Rows, weights, features and Sums over them."""
+    """Rows, weights, features and `RequiredSums` over them."""
     rng = np.random.default_rng(d)
     x, w = rng.standard_normal((n, d)) + 0.5, rng.uniform(0.5, 2.0, n)
     base = tgp.GaussianBase.from_data(x, sample_weight=w)
     made = {
-        "base": base, "method": "fd", "centre": x.mean(axis=0), "levels": (), "by_features": False,
-        "engine": "auto", "precision": "auto", "tolerance": TOLERANCE, "progress": False,
-        "run": {"backend": "auto", "n_threads": 1},
+        "base": base, "method": "fd", "origin": x.mean(axis=0), "noise_levels": (),
+        "means_only": False, "engine": "auto", "precision": "auto", "tolerance": TOLERANCE,
+        "threads": Threads("auto", 1), "progress": False,
     } | options  # fmt: skip
     features = tgp.Features.draw(25, 0.8 if d < 3 else 1.6, np.eye(d), seed=1)
-    return x, w, features, Sums(Blocks(x, sample_weight=w), **made)
+    return x, w, features, RequiredSums(Blocks(x, sample_weight=w), **made)
 
 
 def candidates(features):
@@ -51,25 +52,25 @@ def same(found, want, bound):
 
 
 @pytest.mark.parametrize("d", [1, 3, 5])
-def test_the_features_alone(d):
-    """All that MAP asks for; several bandwidths may be asked for."""
-    x, w, features, made = make(d, method="map", by_features=True)
+def test_means_of_features(d):
+    """What MAP needs; several bandwidths are cheap."""
+    x, w, features, made = make(d, method="map", means_only=True)
     assert made.are_cheap
     for width in (0.8, 0.3):
         few = tgp.Features(features.frequencies[:9], features.phases[:9], width)
         found = made(few)
-        assert isinstance(found, FeatureSums)
+        assert isinstance(found, FeatureMeans)
         assert found.features == few
         want = oracle.sum_phi(x, few.frequencies, few.phases, width, w)
         # sums of n terms of size sqrt(2 / S), each to 1e-9 by a transform at most
-        assert np.abs(found.sum_phi - want).max() <= np.sqrt(2 / 9) * w.sum() * sums.TOLERANCE
+        assert np.abs(found.sum_phi - want).max() <= np.sqrt(2 / 9) * w.sum() * TOLERANCE
     assert made.rows.n_passes == 2
 
 
 @pytest.mark.parametrize("d", [1, 4])
 def test_candidates_are_summed_in_one_pass(d):
-    """Of any number of features; others take a pass of their own, as before."""
-    x, w, features, made = make(d, method="map", by_features=True)
+    """Of any number of features; other features take another pass."""
+    x, w, features, made = make(d, method="map", means_only=True)
     several = [*candidates(features), tgp.Features.draw(7, 0.3, np.eye(d), seed=4)]
     many = made.for_bandwidths(features, several)
     assert made.rows.n_passes == 1
@@ -78,13 +79,13 @@ def test_candidates_are_summed_in_one_pass(d):
         assert found.features == few
         S = few.n_features
         want = oracle.sum_phi(x, few.frequencies, few.phases, few.bandwidth, w)
-        assert np.abs(found.sum_phi - want).max() <= np.sqrt(2 / S) * w.sum() * sums.TOLERANCE
+        assert np.abs(found.sum_phi - want).max() <= np.sqrt(2 / S) * w.sum() * TOLERANCE
         assert (found.n_rows, found.n) == (len(x), pytest.approx(w.sum()))
     assert made.rows.n_passes == 1
     other = dataclasses.replace(features, bandwidth=0.123)
     assert many(other).features == other
     assert made.rows.n_passes == 2
-    made(several[0])  # negative control: without the pass above each takes one
+    made(several[0])  # negative control: without the joint pass each takes one
     assert made.rows.n_passes == 3
 
 
@@ -94,7 +95,7 @@ def test_candidates_are_summed_in_one_pass(d):
 )
 def test_a_pass_is_that_of_accumulate(method, kind):
     """With noise levels, base and origin: the same bits."""
-    options = {"method": method, "levels": (0.0, 0.4) if method == "ncfd" else ()}
+    options = {"method": method, "noise_levels": (0.0, 0.4) if method == "ncfd" else ()}
     if kind == "mixture":
         options["base"] = tgp.MixtureBase(
             [0.4, 0.6], [[0.0, 0.0], [1.0, 1.0]], np.array([np.eye(2), 2.0 * np.eye(2)])
@@ -103,7 +104,7 @@ def test_a_pass_is_that_of_accumulate(method, kind):
     assert made.for_bandwidths(features, candidates(features)) is made  # rows are few
     assert not made.are_cheap
     want = tgp.accumulate(
-        x, features, sample_weight=w, origin=x.mean(axis=0), noise_levels=options["levels"],
+        x, features, sample_weight=w, origin=x.mean(axis=0), noise_levels=options["noise_levels"],
         base=made.base, n_threads=1,
     )  # fmt: skip
     found = made(features)
@@ -114,23 +115,23 @@ def test_a_pass_is_that_of_accumulate(method, kind):
 
 @pytest.mark.parametrize(("d", "method"), [(1, "fd"), (2, "fvpd"), (3, "fd")])
 def test_bandwidths_are_read_off_a_spectrum(d, method):
-    """Down to the share that was asked for, they are what a pass gives, to the tolerance."""
+    """Down to the smallest candidate they equal those of a pass, to the tolerance."""
     pytest.importorskip("finufft")
     x, w, features, made = make(d, method=method)
     assert not made.are_cheap
     many = made.for_bandwidths(features, candidates(features))
     assert many.are_cheap
     assert made.spectrum is None
-    reach = np.abs(x - made.centre).max()
+    reach = np.abs(x - made.origin).max()
     for factor in FACTORS:
         narrow = tgp.Features(features.frequencies, features.phases, factor * features.bandwidth)
         found = many(narrow)
         assert found.provenance["engine"] == "spectrum"
         want = tgp.accumulate(
-            x, narrow, sample_weight=w, origin=made.centre, engine="direct", n_threads=1
+            x, narrow, sample_weight=w, origin=made.origin, engine="direct", n_threads=1
         )
         # F / n errs by the tolerance, sums of x by that times the extent of the grid, which is
-        # at most some reaches; entries are of size sqrt(2 / S) or 2 / S; roundings come on top
+        # at most some reaches; entries are of size sqrt(2 / S) or 2 / S; rounding adds to it
         same(found, want, w.sum() * (TOLERANCE + 1e-13) * (1.0 + 4.0 * reach) * np.sqrt(2 / 25)
              + 1e-12 * w.sum() * reach**2)  # fmt: skip
     with pytest.raises(ValueError, match=r"band limit|bandlimit"):
@@ -145,7 +146,7 @@ def test_bandwidths_are_read_off_a_spectrum(d, method):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_spectrum_is_made_only_where_it_serves(other, monkeypatch):
+def test_a_spectrum_is_made_only_where_it_is_of_use(other, monkeypatch):
     """NCFD and MAP need other sums, other engines were asked for, or a grid does not pay."""
     if other.get("base") == "student":
         other = {"base": tgp.StudentBase(np.zeros(2), np.eye(2), 5.0)}
@@ -154,7 +155,7 @@ def test_a_spectrum_is_made_only_where_it_serves(other, monkeypatch):
     def never(*args, **options):
         raise AssertionError("no spectrum")
 
-    monkeypatch.setattr(sums.Spectrum, "from_data", never)
+    monkeypatch.setattr(required_sums.Spectrum, "from_data", never)
     assert made.for_bandwidths(features, candidates(features)) is made
     # negative control
     _, _, plain, usual = make()
@@ -164,14 +165,14 @@ def test_a_spectrum_is_made_only_where_it_serves(other, monkeypatch):
 
 
 def test_no_spectrum_without_finufft(monkeypatch):
-    """Nor an error: it is an extra."""
+    """And no error: finufft is optional."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     _, _, features, made = make()
     assert made.for_bandwidths(features, candidates(features)) is made
 
 
 def test_no_spectrum_beyond_the_budget(monkeypatch):
-    """Then every bandwidth takes its pass, and the first is the only one."""
+    """Then several bandwidths are not cheap."""
     pytest.importorskip("finufft")
     monkeypatch.setenv(BUDGET_VARIABLE, "100")
     _, _, features, made = make(3, engine="auto")
@@ -179,8 +180,8 @@ def test_no_spectrum_beyond_the_budget(monkeypatch):
     assert not made.are_cheap
 
 
-def test_rows_of_a_stream_are_not_counted_beforehand():
-    """So that they may be few: no spectrum."""
+def test_no_spectrum_for_rows_of_unknown_number():
+    """They may be few."""
     x, _, features, made = make()
-    stream = Sums(**{**vars(made), "rows": Blocks([x[:100], x[100:]])})
+    stream = RequiredSums(**{**vars(made), "rows": Blocks([x[:100], x[100:]])})
     assert stream.for_bandwidths(features, candidates(features)) is stream
