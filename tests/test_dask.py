@@ -1049,8 +1049,7 @@ def test_what_the_client_gets_does_not_grow_with_the_rows(monkeypatch, engine):
 
     monkeypatch.setattr(task_graph, "compute", weigh)
     monkeypatch.setattr(partitions, "SAMPLE_ROWS", 500)
-    monkeypatch.setattr(tgp_accumulate, "SAMPLE_ROWS", 500)
-    monkeypatch.setattr(tgp_spectrum, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(grid_box, "BOX_ROWS", 500)
     totals = []
     for n in (2_000, 20_000):
         received.clear()
