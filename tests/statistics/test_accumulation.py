@@ -12,7 +12,6 @@ from conftest import load_backend
 import tgpfast as tgp
 from tgpfast import kernels
 from tgpfast.data.blocks import BLOCK_ROWS, Blocks
-from tgpfast.solvers.solver import fd_theta
 from tgpfast.statistics import direct
 from tgpfast.statistics.accumulation import _predicted_change
 
@@ -407,7 +406,7 @@ def test_the_prediction_bounds_the_real_change():
     predicted = _predicted_change(Blocks(x), features, 2_500, kernels.load(), 1)
     base = tgp.GaussianBase.from_data(x)
     thetas = [
-        fd_theta(tgp.accumulate(x, features, precision=p), base, 0.1)
+        tgp.solve(tgp.accumulate(x, features, precision=p), base, lam=0.1).theta
         for p in ("float64", "mixed")
     ]
     phi = oracle.phi(x[:500], features.frequencies, features.phases, features.bandwidth)
