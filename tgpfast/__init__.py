@@ -20,8 +20,9 @@ from .evaluation.evaluation import evaluate
 from .evaluation.kde import ExactKDE, FourierKDE
 from .features.random import Features
 from .pipeline import updating as _updating  # noqa: F401 - registers Density.update
-from .pipeline.fitting import PAPER, fit
+from .pipeline.fitting import fit
 from .pipeline.groups import fit_groups
+from .pipeline.settings import PAPER
 from .pipeline.warming import warmup
 from .runtime.warnings import (
     DataWarning,

@@ -31,7 +31,8 @@ from .density.normalizer import DRAWS, Normalizer
 from .evaluation.evaluation import evaluate
 from .evaluation.kde import ExactKDE
 from .paper.datasets import two_moons
-from .pipeline.fitting import BASES, FREQUENCIES, PAPER, SCALES, fit
+from .pipeline.fitting import fit
+from .pipeline.settings import BASES, FREQUENCIES, PAPER, SCALES
 from .pipeline.warming import warmup
 from .solvers.solver import METHODS
 from .statistics.accumulation import ENGINES, PRECISIONS

@@ -1,7 +1,6 @@
 """One random sample of rows for every kind of source, and the passes that a fit makes."""
 
 import pickle
-import sys
 import warnings
 
 import numpy as np
@@ -353,7 +352,7 @@ def test_a_sample_of_the_first_rows_would_fail(tmp_path, of_array, monkeypatch):
     x, want = of_array(2, 4_000, True)
     monkeypatch.setattr(row_sample, "keys_of", lambda numbers: numbers.astype(np.uint64))
     monkeypatch.setattr(
-        sys.modules["tgpfast.pipeline.fitting"], "moments_and_sample",
+        "tgpfast.pipeline.rows.moments_and_sample",
         lambda *a, **k: moments_and_sample(*a, **k, size=1_500),
     )  # fmt: skip
     with pytest.warns(RuntimeWarning):  # it may see that something is wrong
@@ -428,7 +427,7 @@ class Counted:
 def test_a_fit_reads_its_rows_at_most_three_times(monkeypatch, options, d, passes):
     """Counted by the factory and recorded; bandwidths share one pass."""
     monkeypatch.setattr("tgpfast.statistics.sums.MANY_ROWS", 3_000)
-    monkeypatch.setattr("tgpfast.selection.refinement.SIZE", COMPARED)
+    monkeypatch.setattr("tgpfast.selection.refinement.COMPARED_FEATURES", COMPARED)
     x = two_clusters(3_500, d, in_order=False)
     x[:, 0] = np.sin(3.0 * x[:, 0]) + 0.3 * x[:, 0]  # so that a tilt gains
     source = Counted(x)
@@ -441,7 +440,7 @@ def test_a_fit_reads_its_rows_at_most_three_times(monkeypatch, options, d, passe
 
 def test_bandwidths_of_map_are_compared_in_one_pass(monkeypatch):
     """More than one of them, so that the test above counts what it should."""
-    monkeypatch.setattr("tgpfast.selection.refinement.SIZE", COMPARED)
+    monkeypatch.setattr("tgpfast.selection.refinement.COMPARED_FEATURES", COMPARED)
     x = two_clusters(3_500, 2, in_order=False)
     options = {"method": "map", "base": "empirical", "n_features": 60, "n_threads": 1,
                "frequency_covariance": "identity", "lam": 1.0}  # fmt: skip

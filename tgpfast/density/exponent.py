@@ -327,6 +327,17 @@ def weighted_features(
     return total
 
 
+def feature_matrix(
+    features: Features, u: Array, origin: Array, threads: Threads
+) -> tuple[Array, Array]:
+    """(phi, phi') at every row of u, (S, n) each, C-ordered."""
+    phi = np.empty((features.n_features, len(u)))
+    dphi = np.empty_like(phi)
+    for part, some, slopes, _ in _feature_blocks(features, u, None, origin, threads):
+        phi[:, part], dphi[:, part] = some, slopes
+    return phi, dphi
+
+
 def _feature_blocks(
     features: Features, u: Array, weights: Array | None, origin: Array, threads: Threads
 ) -> Iterator[tuple[slice, Array, Array, Array]]:

@@ -22,7 +22,8 @@ from ..density.density import Density
 from ..evaluation.evaluation import Evaluation, evaluate
 from ..evaluation.kde import ExactKDE, FourierKDE
 from ..features.random import Features
-from ..pipeline.fitting import PAPER, fit
+from ..pipeline.fitting import fit
+from ..pipeline.settings import PAPER
 from ..pipeline.warming import warmup
 from ..runtime.progress import Steps
 from ..validation import Array

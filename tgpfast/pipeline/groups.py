@@ -24,7 +24,7 @@ from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.progress import Progress
 from ..runtime.warnings import DataWarning, PrecisionWarning, warn
-from ..selection.candidates import scott
+from ..selection.candidates import scott_bandwidth
 from ..solvers.linear_systems import ILL_CONDITIONED
 from ..statistics.accumulation import MIXED_TOLERANCE, PRECISIONS
 from ..statistics.direct import DTYPES, accumulate_direct, required_memory
@@ -149,7 +149,7 @@ def fit_groups(
             raise ValueError('the squares of some columns underflow; use scale="standardize"')
         covariances, shrinkage = _bases(own, pooled, rows.n, base)
         n_typical = float(np.median(rows.n))
-        width = float(scott(n_typical, d, np.trace(pooled) / d) if by_rule else gamma)
+        width = float(scott_bandwidth(n_typical, d, np.trace(pooled) / d) if by_rule else gamma)
         if not 0.0 < lam * (width * width) < np.inf:
             raise ValueError(
                 f"gamma={width:.6g}, lam={lam:.6g}: lam gamma^2, which is added to the diagonal of "

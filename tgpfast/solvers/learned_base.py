@@ -117,7 +117,7 @@ def _take_mu_step(objective: JointObjective, theta: Array, P: Array, h: Array) -
 
 def _take_sigma_step(objective: JointObjective, theta: Array, P: Array, h: Array) -> Step:
     """The whole step, or a half, a quarter, ... of the way: the objective is convex in P."""
-    mu = np.linalg.solve(P, h)
+    mu = np.asarray(np.linalg.solve(P, h), np.float64)
     before, target = objective.objective_at(theta, P, P @ mu), objective.sigma_step(theta, mu)
     length, reasons = 1.0, dict[str, None]()
     while length > LEAST_SIGMA_STEP:
