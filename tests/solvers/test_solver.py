@@ -14,7 +14,6 @@ import tgpfast as tgp
 from tgpfast.solvers.closed_form import fd_thetas, fvpd_exponent, fvpd_system
 from tgpfast.solvers.linear_systems import (
     cholesky,
-    conjugate_gradients,
     factorize,
     solve_iteratively,
     solve_system,
@@ -432,30 +431,6 @@ def test_cg_from_a_start_and_of_nothing():
     assert report["steps"] == 0
 
 
-@pytest.mark.parametrize("shape", [(30,), (5, 6)])
-def test_conjugate_gradients_take_any_positive_operator(shape):
-    """Complex arrays of any shape, a preconditioner, and a target that ends the iteration."""
-    rng = np.random.default_rng(3)
-    half = rng.standard_normal((30, 40)) + 1j * rng.standard_normal((30, 40))
-    matrix = half @ half.conj().T + np.eye(30)
-    b = (rng.standard_normal(30) + 1j * rng.standard_normal(30)).reshape(shape)
-
-    def times(v):
-        return (matrix @ v.ravel()).reshape(shape)
-
-    want = np.linalg.solve(matrix, b.ravel()).reshape(shape)
-    x, steps = conjugate_gradients(times, b, target=1e-12, n_steps=200)
-    np.testing.assert_allclose(x, want, rtol=0, atol=1e-11)
-    scale = matrix.diagonal().real.reshape(shape)
-    y, _ = conjugate_gradients(
-        times, b, target=1e-12, n_steps=200, precondition=lambda r: r / scale, n_restarts=2
-    )
-    np.testing.assert_allclose(y, want, rtol=0, atol=1e-11)
-    rough, few = conjugate_gradients(times, b, target=0.1 * np.linalg.norm(b), n_steps=200)
-    assert few < steps
-    assert np.linalg.norm(times(rough) - b) <= 0.1 * np.linalg.norm(b)
-
-
 # -- conditioning ---------------------------------------------------------------------------------
 
 
@@ -650,7 +625,7 @@ def test_the_statistics_are_left_as_they_were():
     np.testing.assert_array_equal(again.theta, first["fd"].theta)
 
 
-def test_conjugate_gradients_of_nothing_but_the_shift():
+def test_an_iterative_solution_of_nothing_but_the_shift():
     theta, report = solve_iteratively(np.zeros((5, 5)), np.ones(5), 2.0)
     assert np.allclose(theta, 0.5)
     assert report["residual"] < 1e-12

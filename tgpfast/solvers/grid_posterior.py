@@ -21,7 +21,7 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.spectral import load_finufft
 from ..validation import Array
-from .linear_systems import conjugate_gradients
+from .conjugate_gradients import conjugate_gradients
 from .posterior import PosteriorObjective
 
 GRID_REACH = 8.5  # half the side of the grid, in standard deviations: 2e-17 of the mass is beyond
@@ -146,9 +146,11 @@ class GridObjective(PosteriorObjective):
             along -= float(second @ along)
             return self.n * self.expected(second * along) + self.lam * v
 
-        norm = float(np.linalg.norm(gradient))
-        target = norm * min(DIRECTION_RESIDUAL, np.sqrt(norm / self.scale))
-        return conjugate_gradients(times, gradient, target=target, n_steps=DIRECTION_STEPS)[0]
+        tolerance = min(DIRECTION_RESIDUAL, np.sqrt(np.linalg.norm(gradient) / self.scale))
+        found = conjugate_gradients(
+            times, gradient, tolerance=tolerance, max_steps=DIRECTION_STEPS, is_rough=True
+        )
+        return found.x
 
 
 def _plan(kind: int, shape: tuple[int, ...], points: Array, threads: Threads) -> Any:

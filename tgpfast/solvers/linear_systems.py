@@ -6,7 +6,6 @@ diagonal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +14,10 @@ from scipy.linalg import cho_solve, get_blas_funcs, get_lapack_funcs, norm, solv
 
 from ..runtime.warnings import PrecisionWarning, warn
 from ..validation import Array
+from .conjugate_gradients import conjugate_gradients
 
 CG_TOLERANCE = 1e-12  # relative residual at which conjugate gradients stop
 CG_STEPS = 2_000  # iterations at most, where the caller names no number
-CG_RESTARTS = 5  # times that a residual found small is computed anew, free of drift
-STALL_STEPS = 50  # iterations without progress that are allowed whatever the size of the system
-PROGRESS = 0.99  # a residual counts as smaller below this share of the best
 NYSTROM_RANK = 1_000  # of the preconditioner, at most an eighth of S: O(S^2 rank) flops
 ILL_CONDITIONED = 1e13  # condition number that leaves fewer than three digits of a solution
 MOST_ADDED = 1e-2  # share of the largest entry; a matrix that needs more is not one of rows
@@ -127,82 +124,6 @@ def solve_system(
     return x, report
 
 
-def conjugate_gradients(
-    times: Callable[[Array], Array], b: Array, *, target: float, n_steps: int,
-    precondition: Callable[[Array], Array] = np.copy, start: Array | None = None,
-    n_restarts: int = 0,
-) -> tuple[Array, int]:  # fmt: skip
-    """Solve A x = b for a positive definite A that is known by its products.
-
-    Stops at a residual of ``target``, after ``n_steps`` iterations, or where the residual has not
-    fallen for as many iterations as there are unknowns. Returns the best iterate: the residual of
-    a single one may rise for long.
-
-    Parameters
-    ----------
-    times : callable
-        v -> A v.
-    b : array of any shape, real or complex
-        Complex arrays stand for pairs of reals, with the inner product Re(conj(u) v).
-    target : float
-        Norm of the residual.
-    n_steps : int
-    precondition : callable, default none
-        r -> about A^-1 r, positive definite.
-    start : array, default zero
-    n_restarts : int, default 0
-        Times that a residual which the recurrence calls small is computed anew; iteration goes on
-        where it proves larger.
-
-    Returns
-    -------
-    x : array of the shape of b
-    steps : int
-    """
-    x = np.zeros_like(b) if start is None else start.copy()
-    r = b.copy() if start is None else b - times(x)
-    best, best_x = _norm(r), x.copy()
-    steps = stalled = restarts = 0
-    p, rz = _first_direction(r, precondition)
-    while steps < n_steps and stalled < max(STALL_STEPS, b.size):
-        if best <= target:
-            if restarts == n_restarts:
-                break
-            r, restarts = b - times(best_x), restarts + 1
-            best = _norm(r)
-            if best <= target:
-                break
-            x = best_x.copy()
-            p, rz = _first_direction(r, precondition)
-        q = times(p)
-        alpha = rz / _dot(p, q)
-        x += alpha * p
-        r -= alpha * q
-        steps += 1
-        size = _norm(r)
-        if size < PROGRESS * best:
-            best, best_x, stalled = size, x.copy(), 0
-        else:
-            stalled += 1
-        z = precondition(r)
-        previous, rz = rz, _dot(r, z)
-        p = z + (rz / previous) * p
-    return best_x, steps
-
-
-def _first_direction(r: Array, precondition: Callable[[Array], Array]) -> tuple[Array, float]:
-    z = precondition(r)
-    return z, _dot(r, z)
-
-
-def _dot(a: Array, b: Array) -> float:
-    return float(np.vdot(a, b).real)
-
-
-def _norm(r: Array) -> float:
-    return float(norm(r.ravel()))  # of scipy: squares do not overflow
-
-
 def solve_iteratively(
     matrix: Array, b: Array, shift: float, *, n_steps: int = CG_STEPS, seed: int = 0,
     start: Array | None = None,
@@ -229,22 +150,19 @@ def solve_iteratively(
         return product
 
     precondition = NystromPreconditioner.of(matrix, shift, seed)
-    target = CG_TOLERANCE * float(norm(b))
-    x, steps = conjugate_gradients(
-        times, b, target=target, n_steps=n_steps, precondition=precondition, start=start,
-        n_restarts=CG_RESTARTS,
-    )  # fmt: skip
-    left = float(norm(b - times(x)))
-    residual = left / (float(norm(b)) or 1.0)
-    if left > target:
+    found = conjugate_gradients(
+        times, b, tolerance=CG_TOLERANCE, max_steps=n_steps, precondition=precondition, start=start
+    )
+    if found.residual > CG_TOLERANCE:
         warn(
-            f"conjugate gradients stopped at a relative residual of {residual:.1e} after {steps} "
-            'steps; raise lam, allow more steps, or use solver="cholesky"',
+            f"conjugate gradients stopped at a relative residual of {found.residual:.1e} after "
+            f'{found.steps} steps; raise lam, allow more steps, or use solver="cholesky"',
             PrecisionWarning,
         )
-    return x, {
-        "solver": "cg", "residual": residual, "steps": steps, "rank": len(precondition.values),
-        "condition": precondition.condition, "added_to_diagonal": 0.0,
+    return found.x, {
+        "solver": "cg", "residual": found.residual, "steps": found.steps,
+        "rank": len(precondition.values), "condition": precondition.condition,
+        "added_to_diagonal": 0.0,
     }  # fmt: skip
 
 
