@@ -31,8 +31,9 @@ else:
 import tgpfast
 from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
-from tgpfast.statistics.costs import load_costs
-from tgpfast.statistics.spectral import estimate, memory_budget
+from tgpfast.runtime import memory
+from tgpfast.statistics.costs import COSTS
+from tgpfast.statistics.spectral_work import SpectralWork
 
 S, D, THREADS = 1000, 10, 2
 LEVELS = 10
@@ -702,10 +703,10 @@ def _both_engines(d, n, n_features, n_levels):
     """(what auto took, seconds of each side that was run); (None, {}) where neither is short."""
     x, features = measure.normal_rows(n, d), measure.scott_features(n_features, d, n)
     levels = measure.noise_levels(d, n_levels) if n_levels else ()
-    blocks, budget = Blocks(x), memory_budget()
+    work = SpectralWork(features, np.asarray(levels, float), False, 1e-9, memory.budget())
     estimates = {
-        "direct": load_costs().direct(n, n_features, d, n_levels, False),
-        "spectral": estimate(blocks, features, np.asarray(levels, float), False, 1e-9, budget),
+        "direct": COSTS.direct(n, n_features, d, n_levels, False),
+        "spectral": work.seconds(Blocks(x)),
     }
     if estimates["spectral"] is None:
         estimates["spectral"] = math.inf

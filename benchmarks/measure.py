@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import threadpoolctl
 from scipy.linalg import blas
 
 if importlib.util.find_spec("tgpfast") is None:  # not installed: measure the checkout around us.
@@ -24,8 +25,9 @@ if importlib.util.find_spec("tgpfast") is None:  # not installed: measure the ch
 
 import tgpfast
 from tgpfast import kernels
-from tgpfast.data.blocks import BLOCK_ROWS
-from tgpfast.statistics import direct, spectral
+from tgpfast.data.table import BLOCK_ROWS
+from tgpfast.statistics import direct
+from tgpfast.statistics.transforms import sum_waves
 
 BLAS_THREADS = 2  # of the bare BLAS that we compare with
 BARE_ROWS = 2048  # of its ready block
@@ -84,16 +86,13 @@ def take_turns(sides, repeats, budget=math.inf):
 @contextlib.contextmanager
 def blas_threads(count):
     """Run the block with ``count`` threads for the BLAS of numpy and of scipy."""
-    before = [(set_threads, get_threads()) for set_threads, get_threads in kernels._BLAS.controls()]
-    for set_threads, get_threads in kernels._BLAS.controls():
-        set_threads(count)
-        if get_threads() != count:
-            raise RuntimeError(f"BLAS runs {get_threads()} threads, {count} were asked for")
-    try:
+    blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    with blas.limit(limits=count):
+        for library in blas.info():
+            if library["num_threads"] != count:
+                found = library["num_threads"]
+                raise RuntimeError(f"BLAS runs {found} threads, {count} were asked for")
         yield
-    finally:
-        for set_threads, was in before:
-            set_threads(was)
 
 
 # -- what we compare with --------------------------------------------------------------------------
@@ -562,7 +561,7 @@ class SpectralRun:
     def _sums(self, frequencies):
         module = kernels.load("auto")
         count = kernels.resolve_threads(module, 2)
-        cosines, sines = spectral.wave_sums(
+        cosines, sines = sum_waves(
             np.ascontiguousarray(frequencies), self.x, None, module, count
         )
         return cosines + 1j * sines

@@ -1,5 +1,6 @@
 """What every test file shares: the backend as a fixture, and a Hypothesis that repeats itself."""
 
+import dataclasses
 import importlib
 import json
 import os
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 import tgpfast as tgp
+from tgpfast.statistics import costs
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -47,6 +49,11 @@ def load_backend(name):
 def kernels(request):
     """One of the kernel modules; ``parametrize("kernels", [...], indirect=True)`` picks some."""
     return load_backend(request.param)
+
+
+def set_costs(monkeypatch, **values):
+    """Give the model of costs other seconds; those not named are as shipped."""
+    monkeypatch.setattr(costs, "COSTS", dataclasses.replace(costs.Costs(), **values))
 
 
 def doctored(path, changes):

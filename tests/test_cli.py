@@ -13,8 +13,11 @@ from conftest import fixed_fit
 
 import tgpfast as tgp
 from tgpfast import __version__, cli
+from tgpfast.cli import command_line, demo
 from tgpfast.data import files
-from tgpfast.statistics import costs
+from tgpfast.paper import reproduction
+from tgpfast.paper.experiments import Settings
+from tgpfast.pipeline import fitting
 
 X = np.random.default_rng(0).standard_normal((300, 2)) @ [[1.0, 0.4], [0.0, 0.6]] + [5.0, -1.0]
 FAST = ["--features", "20", "--backend", "numpy"]
@@ -66,7 +69,7 @@ def test_fit_reports_and_writes_what_fit_gives(data, tmp_path, capsys):
     assert report["gamma"].endswith("(scott)")
     assert report["lambda"] == "10"
     assert float(report["seconds"]) >= 0.0
-    assert "effective samples" in report["log normaliser"]
+    assert "effective samples" in report["log normalizer"]
     assert report["wrote"] == str(output)
     assert err == ""  # not a terminal: no bar
     saved, expected = tgp.load(output), fixed_fit(X, n_features=20, backend="numpy")
@@ -83,7 +86,7 @@ def test_options_reach_fit(monkeypatch, tmp_path):
         seen.update(options, source=source)
         raise ValueError("seen")
 
-    monkeypatch.setattr(cli, "fit", fit)
+    monkeypatch.setattr(fitting, "fit", fit)
     line = (
         "fit x.csv --method fvpd --features 7 --lam 0.5 --gamma scott --eta 2e-1 --scale center "
         "--base learned --frequency-covariance identity --seed 3 --threads 2 --backend numpy "
@@ -108,10 +111,10 @@ def test_progress_and_quiet(data, tmp_path, capsys, monkeypatch):
     """A bar on a terminal or when asked for, never with --quiet; then nothing is printed."""
     rest = ["fit", data, "-o", tmp_path / "m.npz", "--columns", "u,v", *FAST]
     run(*rest, "--progress")
-    assert "300 rows" in capsys.readouterr().err
+    assert "300/300" in capsys.readouterr().err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     run(*rest)
-    assert "300 rows" in capsys.readouterr().err
+    assert "300/300" in capsys.readouterr().err
     run(*rest, "--quiet", "--progress")
     assert capsys.readouterr() == ("", "")
 
@@ -235,27 +238,27 @@ def test_info_of_statistics(tmp_path, capsys):
     ("line", "message"),
     [
         ("fit none.csv -o m.npz", "no such file: 'none.csv'"),
-        ("fit data.csv -o m.npz", "data.csv, line 2, column 0 ('id'): 'r0' is not a number; mend"),
+        ("fit data.csv -o m.npz", "data.csv, line 2, column 0 ('id'): 'r0' is not a number"),
         ("fit data.csv -o m.npz --columns u,w", "data.csv has no column 'w'; it has id, u, v"),
         ("fit data.csv -o no/m.npz", "no such folder: 'no'"),
         ("fit data.csv -o . --columns u", "'.' is a folder; give the name of a file"),
         ("fit data.csv -o m.npz --columns u --lam 0", "lam=0.0: expected a finite number above 0"),
         ("fit data.csv -o m.npz --columns u --gamma nan", "gamma=nan: expected a finite number"),
-        ("fit data.xls -o m.npz", "data.xls: the ending '.xls' is not known; expected one of"),
+        ("fit data.xls -o m.npz", "data.xls: unknown format '.xls'; expected one of"),
         ("fit model.npz -o m.npz", "model.npz cannot be read: it is a model or statistics"),
         ("score none.npz data.csv", "no such file: 'none.npz'"),
         ("score . data.csv", "'.' is a folder"),
         ("score data.csv data.csv", "'data.csv' is not a file saved by tgpfast"),
         ("score model.npz none.csv", "no such file: 'none.csv'"),
-        ("score model.npz data.csv -o s.xls", "s.xls: the ending '.xls' is not known"),
+        ("score model.npz data.csv -o s.xls", "s.xls: unknown format '.xls'"),
         ("score model.npz data.csv --columns id,u", "line 2, column 0 ('id'): 'r0'"),
-        ("sample model.npz -o o", "o: it has no ending; expected one of .npy"),
+        ("sample model.npz -o o", "o: the name has no extension; expected one of .npy"),
         ("info none.npz", "no such file: 'none.npz'"),
         ("info data.csv", "'data.csv' is not a file saved by tgpfast"),
         ("demo --rows 3", "--rows 3: at least 100 are needed"),
         ("demo -o no/x.png", "no such folder: 'no'"),
-        ("demo -o x.bmp", "x.bmp: the ending '.bmp' is not known; expected one of .png"),
-        ("warmup --backend cuda", "'cuda' is not a backend"),
+        ("demo -o x.bmp", "x.bmp: unknown format '.bmp'; expected one of .png"),
+        ("warmup --backend cuda", "'cuda': expected one of"),
     ],
 )
 def test_errors_are_one_line(model, line, message, capsys, monkeypatch):
@@ -302,14 +305,14 @@ def test_a_wrong_command_line_is_one_line(line, message, capsys):
 
 def test_warnings_are_one_line_and_not_repeated(data, tmp_path, capsys, monkeypatch):
     """No source line, each text once, and the filters are left as they were."""
-    real = cli.fit
+    real = fitting.fit
 
     def fit(*arguments, **options):
         for _ in range(2):
             warnings.warn("the first\nof its kind", RuntimeWarning, stacklevel=1)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(cli, "fit", fit)
+    monkeypatch.setattr(fitting, "fit", fit)
     before = list(warnings.filters), warnings.showwarning
     assert run("fit", data, "-o", tmp_path / "m.npz", "--columns", "u", "--quiet", *FAST) == 0
     assert capsys.readouterr() == ("", "tgpfast: warning: the first of its kind\n")
@@ -342,7 +345,7 @@ def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, 
     def fit(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(cli, "fit", fit)
+    monkeypatch.setattr(fitting, "fit", fit)
     assert run("fit", "x.csv", "-o", tmp_path / "m.npz") == status
     assert capsys.readouterr().err == message
     error = AssertionError()
@@ -350,12 +353,13 @@ def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, 
         run("fit", "x.csv", "-o", tmp_path / "m.npz")
 
 
-# -- demo, reproduce, warmup, calibrate, help -----------------------------------------------------
+# -- demo, paper, warmup, help --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
     """One row a method, and for the base and the kernel estimate; then the picture, if it can."""
-    monkeypatch.setattr(cli, "DEMO_DRAWS", 2_000)
+    monkeypatch.setattr(demo, "N_DRAWS", 2_000)
     picture = tmp_path / "demo.png"
     assert run("demo", "--rows", 200, "--features", 10, "-o", picture) == 0
     out = capsys.readouterr().out
@@ -378,11 +382,12 @@ def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
         assert out.endswith(f"wrote {picture}\n")
 
 
+@pytest.mark.slow
 def test_demo_without_matplotlib(tmp_path, capsys, monkeypatch):
     """The table all the same, and what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(cli, "_quality", lambda model, held: ["-", "0", "0", "0"])
+    monkeypatch.setattr(demo, "measure_quality", lambda model, rows: ["-", "0", "0", "0"])
     assert run("demo", "--rows", 100, "--features", 5, "-o", tmp_path / "demo.png") == 0
     assert 'no picture: matplotlib is missing; install it with: pip install "tgpfast[plot]"' in (
         capsys.readouterr().out
@@ -395,19 +400,18 @@ TINY = ["--features", 20, "--seeds", 2, "--directions", 5, "--samples", 500]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with one small set; runs draw no figures."""
-    from tgpfast.paper import reproduction as reproduce
-
-    monkeypatch.setattr(reproduce._Experiment, "_figures", lambda self: [])
+    monkeypatch.setattr(reproduction, "list_figures", lambda files, settings: [])
     (tmp_path / "sets").mkdir()
     np.save(tmp_path / "sets" / "shells.npy", X[:80])
     return tmp_path / "sets"
 
 
-def test_reproduce_writes_a_page_and_says_where(folder, tmp_path, capsys):
+@pytest.mark.slow
+def test_paper_writes_a_page_and_says_where(folder, tmp_path, capsys):
     """One line on standard output; nothing else, as there is no terminal."""
     pytest.importorskip("matplotlib")
     output = tmp_path / "out"
-    assert run("reproduce", "--data", folder, "-o", output, *TINY) == 0
+    assert run("paper", "--data", folder, "-o", output, *TINY) == 0
     out, err = capsys.readouterr()
     page = output / "report.html"
     assert re.fullmatch(
@@ -418,10 +422,11 @@ def test_reproduce_writes_a_page_and_says_where(folder, tmp_path, capsys):
     assert "shells,80,2,FVPD," in (output / "other_sets.csv").read_text()
 
 
-def test_reproduce_progress_and_quiet(folder, tmp_path, capsys):
+@pytest.mark.slow
+def test_paper_progress_and_quiet(folder, tmp_path, capsys):
     """A bar where it is asked for; with --quiet nothing at all, and the report all the same."""
     pytest.importorskip("matplotlib")
-    line = ["reproduce", "--data", folder, "-o", tmp_path / "out", *TINY]
+    line = ["paper", "--data", folder, "-o", tmp_path / "out", *TINY]
     assert run(*line, "--progress") == 0
     err = capsys.readouterr().err
     assert "left  shells, NCFD, seed 0" in err
@@ -432,26 +437,24 @@ def test_reproduce_progress_and_quiet(folder, tmp_path, capsys):
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_reproduce_options_reach_it(monkeypatch, tmp_path, capsys):
+def test_paper_options_reach_it(monkeypatch, tmp_path, capsys):
     """Each under its name; those not given are the paper's, and no data are none."""
-    from tgpfast.paper import reproduction as reproduce
-
     seen = []
     monkeypatch.setattr(
-        reproduce, "reproduce", lambda *a, **k: seen.append((*a, k)) or tmp_path / "p.html"
+        reproduction, "reproduce", lambda *a, **k: seen.append((*a, k)) or tmp_path / "p.html"
     )
-    assert run("reproduce", "--data", "sets", "-o", "out", *TINY) == 0
-    assert run("reproduce", "--progress") == 0
+    assert run("paper", "--data", "sets", "-o", "out", *TINY) == 0
+    assert run("reproduce", "--progress") == 0  # the former name
     (data, output, settings, options), (no_data, default, of_paper, shown) = seen
     assert (str(data), str(output)) == ("sets", "out")
     assert (no_data, str(default)) == (None, "tgpfast-report")
-    assert settings == reproduce.Settings(20, 2, 5, 500)
-    assert of_paper == reproduce.Settings()
+    assert settings == Settings(20, 2, 5, 500)
+    assert of_paper == Settings()
     assert (options, shown) == ({"progress": False}, {"progress": True})
     assert str(tmp_path / "p.html") in capsys.readouterr().out
 
 
-def test_reproduce_refuses_wrong_folders_in_a_line(folder, tmp_path, capsys):
+def test_paper_refuses_wrong_folders_in_a_line(folder, tmp_path, capsys):
     """The data that are not there, the report where a file is; nothing is made."""
     pytest.importorskip("matplotlib")
     (tmp_path / "taken").write_text("mine")
@@ -459,7 +462,7 @@ def test_reproduce_refuses_wrong_folders_in_a_line(folder, tmp_path, capsys):
         (tmp_path / "nowhere", tmp_path / "out", f"{str(tmp_path / 'nowhere')!r} is not a folder"),
         (folder, tmp_path / "taken", f"{str(tmp_path / 'taken')!r} is a file; give a folder"),
     ):
-        assert run("reproduce", "--data", data, "-o", output, *TINY) == 1
+        assert run("paper", "--data", data, "-o", output, *TINY) == 1
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith(f"tgpfast: {message}")
@@ -468,13 +471,11 @@ def test_reproduce_refuses_wrong_folders_in_a_line(folder, tmp_path, capsys):
     assert (tmp_path / "taken").read_text() == "mine"
 
 
-def test_reproduce_without_matplotlib(folder, tmp_path, capsys, monkeypatch):
+def test_paper_without_matplotlib(folder, tmp_path, capsys, monkeypatch):
     """Said in a line, before any work."""
-    from tgpfast.paper import reproduction as reproduce
-
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(reproduce, "warmup", lambda: pytest.fail("work was begun"))
+    monkeypatch.setattr(reproduction, "warmup", lambda: pytest.fail("work was begun"))
     assert run("reproduce", "--data", folder, "-o", tmp_path / "out", *TINY) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -485,25 +486,25 @@ def test_reproduce_without_matplotlib(folder, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("option", ["--seeds", "--features", "--directions", "--samples"])
-def test_reproduce_counts_are_counts(option, capsys):
+def test_paper_counts_are_counts(option, capsys):
     with pytest.raises(SystemExit) as caught:
-        run("reproduce", option, "0")
+        run("paper", option, "0")
     assert caught.value.code == 2
     assert "expected a whole number of at least 1" in capsys.readouterr().err
 
 
-def test_reproduce_help_teaches(capsys):
+def test_paper_help_teaches(capsys):
     """What goes in, what comes out, and that the defaults are the paper's."""
     with pytest.raises(SystemExit) as caught:
-        run("reproduce", "--help")
+        run("paper", "--help")
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for words in (
         "--data DIR", "csv, tsv, txt, npy, npz or parquet", "as magic.csv",
         "(default: tgpfast-report)", "(default: 1000, the paper's)",
         "(default: 500, the paper's)", "(default: 250000, the paper's)", "(default: 5)",
-        "missing are listed with where the originals live", "--quiet", "--progress",
-        "example: tgpfast reproduce --data data -o report",
+        "Missing sets are listed with the place of the original data", "--quiet", "--progress",
+        "example: tgpfast paper --data data -o report",
     ):  # fmt: skip
         assert words in text
 
@@ -513,64 +514,7 @@ def test_warmup_says_which_backend(capsys):
     assert capsys.readouterr().out == "ready: numpy\n"
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A folder of our own for measured costs."""
-    monkeypatch.setenv(costs.FOLDER_VARIABLE, str(tmp_path / "cache"))
-    costs.forget()
-    yield tmp_path / "cache"
-    costs.forget()
-
-
-def test_calibrate_shows_measures_and_resets(cache, capsys, monkeypatch):
-    """A line for each constant; progress is no result; what was measured serves until deleted."""
-    found = costs.Costs(flop=2.5e-11, start=0.25)
-
-    def calibrate(say):
-        say("flop: the direct engine")
-        return found
-
-    monkeypatch.setattr(cli, "calibrate", calibrate)
-    assert run("calibrate", "--show") == 0
-    out = capsys.readouterr().out
-    assert "shipped with tgpfast" in out
-    assert {line.split()[0] for line in out.split("\n\n")[0].splitlines()[1:]} == set(vars(found))
-    assert not cache.exists()  # showing writes nothing
-    assert run("calibrate") == 0
-    out, err = capsys.readouterr()
-    assert err == "measuring flop: the direct engine ...\n"
-    rows = {line.split()[0]: line.split()[1:] for line in out.split("\n\n")[0].splitlines()}
-    assert rows["start"] == [f"{costs.Costs().start:.3g}", "0.25"]
-    assert out.endswith(f"old: shipped with tgpfast\nwrote {cache / costs.FILE}\n")
-    assert costs.load_costs() == found
-    assert run("calibrate", "--show") == 0
-    assert f"measured, {cache / costs.FILE}" in capsys.readouterr().out
-    assert run("calibrate", "--reset") == 0
-    assert capsys.readouterr().out == f"deleted {cache / costs.FILE}\n"
-    assert costs.load_costs() == costs.Costs()
-    assert run("calibrate", "--reset") == 0
-    assert "nothing to delete" in capsys.readouterr().out
-
-
-def test_calibrate_does_one_thing(cache, capsys):
-    with pytest.raises(SystemExit) as caught:
-        run("calibrate", "--show", "--reset")
-    assert caught.value.code == 2
-    assert "--reset: not allowed with argument --show" in capsys.readouterr().err
-
-
-def test_calibrate_where_nothing_can_be_written(cache, capsys, monkeypatch):
-    """What was measured is shown all the same; then one line says what is in the way."""
-    cache.write_text("a file in place of the folder")
-    monkeypatch.setattr(cli, "calibrate", lambda say: costs.Costs())
-    assert run("calibrate") == 1
-    out, err = capsys.readouterr()
-    assert "start" in out
-    assert err.startswith("tgpfast: ")
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", command_line.COMMANDS)
 def test_every_command_teaches(name, capsys):
     """Help has a description and an example that parses; the list of commands has a line."""
     with pytest.raises(SystemExit) as caught:
@@ -578,8 +522,8 @@ def test_every_command_teaches(name, capsys):
     assert caught.value.code == 0
     out = capsys.readouterr().out
     example = re.search(r"^example: tgpfast (.*)", out, re.MULTILINE | re.DOTALL)
-    arguments = cli._parser().parse_args(example[1].split())
-    assert arguments.run is cli.COMMANDS[name][-1]
+    arguments = command_line.make_parser().parse_args(example[1].split())
+    assert arguments.run is command_line.COMMANDS[name].run
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     assert re.search(rf"^ +{name}\s", capsys.readouterr().out, re.MULTILINE)
@@ -675,6 +619,7 @@ def test_full_standard_output_is_one_line(model):
     assert result.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.parametrize(
     "environment",
@@ -694,6 +639,7 @@ def test_names_that_the_terminal_cannot_show(environment, tmp_path):
     assert rb"lacks the model's columns \xe9, \u6f22" in done.stderr
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.parametrize("command", ["sample {model} -o {file}", "score {model} {data} -o {file}"])
 @pytest.mark.parametrize("ending", [".csv", ".npy"])
@@ -711,6 +657,7 @@ def test_a_full_disk_leaves_the_old_file(command, ending, model, data, tmp_path)
     assert sorted(os.listdir(tmp_path)) == before
 
 
+@pytest.mark.slow
 @needs_bash
 def test_numba_without_its_compiler(tmp_path):
     """Another backend runs, and `warmup` says why; asked for by name, Numba says what to do."""

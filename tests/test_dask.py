@@ -4,7 +4,6 @@ The cluster is a real one: a scheduler and two workers in processes of their own
 """
 
 import contextlib
-import dataclasses
 import importlib
 import os
 import pickle
@@ -28,13 +27,14 @@ from conftest import fixed_fit
 import tgpfast as tgp
 import tgpfast.dask as tgp_dask
 import tgpfast.statistics.spectrum as tgp_spectrum
+from tgpfast.dask import partitions, task_graph, tasks
+from tgpfast.dask.partitions import Partitions
 from tgpfast.data.blocks import Blocks, as_blocks
-from tgpfast.data.scaling import moments_of
-from tgpfast.statistics.costs import Costs
-from tgpfast.statistics.statistics import packed
+from tgpfast.data.moments import moments_of
+from tgpfast.kernels.thread_choice import Threads
+from tgpfast.statistics.triangles import pack_triangle
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-tgp_accumulate = importlib.import_module("tgpfast.statistics.accumulation")
 
 ROWS, PARTITIONS = 1900, 19  # of 100 rows: the tree of sums has two levels
 SUMS = (
@@ -42,6 +42,7 @@ SUMS = (
     "gram_phi", "noise_gram", "noise_sum_phi", "noise_sum_dphi", "noise_sum_dphi_x",
 )  # fmt: skip
 QUIET = {"precision": "float64", "engine": "direct"}
+CLUSTER = pytest.param("cluster", marks=pytest.mark.slow)
 
 
 def rows(d=4, n=ROWS, seed=0):
@@ -66,8 +67,8 @@ def tree(parts):
     """Sums of FAN_IN neighbours, then of those, until one is left."""
     while len(parts) > 1:
         parts = [
-            sum(parts[i + 1 : i + tgp_dask.FAN_IN], parts[i])
-            for i in range(0, len(parts), tgp_dask.FAN_IN)
+            sum(parts[i + 1 : i + partitions.FAN_IN], parts[i])
+            for i in range(0, len(parts), partitions.FAN_IN)
         ]
     return parts[0]
 
@@ -117,6 +118,7 @@ def client(cluster):
 # -- the same statistics --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_equal_partitions_give_the_bits_of_the_local_tree(client, precision, weighted):
@@ -144,12 +146,13 @@ def test_another_tree_gives_other_bits(monkeypatch):
     """So that the equality above means something."""
     x, f = rows(), features()
     want = tgp.accumulate(chunked(x), f, **QUIET)
-    monkeypatch.setattr(tgp_dask, "FAN_IN", 3)
+    monkeypatch.setattr(partitions, "FAN_IN", 3)
     found = tgp.accumulate(chunked(x), f, **QUIET)
     assert not np.array_equal(found.gram, want.gram)
     assert_close(found, want)
 
 
+@pytest.mark.slow
 def test_numpy_memmap_iterator_array_and_frame_agree(client, tmp_path):
     """To 1e-12 of numpy; those with the same partitions bit by bit."""
     x, f = rows(), features()
@@ -168,6 +171,7 @@ def test_numpy_memmap_iterator_array_and_frame_agree(client, tmp_path):
         assert_equal(found[name], found["dask array"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_spectral_engine_agrees_within_its_tolerance(client, d):
     """One grid for all partitions; its error is that of F/n, of which an entry of Phi' has 2n/S."""
@@ -183,6 +187,7 @@ def test_spectral_engine_agrees_within_its_tolerance(client, d):
     assert found.n_rows == 900
 
 
+@pytest.mark.slow
 def test_spectra_of_partitions_are_one_spectrum(client):
     """Equal to those of the partitions here, on the same box, added by the tree."""
     x, f = rows(2), features(2)
@@ -216,6 +221,7 @@ def test_where_no_grid_fits_each_partition_is_transformed(monkeypatch):
     assert_close(direct, exact)
 
 
+@pytest.mark.slow
 def test_moments_of_partitions(client):
     """Those of all rows: far offsets, scales of any size, a partition of no weight."""
     x = rows(3) * [1.0, 1e120, 1e-120] + [1e7, 0.0, 0.0]
@@ -284,7 +290,7 @@ REARRANGED = {
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, at dask's sorting
-@pytest.mark.parametrize("where", ["cluster", "threads", "sync"])
+@pytest.mark.parametrize("where", [CLUSTER, "threads", "sync"])
 @pytest.mark.parametrize("source", ["memory", "parquet"])
 def test_weights_are_a_column_of_a_frame_whatever_became_of_it(request, tmp_path, source, where):
     """Each row keeps its weight. Where dask shuffles, rows and weights by themselves would be two
@@ -323,7 +329,7 @@ def test_partitions_stay_as_they_are(tmp_path, monkeypatch):
             for part in split(table)
         ]),
     )  # fmt: skip
-    monkeypatch.setattr(tgp_dask, "AS_THEY_ARE", {})
+    monkeypatch.setattr(task_graph, "KEEP_PARTITIONS", {})
     assert len(as_blocks(X)._parts) < PARTITIONS  # so that the above means something
 
 
@@ -429,6 +435,7 @@ def test_mixed_precision_is_chosen_from_the_same_pilot():
 # -- the same models ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fit_chooses_the_settings_of_the_whole(client):
     """Base, lambda, gamma and eta automatic: the same from an array of dask as from numpy."""
     x = np.concatenate([rows(2, 300), rows(2, 300, seed=5) + 4.0])
@@ -445,6 +452,7 @@ def test_fit_chooses_the_settings_of_the_whole(client):
         assert here.settings[name] == pytest.approx(there.settings[name], rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd", "map"])
 @pytest.mark.parametrize("kind", ["array", "frame"])
 def test_fitted_density_is_that_of_numpy(client, method, kind):
@@ -471,9 +479,9 @@ def test_other_bases(base):
 def test_moments_given_save_the_first_pass(monkeypatch):
     x = rows()
     passes = []
-    reduce = tgp_dask.Partitions.reduce
+    reduce = Partitions.reduce
     monkeypatch.setattr(
-        tgp_dask.Partitions, "reduce", lambda *a, **k: passes.append(a) or reduce(*a, **k)
+        Partitions, "reduce", lambda *a, **k: passes.append(a) or reduce(*a, **k)
     )
     fixed_fit(chunked(x), n_features=10)
     assert len(passes) == 2
@@ -486,7 +494,7 @@ def test_bases_and_estimates_are_made_of_partitions(kind, monkeypatch):
     """As of the rows here: moments to rounding, EM from the same pilot, which is all that comes."""
     x, f = rows(2), features(2)
     w = np.random.default_rng(1).uniform(0.5, 2.0, ROWS)
-    monkeypatch.setattr(tgp_dask.Partitions, "__iter__", None)  # would bring them
+    monkeypatch.setattr(Partitions, "__iter__", None)  # would bring them
     for made, options in (
         (tgp.GaussianBase, {}), (tgp.MixtureBase, {"n_components": 2}), (tgp.StudentBase, {}),
     ):  # fmt: skip
@@ -525,26 +533,6 @@ def test_what_needs_the_rows_here_says_so(kind):
             call()
 
 
-def test_workers_go_by_the_costs_of_the_client(monkeypatch):
-    """In a transform a partition, where a file of their own might choose other boxes."""
-    x, f = rows(2, 200), features(2, 12, 0.5)
-    seen, real = [], tgp_accumulate.accumulate_spectral
-    costs = dataclasses.replace(Costs(), flop=1e-7)
-
-    def watched(*args, costs=None, **options):
-        seen.append(costs)
-        return real(*args, costs=costs, **options)
-
-    def refuse(*args, **options):
-        raise tgp_spectrum.OutsideError
-
-    monkeypatch.setattr(tgp.Spectrum, "box_for", refuse)
-    monkeypatch.setattr(tgp_accumulate, "accumulate_spectral", watched)
-    monkeypatch.setattr(tgp_accumulate, "load_costs", lambda: costs)
-    tgp.accumulate(chunked(x), f, engine="spectral")
-    assert seen == [costs, costs]
-
-
 # -- evaluation -----------------------------------------------------------------------------------
 
 
@@ -553,6 +541,7 @@ def model():
     return fixed_fit(rows(2, 600), n_features=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["log_density", "grad_log_density", "laplacian_log_density"])
 def test_evaluation_is_lazy_and_keeps_partitions(client, model, method):
     """Nothing runs until computed; then rows are those of numpy, chunks and index those of Y."""
@@ -627,6 +616,7 @@ def kill_own_worker(part, marker, at, block_info=None):
     return part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "engine", "precision"),
     [(0, "direct", "float64"), (11, "direct", "float64"), (PARTITIONS - 1, "direct", "float64"),
@@ -653,7 +643,7 @@ def fail_at(part, at, block_info=None):
     return part
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_a_partition_that_raises_is_named(request, where):
     """With its own error as the cause; the cluster serves the next pass."""
     if where == "cluster":
@@ -689,9 +679,9 @@ def test_a_partition_of_weights_that_raises_is_named(kind):
 def test_the_search_for_a_partition_is_not_one_by_one(monkeypatch):
     """Some at a time, and no further than the first that fails; an error that does not come again
     arrives as it was."""
-    runs, compute = [], tgp_dask._compute
-    monkeypatch.setattr(tgp_dask, "_compute", lambda *a: runs.append(1) or compute(*a))
-    monkeypatch.setattr(tgp_dask, "PROBED", 5)
+    runs, compute = [], task_graph.compute
+    monkeypatch.setattr(task_graph, "compute", lambda *a: runs.append(1) or compute(*a))
+    monkeypatch.setattr(task_graph, "PROBED_PARTITIONS", 5)
     X = chunked(rows()).map_blocks(fail_at, 12, dtype=float, meta=np.empty((0, 0)))
     with pytest.raises(RuntimeError, match="partition 12 of X"):
         tgp.accumulate(X, features(), **QUIET)
@@ -710,7 +700,7 @@ def raise_other(blocks, threads):
     raise KeyError("what")
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_errors_of_any_kind_arrive(request, where):
     """As they are, with their partition: were one its own cause, distributed would follow causes
     for ever, in a worker whose memory grows."""
@@ -725,7 +715,7 @@ def test_errors_of_any_kind_arrive(request, where):
         tgp.Spectrum.from_data(X, 1e9, box=([-9.0] * 2, [9.0] * 2))
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_bad_rows_are_named(request, where):
     """Partition, row within it, row of all where lengths are known, column."""
     if where == "cluster":
@@ -845,6 +835,7 @@ def forgets(client, name):
     return client.run_on_scheduler(forgotten)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("progress", [False, True])
 @pytest.mark.parametrize("stop", ["interrupt", "cancel"])
 def test_stopped_pass_leaves_nothing_behind(client, monkeypatch, stop, progress):
@@ -882,6 +873,7 @@ def test_stopped_pass_leaves_nothing_behind(client, monkeypatch, stop, progress)
 # -- what runs where ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_workers_that_spill_give_the_same_bits(client):
     """40 MB of rows kept by workers that may hold 10 MB in memory: the rest is on disk."""
     X = da.random.default_rng(0).normal(size=(1_250_000, 4), chunks=(62_500, 4))
@@ -894,6 +886,7 @@ def test_workers_that_spill_give_the_same_bits(client):
     assert_equal(tgp.accumulate(kept, f, **QUIET), want)
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_bits(cluster, client):
     """Two processes, one, threads here, and one thread: direct and spectral."""
     x, f = rows(2), features(2)
@@ -921,10 +914,10 @@ def test_any_number_of_workers_gives_the_same_bits(cluster, client):
 def count_threads(blocks, threads):
     """[threads of Numba, most threads of any BLAS, 1] of a task."""
     import numba
+    import threadpoolctl
 
-    from tgpfast.kernels import _BLAS
-
-    most = max(get() for _, get in _BLAS.controls())
+    info = threadpoolctl.threadpool_info()
+    most = max(library["num_threads"] for library in info if library["user_api"] == "blas")
     return np.array([[numba.get_num_threads(), most, 1]])
 
 
@@ -939,7 +932,7 @@ def stacked_threads(blocks, threads):
     return count_threads(blocks, threads).view(Stacked)
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_tasks_are_held_to_their_threads(request, where):
     """One by default: a worker, or the pool here, runs as many tasks as it has threads."""
     if where == "cluster":
@@ -951,7 +944,7 @@ def test_tasks_are_held_to_their_threads(request, where):
 def test_without_the_hold_tasks_would_take_all_threads(monkeypatch):
     import numba
 
-    monkeypatch.setattr(tgp_dask, "_held", lambda threads: contextlib.nullcontext())
+    monkeypatch.setattr(tasks, "hold_threads", lambda threads: contextlib.nullcontext())
     with dask.config.set(scheduler="synchronous"):
         found = as_blocks(chunked(rows())).reduce(stacked_threads, backend="numba")
     assert (found[:, 0] == numba.config.NUMBA_NUM_THREADS).all()
@@ -964,7 +957,7 @@ def test_transforms_are_held_to_their_threads(monkeypatch, n_threads, most, one_
     where two are asked for, show that the count of one is the task's."""
     finufft = pytest.importorskip("finufft")
     x, f = rows(2, 40_000), features(2, 12, 0.5)
-    plan, run, within, seen = finufft.Plan, tgp_dask._run, [], []
+    plan, run, within, seen = finufft.Plan, tasks.run_partition, [], []
 
     def counted(*args, nthreads, **options):
         if within:
@@ -982,7 +975,7 @@ def test_transforms_are_held_to_their_threads(monkeypatch, n_threads, most, one_
         raise tgp_spectrum.OutsideError
 
     monkeypatch.setattr(finufft, "Plan", counted)
-    monkeypatch.setattr(tgp_dask, "_run", watched)
+    monkeypatch.setattr(tasks, "run_partition", watched)
     if not one_grid:
         monkeypatch.setattr(tgp.Spectrum, "box_for", refuse)
     with dask.config.set(scheduler="synchronous"):
@@ -995,12 +988,12 @@ def test_one_task_at_a_time_where_numba_demands_it(monkeypatch):
     """Its "workqueue" layer ends the process when two threads enter it."""
     import numba
 
-    threads = tgp_dask.Threads("numba", 1)
+    threads = Threads("numba", 1)
     for layer, locked in (("workqueue", True), ("omp", False)):
         monkeypatch.setattr(numba, "threading_layer", lambda layer=layer: layer)
-        with tgp_dask._held(threads):
-            assert tgp_dask._one_at_a_time.locked() == locked
-        assert not tgp_dask._one_at_a_time.locked()
+        with tasks.hold_threads(threads):
+            assert tasks._workqueue_lock.locked() == locked
+        assert not tasks._workqueue_lock.locked()
 
 
 def test_n_threads_is_judged_and_passed_on():
@@ -1021,10 +1014,9 @@ def test_n_threads_is_judged_and_passed_on():
 def test_half_a_matrix_travels():
     """A task returns triangles, and a worker is told their size."""
     x, S = rows(), 60
-    job = tgp_dask._Job(
-        _accumulated, tgp_dask.Threads("numpy", 1), None, 1.0, Blocks(x).table, "X", 4
-    )
-    small, large = (tgp_dask._run(job, x[:n], None, 0, 0) for n in (100, ROWS))
+    facts = tasks.CollectionFacts(Blocks(x).table, "X", 4)
+    task = tasks.PassTask(_accumulated, Threads("numpy", 1), None, 1.0, facts)
+    small, large = (tasks.run_partition(task, x[:n], None, 0, 0) for n in (100, ROWS))
     assert small.value.gram.shape == (S * (S + 1) // 2,)
     sizes = [len(pickle.dumps(result)) for result in (small, large)]
     assert sizes[1] - sizes[0] < 8  # a larger number of rows
@@ -1032,9 +1024,9 @@ def test_half_a_matrix_travels():
     assert sizes[0] < arrays + 4_000 < 2 * 8 * S * S
     assert sys.getsizeof(small) > 2 * small.value.gram.nbytes
     whole = _accumulated(Blocks(x), None)
-    assert np.array_equal(large.value.gram, packed(whole.gram))
-    assert_equal(tgp_dask._unpacked(tgp_dask._merge([small, large]).value),
-                 tgp_dask._unpacked(small.value) + whole)  # fmt: skip
+    assert np.array_equal(large.value.gram, pack_triangle(whole.gram))
+    merged = tasks.merge_sums([small, large]).value
+    assert_equal(tasks.unpack_sum(merged), tasks.unpack_sum(small.value) + whole)
 
 
 def _accumulated(blocks, threads):
@@ -1048,21 +1040,16 @@ def _accumulated(blocks, threads):
 def test_what_the_client_gets_does_not_grow_with_the_rows(monkeypatch, engine):
     """Sums, and samples of rows no larger than those of the whole: the data stay where they are."""
     received = []
-    compute = tgp_dask._compute
+    compute = task_graph.compute
 
-    def weigh(task, progress):
-        result = compute(task, progress)
+    def weigh(*task):
+        result = compute(*task)
         received.append(len(pickle.dumps(result)))
         return result
 
-    monkeypatch.setattr(tgp_dask, "_compute", weigh)
-    monkeypatch.setattr(tgp_dask, "SAMPLE_ROWS", 500)
-    import tgpfast.statistics.accumulation
-    import tgpfast.statistics.spectrum
-
-    accumulate_module = sys.modules["tgpfast.statistics.accumulation"]
-    monkeypatch.setattr(accumulate_module, "SAMPLE_ROWS", 500)
-    monkeypatch.setattr(tgpfast.spectrum, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(task_graph, "compute", weigh)
+    monkeypatch.setattr(partitions, "SAMPLE_ROWS", 500)
+    monkeypatch.setattr(grid_box, "BOX_ROWS", 500)
     totals = []
     for n in (2_000, 20_000):
         received.clear()
@@ -1076,7 +1063,7 @@ def test_what_the_client_gets_does_not_grow_with_the_rows(monkeypatch, engine):
 # -- the rest -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["cluster", "here"])
+@pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_progress_is_dasks_own_bar(request, capsys, where):
     if where == "cluster":
         request.getfixturevalue("client")
@@ -1089,6 +1076,7 @@ def test_progress_is_dasks_own_bar(request, capsys, where):
     assert len(ended) >= 2  # of moments and of statistics
 
 
+@pytest.mark.slow
 def test_public_functions_are_the_same(client):
     x, f = rows(), features()
     options = {"noise_levels": [0.0], "gram_phi": True, **QUIET}
@@ -1112,7 +1100,7 @@ def test_missing_dask_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask", None)
     monkeypatch.delitem(sys.modules, "tgpfast.dask")
     with pytest.raises(ImportError, match=r'pip install "tgpfast\[dask\]"'):
-        import tgpfast.dask  # noqa: F401
+        importlib.import_module("tgpfast.dask")
 
 
 def test_the_core_does_not_import_dask():

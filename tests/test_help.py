@@ -10,9 +10,11 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast import cli, kernels, plot
+from tgpfast.cli.command_line import COMMANDS, make_parser
+from tgpfast.cli.fit import FIT_OPTIONS
 from tgpfast.data.column_checks import check_columns
-from tgpfast.evaluation import evaluation
-from tgpfast.paper import reproduction as reproduce
+from tgpfast.evaluation.result import Evaluation
+from tgpfast.paper.experiments import Settings
 
 NOT_IN_THE_SHELL = {  # parameters of `fit` that the command line does not offer
     "X", "sample_weight", "normalize_weights", "moments", "solver", "one_standard_error",
@@ -23,7 +25,7 @@ NOT_IN_THE_SHELL = {  # parameters of `fit` that the command line does not offer
 def command(name):
     """The parser of one command."""
     (commands,) = (
-        a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)
+        a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)
     )
     return commands.choices[name]
 
@@ -49,7 +51,7 @@ def default_of(function, name):
 # -- the command line -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dest", "name"), cli.FIT_OPTIONS.items())
+@pytest.mark.parametrize(("dest", "name"), FIT_OPTIONS.items())
 def test_fit_options_show_the_defaults_of_fit(dest, name):
     default = default_of(tgp.fit, name)
     assert shown_default("fit", dest) == ("all" if default is None else str(default))
@@ -57,16 +59,16 @@ def test_fit_options_show_the_defaults_of_fit(dest, name):
 
 
 def test_every_parameter_of_fit_is_an_option_or_known_to_be_missing():
-    offered = set(cli.FIT_OPTIONS.values())
+    offered = set(FIT_OPTIONS.values())
     assert offered | NOT_IN_THE_SHELL == set(inspect.signature(tgp.fit).parameters)
     assert not offered & NOT_IN_THE_SHELL
-    assert set(cli.FIT_OPTIONS) <= set(options("fit"))
+    assert set(FIT_OPTIONS) <= set(options("fit"))
 
 
-@pytest.mark.parametrize("dest", cli.FIT_OPTIONS)
+@pytest.mark.parametrize("dest", FIT_OPTIONS)
 def test_choices_hold_the_default_and_are_documented(dest):
     """Words that an option takes stand in the docstring of `fit`, or where it points to."""
-    action, name = options("fit")[dest], cli.FIT_OPTIONS[dest]
+    action, name = options("fit")[dest], FIT_OPTIONS[dest]
     default, text = default_of(tgp.fit, name), documented(tgp.fit)[name]
     if "see ``accumulate``" in text:
         text = documented(tgp.accumulate)[name]
@@ -80,21 +82,20 @@ def test_choices_hold_the_default_and_are_documented(dest):
 
 
 def test_other_commands_show_the_defaults_of_what_they_call():
-    assert int(shown_default("sample", "seed")) == default_of(tgp.Density.sample, "seed")
     assert shown_default("warmup", "backend") == default_of(tgp.warmup, "backend")
-    settings = {f.name: f.default for f in fields(reproduce.Settings)}
+    settings = {f.name: f.default for f in fields(Settings)}
     for dest, name in (
         ("seeds", "n_seeds"), ("features", "n_features"), ("directions", "n_directions"),
         ("samples", "n_samples"),
     ):  # fmt: skip
-        assert int(shown_default("reproduce", dest)) == settings[name]
-        assert options("reproduce")[dest].default == settings[name]
+        assert int(shown_default("paper", dest)) == settings[name]
+        assert options("paper")[dest].default == settings[name]
     for name in ("n_directions", "n_samples", "n_grid"):  # the paper's, as those of evaluate
         assert settings[name] == default_of(tgp.evaluate, name)
     assert settings["n_features"] == tgp.PAPER["n_features"]
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_with_a_default_shows_it(name):
     for dest, action in options(name).items():
         if action.option_strings and action.default not in (None, False, argparse.SUPPRESS):
@@ -148,15 +149,15 @@ def public_functions():
         thing = getattr(tgp, name)
         if inspect.isfunction(thing):
             found[name] = thing
-        elif inspect.isclass(thing):
+        elif inspect.isclass(thing) and not issubclass(thing, Warning):
             members = inspect.getmembers(thing, callable)
             members = [(k, m) for k, m in members if not k.startswith("_") and m.__doc__]
             found.update({f"{name}.{k}": m for k, m in members})
     found.update(
         (f"plot.{k}", f) for k, f in inspect.getmembers(plot, inspect.isfunction)
-        if not k.startswith("_") and f.__module__ == plot.__name__
+        if k in plot.__all__
     )  # fmt: skip
-    found["Evaluation.worst"] = evaluation.Evaluation.worst
+    found["Evaluation.worst"] = Evaluation.worst
     found["check_columns"] = check_columns
     return found
 

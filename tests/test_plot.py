@@ -10,6 +10,8 @@ from conftest import fixed_fit
 
 import tgpfast as tgp
 from tgpfast import plot
+from tgpfast.plot.canvas import curve_styles
+from tgpfast.plot.plotted_rows import find_limits
 
 X = np.random.default_rng(0).standard_normal((300, 2)) * [2.0, 0.5] + [10.0, -3.0]
 
@@ -175,7 +177,7 @@ def test_samples_lie_over_the_data():
 def test_colours_are_distinct():
     """More models than colours differ by the style of their lines."""
     names = [f"m{k}" for k in range(len(plot.CURVES) * len(plot.STYLES))]
-    styles = plot._curve_styles(names).values()
+    styles = curve_styles(names).values()
     assert len({(s["color"], s["linestyle"]) for s in styles}) == len(names)
     assert len(set(plot.CURVES)) == len(plot.CURVES)
     assert plot.BLACK not in plot.CURVES
@@ -224,7 +226,7 @@ def test_outliers_do_not_shrink_the_picture():
 def test_few_rows_and_constant_columns(x):
     """Axes have a width, and hold all rows."""
     pytest.importorskip("matplotlib")
-    low, high = plot._limits(x, 0.0)
+    low, high = find_limits(x, 0.0)
     assert (high > low).all()
     assert ((x >= low) & (x <= high)).all()
     model = Normal(x.mean(axis=0), np.maximum(x.std(axis=0), 1.0))
@@ -484,7 +486,7 @@ def test_weights_that_underflow_are_counted(learned, monkeypatch):
     monkeypatch.setattr(learned["fd"], "_weighted_sample", lambda n, seed: (X[:5], weights),
                         raising=False)  # fmt: skip
     figure = plot.diagnostics(learned["fd"], n_draws=5)
-    assert [t.get_text() for t in figure.axes[1].texts] == ["2 draws weigh 0"]
+    assert [t.get_text() for t in figure.axes[1].texts] == ["2 draws have weight 0"]
     assert_renders(figure)
 
 

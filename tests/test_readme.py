@@ -12,6 +12,7 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast import cli
+from tgpfast.cli.command_line import make_parser
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,6 +45,7 @@ def ran(tmp_path_factory):
     return names, folder
 
 
+@pytest.mark.slow
 def test_python_blocks_run(ran):
     names, folder = ran
     model, x = names["model"], names["X"]
@@ -54,6 +56,7 @@ def test_python_blocks_run(ran):
     assert names["stats"].n_rows == len(x)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of dask's reader with pandas 3.1
 def test_blocks_for_more_than_one_machine_run(ran, tmp_path, monkeypatch):
     """With the names of the first block, and rows, files and groups as the comments describe."""
@@ -80,6 +83,7 @@ def test_blocks_for_more_than_one_machine_run(ran, tmp_path, monkeypatch):
     assert np.isfinite(names["many"]["Ulm"].log_density(names["X"][:3])).all()
 
 
+@pytest.mark.slow
 def test_commands_of_the_shell_run(tmp_path, monkeypatch, capsys):
     """The line "From the shell", in its order, on a small file."""
     (line,) = re.findall(r"^From the shell: (.*?)\n\n", README, re.MULTILINE | re.DOTALL)
@@ -99,19 +103,19 @@ def test_commands_of_the_shell_run(tmp_path, monkeypatch, capsys):
 
 def _help_of(name):
     (subparsers,) = (
-        a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)
+        a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)
     )
     return subparsers.choices[name].format_help()
 
 
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_every_command_parses(command):
-    assert cli._parser().parse_args(shlex.split(command)[1:]).run
+    assert make_parser().parse_args(shlex.split(command)[1:]).run
 
 
 def test_every_command_is_found():
     names = {command.split()[1] for command in commands()}
-    assert {"demo", "fit", "score", "sample", "info", "reproduce", "warmup"} <= names
+    assert {"demo", "fit", "score", "sample", "info", "paper", "reproduce", "warmup"} <= names
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\b(?:tgp|tgpfast)((?:\.\w+)+)", README))))
@@ -121,6 +125,47 @@ def test_every_name_exists(path):
         if path == ".dask":
             pytest.importorskip("dask")
         thing = getattr(thing, name)
+
+
+def test_every_extra_exists():
+    """`pip install "tgpfast[name]"` names an extra of pyproject.toml."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = project.split("[project.optional-dependencies]\n")[1].split("\n[")[0]
+    known = set(re.findall(r"^(\w+) = \[", extras, re.MULTILINE))
+    named = set(re.findall(r"tgpfast\[(\w+)\]", README))
+    assert {"files", "plot", "dask"} <= named <= known
+    assert "cli" not in known  # negative control: it was removed
+
+
+def test_the_paper_is_cited_everywhere():
+    """Authors, title, year and arXiv number, in the README, the package and the citation file."""
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)
+    paper = citation["preferred-citation"]
+    names = [f"{a['given-names']} {a['family-names']}" for a in paper["authors"]]
+    assert names == ["John Paisley", "Wei Zhang", "Brian Barr"]
+    for text in (README, tgp.__doc__, tgp.paper.__doc__):
+        words = " ".join(text.split())
+        for fact in (*names, paper["title"], str(paper["year"]), "2504.03485"):
+            assert fact in words
+    assert paper["url"].endswith("2504.03485")
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PATHS = set(re.findall(r"\b((?:tgpfast|tests|benchmarks)/[\w/]*(?:\.\w+)?)", CONTRIBUTING))
+
+
+@pytest.mark.parametrize("path", sorted(PATHS - {"tests/"}))
+def test_every_path_for_contributors_exists(path):
+    assert (ROOT / path).exists()
+
+
+def test_paths_for_contributors_are_found():
+    """So that the test above cannot pass on nothing."""
+    assert {"tgpfast/kernels/_numpy.py", "tests/oracle.py", "tgpfast/solvers/"} <= PATHS
+    assert not (ROOT / "tgpfast/kernels/_cuda.py").exists()
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"python (benchmarks/\w+\.py)", README))))

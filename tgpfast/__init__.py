@@ -1,8 +1,28 @@
-"""Nonparametric densities on a CPU: GP-tilted Gaussians learned by score matching.
+"""Nonparametric density estimation on CPUs.
 
-`fit` learns a density from rows. Below it, `accumulate` turns rows into `Statistics`, sums that
-add, save and load, and `solve` turns those into a density. Importing this package imports neither
-Numba nor any optional package. Submodules such as ``tgpfast.plot`` are imported at first use.
+``tgpfast.fit(X)`` learns the distribution of the rows of X: a base density times the exponential of
+a Gaussian process, which random Fourier features approximate. The model scores rows, finds
+outliers, draws new rows and answers probability questions.
+
+`fit` rests on two functions: `accumulate` sums `Statistics` over rows, which can be added, saved
+and loaded; `solve` computes a density from them.
+
+Importing this package imports neither Numba nor any optional package. The submodules ``cli``,
+``dask``, ``datasets``, ``paper`` and ``plot`` are imported at first use.
+
+References
+----------
+John Paisley, Wei Zhang, Brian Barr. "Gaussian Process Tilted Nonparametric Density Estimation using
+Fisher Divergence Score Matching", 2025. arXiv 2504.03485.
+
+Examples
+--------
+>>> import numpy as np, tgpfast as tgp
+>>> X = np.random.default_rng(0).normal(size=(500, 2))
+>>> model = tgp.fit(X, method="fd", lam=10.0, gamma="scott", base="empirical",
+...                 frequency_covariance="data", n_features=50)
+>>> model.log_density(X[:3]).shape, model.sample(10, seed=0).shape
+((3,), (10, 2))
 """
 
 import importlib
@@ -17,7 +37,8 @@ from .data.storage import load
 from .density.density import Density
 from .density.grouped import GroupedDensity
 from .evaluation.evaluation import evaluate
-from .evaluation.kde import ExactKDE, FourierKDE
+from .evaluation.exact_kde import ExactKDE
+from .evaluation.fourier_kde import FourierKDE
 from .features.random import Features
 from .pipeline import updating as _updating  # noqa: F401 - registers Density.update
 from .pipeline.fitting import fit
@@ -43,9 +64,10 @@ if TYPE_CHECKING:
     from . import cli as cli
     from . import dask as dask
     from . import datasets as datasets
+    from . import paper as paper
     from . import plot as plot
 
-# imported when they are first asked for: they are not needed by `fit`, or need optional packages
+# imported at first use: `fit` does not need them, and some need optional packages
 _SUBMODULES = ("cli", "dask", "datasets", "paper", "plot")
 
 __all__ = [
@@ -78,7 +100,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of this module
+if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _SUBMODULES:
@@ -93,9 +115,10 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_SUBMODULES})
 
 
-def _open_dask(X: Any, **options: Any) -> Any:
-    """Partitions of a dask collection; imports the adapter, and so dask, at first use."""
-    return importlib.import_module(".dask", __name__).partitions(X, **options)
+def _open_dask_collection(X: Any, **options: Any) -> Any:
+    from .dask.partitions import open_partitions  # imports dask, so only when it is needed
+
+    return open_partitions(X, **options)
 
 
-register_collection(lambda X: hasattr(X, "__dask_graph__"), _open_dask)
+register_collection(lambda X: hasattr(X, "__dask_graph__"), _open_dask_collection)

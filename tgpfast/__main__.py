@@ -1,5 +1,5 @@
 """``python -m tgpfast`` is the command ``tgpfast``."""
 
-from .cli import main
+from .cli.command_line import main
 
 raise SystemExit(main())

@@ -10,18 +10,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Seed = int | np.random.Generator | None
 
-# parameters must lie between: smaller ones lose digits, larger ones leave no room for products
+# Parameters must lie between these: smaller ones lose digits, larger ones leave no room for
+# products.
 LEAST_NUMBER, MOST_NUMBER = float(np.finfo(float).tiny), 1e307
-LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-153, 1e153  # floats hold their squares and inverse squares
-# bandwidths that serve, in standard deviations of the rows: narrower features turn so often that
-# sines lose their digits and a normalizer needs millions of points, wider ones are constant
+LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-153, 1e153  # float64 holds their squares and inverse squares
+# Useful bandwidths, in standard deviations of the rows. Features of a narrower one turn so often
+# that sines lose their digits and a normalizer needs millions of points; of a wider one they are
+# constant.
 LEAST_WIDTH, MOST_WIDTH = 1e-6, 1e8
-FAR = 1e150  # standard deviations from the mean beyond which there is no density: squares overflow
+FAR = 1e150  # standard deviations from the mean beyond which squares overflow: no density there
+
+
+# -- numbers and arrays ---------------------------------------------------------------------------
 
 
 def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
-    """A read-only float64 copy of a small parameter array, or an error that names it."""
+    """Return a read-only float64 copy of a small parameter array.
+
+    Parameters
+    ----------
+    value : array-like
+    name : str
+        Name of the argument, for messages.
+    shape : str
+        The expected shape, for messages, such as "(d,)".
+    ndim : int
+        The expected number of dimensions.
+
+    Raises
+    ------
+    TypeError
+        If the values are not real numbers.
+    ValueError
+        If the number of dimensions is wrong, or a value is not finite.
+
+    Examples
+    --------
+    >>> as_floats([1, 2], "mean", "(d,)", 1)
+    array([1., 2.])
+    """
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
@@ -36,15 +65,35 @@ def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
 
 
 def positive(name: str, value: Any, *rules: str) -> float:
-    """value as a float if it is a finite positive number, else an error; rules are the words that
-    the caller also takes, for the message."""
-    number_like = isinstance(value, (int, float, np.integer, np.floating))
-    if isinstance(value, bool) or not number_like:
+    """Return value as a float if it is a finite positive number.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument, for messages.
+    value : int or float
+    *rules : str
+        Words that the caller accepts as well, for messages.
+
+    Raises
+    ------
+    TypeError
+        If value is not a number.
+    ValueError
+        If it is not positive and finite, or beyond what float64 can square.
+
+    Examples
+    --------
+    >>> positive("lam", 10)
+    10.0
+    """
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or not is_number:
         words = "".join(f" or {rule!r}" for rule in rules)
         raise TypeError(f"{name}={value!r}: expected a number{words}")
     try:
         number = float(value)
-    except OverflowError:  # an integer beyond floats
+    except OverflowError:  # an integer beyond float64
         number = np.inf
     if not 0.0 < number < np.inf:
         raise ValueError(f"{name}={value!r}: expected a finite number above 0")
@@ -56,11 +105,89 @@ def positive(name: str, value: Any, *rules: str) -> float:
     return number
 
 
-def check_bandwidth(
-    gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH
-) -> None:
-    """ValueError unless a bandwidth serves rows, or a base, of this mean variance of the columns,
-    and floats hold lam gamma^2. widest : in standard deviations."""
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """Return value as an int if it is an integer of at least ``least``, else raise ValueError.
+
+    Examples
+    --------
+    >>> whole("n_features", np.int64(3))
+    3
+    """
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"{name}={value!r}: expected an integer of at least {least}")
+    return number
+
+
+# -- words, flags and seeds -----------------------------------------------------------------------
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """Return value if it is one of the words, else raise ValueError that lists them.
+
+    Examples
+    --------
+    >>> check_choice("method", "fd", ("fd", "map"))
+    'fd'
+    """
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, known))}")
+    return value
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return value as a bool if it is True or False, else raise TypeError.
+
+    Examples
+    --------
+    >>> check_flag("progress", np.True_)
+    True
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}={value!r}: expected True or False")
+    return bool(value)
+
+
+def as_seed(seed: Any, name: str = "seed") -> int:
+    """Return an integer seed: the one given, a fresh one for None, the next one of a Generator.
+
+    Examples
+    --------
+    >>> as_seed(7)
+    7
+    """
+    if seed is None:
+        return int(np.random.default_rng().integers(2**63))
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**63))
+    try:
+        return whole(name, seed, 0)
+    except ValueError:
+        raise ValueError(
+            f"{name}={seed!r}: expected an integer of at least 0, None, or a numpy Generator"
+        ) from None
+
+
+# -- bandwidths and far rows ----------------------------------------------------------------------
+
+
+def check_bandwidth(gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH) -> None:
+    """Raise ValueError unless a bandwidth suits the rows and float64 holds lam gamma^2.
+
+    Parameters
+    ----------
+    gamma : float
+        The bandwidth.
+    variance : float
+        Mean variance of the columns, of the rows or of a base.
+    lam : float
+    widest : float, default 1e8
+        The largest bandwidth, in standard deviations.
+    """
     deviation = float(np.sqrt(variance))
     least, most = LEAST_WIDTH * deviation, widest * deviation
     if not least <= gamma <= most:
@@ -78,73 +205,48 @@ def check_bandwidth(
         )
 
 
-def without_far(
-    u: Array, mean: Array, variances: Array
-) -> tuple[Array, NDArray[np.bool_]]:
-    """(rows, which of them are beyond FAR or infinite); those are put at the mean, in a copy.
+def without_far(u: Array, mean: Array, variances: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Move rows beyond FAR, and infinite ones, to the mean, so that their squares do not overflow.
 
-    mean, variances : (d,) of the columns, which give the place and the unit of FAR
+    Parameters
+    ----------
+    u : (n, d) array
+    mean, variances : (d,) array
+        Of the columns: the center and the unit of FAR.
+
+    Returns
+    -------
+    rows : (n, d) array
+        ``u`` itself if no row is far, else a copy.
+    is_far : (n,) array of bool
     """
     with np.errstate(over="ignore"):
         reach = FAR * np.sqrt(variances)
         low, high = mean - reach, mean + reach
     if not len(u) or ((low <= u.min(axis=0)) & (u.max(axis=0) <= high) & (reach < np.inf)).all():
         return u, np.zeros(len(u), bool)
-    near = np.asarray(((low <= u) & (u <= high) & np.isfinite(u)).all(axis=1))
+    is_near = np.asarray(((low <= u) & (u <= high) & np.isfinite(u)).all(axis=1))
     u = u.copy()
-    u[~near] = mean
-    return u, ~near
+    u[~is_near] = mean
+    return u, ~is_near
 
 
 def check_derivative(what: str, values: Array, far: NDArray[np.bool_], first: int) -> None:
-    """ValueError that names the first row without a finite derivative. first : number of the
-    first of these rows in the caller's table."""
+    """Raise ValueError that names the first row without a finite derivative.
+
+    Parameters
+    ----------
+    what : str
+        Name of the derivative.
+    values : (n,) or (n, d) array
+    far : (n,) array of bool
+        Rows that `without_far` has moved.
+    first : int
+        Number of the first of these rows in the caller's table.
+    """
     bad = far | ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
     if bad.any():
         raise ValueError(
             f"Y, row {first + int(np.flatnonzero(bad)[0])}: the {what} is not finite so far away "
             "(the log density is -inf there); drop rows whose log_density is -inf"
         )
-
-
-def whole(name: str, value: Any, least: int = 1) -> int:
-    """value as an int if it is an integer of at least ``least``, else an error."""
-    try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{name}={value!r}: expected an integer of at least {least}")
-    return number
-
-
-def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
-    """value if it is one of the words, else ValueError that lists them."""
-    known = tuple(choices)
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, known))}")
-    return value
-
-
-def check_flag(name: str, value: Any) -> bool:
-    """value as a bool if it is True or False, else TypeError."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name}={value!r}: expected True or False")
-    return bool(value)
-
-
-Seed = int | np.random.Generator | None
-
-
-def as_seed(seed: Any, name: str = "seed") -> int:
-    """An integer seed: the integer given, a fresh one for None, the next one of a Generator."""
-    if seed is None:
-        return int(np.random.default_rng().integers(2**63))
-    if isinstance(seed, np.random.Generator):
-        return int(seed.integers(2**63))
-    try:
-        return whole(name, seed, 0)
-    except ValueError:
-        raise ValueError(
-            f"{name}={seed!r}: expected an integer of at least 0, None, or a numpy Generator"
-        ) from None

@@ -11,7 +11,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.stats
-from conftest import doctored
+from conftest import doctored, set_costs
 from scipy.stats import kstest
 
 import tgpfast as tgp
@@ -21,8 +21,8 @@ from tgpfast.bases import student as student_base
 from tgpfast.bases.gaussian import Base
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.scaling import Scaling
-from tgpfast.statistics import costs, score_sums
-from tgpfast.statistics.score_sums import sum_scores
+from tgpfast.statistics import base_scores
+from tgpfast.statistics.base_scores import accumulate_base_scores
 
 MixtureBase, StudentBase, GaussianBase = tgp.MixtureBase, tgp.StudentBase, tgp.GaussianBase
 KINDS = ("mixture", "student")
@@ -393,7 +393,10 @@ def test_rescaled_is_the_density_of_rescaled_rows(kind):
     np.testing.assert_allclose(got, base.log_density(x), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("method", ["log_density_at", "score_at", "parameters", "draw_sobol", "rescaled"])
+METHODS = ["log_density_at", "score_at", "parameters", "draw_sobol", "rescaled"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_bare_base_does_nothing(method):
     arguments = {"parameters": 0, "draw_sobol": 2}.get(method, 1)
     with pytest.raises(NotImplementedError):
@@ -931,32 +934,32 @@ def test_sums_of_scores_are_the_oracles(kernels, kind, weighted):
         x, *z_c_gamma(features), of_oracle(base, "score")(x), w
     )
     rows = Blocks(x, sample_weight=w)
-    got = sum_scores(rows, features, base, backend=kernels.__name__.rsplit("_", 1)[1])
+    got = accumulate_base_scores(rows, features, base, backend=kernels.__name__.rsplit("_", 1)[1])
     # 300 terms of at most sqrt(2/S) times a score of 30, each to 1e-14
     np.testing.assert_allclose(got, want, rtol=0, atol=300 * 0.4 * 30 * 1e-14)
 
 
 def test_sums_of_scores_over_blocks_that_do_not_divide():
     base, features, x = make("mixture"), make_features(), make_rows(9_001)
-    whole = sum_scores(Blocks(x), features, base)
-    parts = sum_scores(Blocks([x[:10], x[10:4_107], x[4_107:]]), features, base)
+    whole = accumulate_base_scores(Blocks(x), features, base)
+    parts = accumulate_base_scores(Blocks([x[:10], x[10:4_107], x[4_107:]]), features, base)
     np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-13 * 9_001)
     for threads in (1, 2):
-        again = sum_scores(Blocks(x), features, base, n_threads=threads)
+        again = accumulate_base_scores(Blocks(x), features, base, n_threads=threads)
         np.testing.assert_allclose(again, whole, rtol=0, atol=1e-13 * 9_001)
 
 
 def transforms(monkeypatch):
     """Features so dear that transforms are taken wherever they can; the list grows with each."""
     pytest.importorskip("finufft")
-    dear, done, plain = dataclasses.replace(costs.Costs(), feature=1e-3), [], score_sums.transform
+    done, plain = [], base_scores.transform
 
     def watched(columns, *args):
         done.append(len(columns[0]))
         return plain(columns, *args)
 
-    monkeypatch.setattr(score_sums, "load_costs", lambda: dear)
-    monkeypatch.setattr(score_sums, "transform", watched)
+    set_costs(monkeypatch, feature=1e-3)
+    monkeypatch.setattr(base_scores, "transform", watched)
     return done
 
 
@@ -972,7 +975,7 @@ def test_sums_of_scores_by_transforms_keep_their_tolerance(d, kind, far, monkeyp
         x[3], x[7] = 1e9, -1e5
     w = np.random.default_rng(1).uniform(0.2, 2.0, 300)
     score = of_oracle(base, "score")(x)
-    got = sum_scores(Blocks(x, sample_weight=w), features, base)
+    got = accumulate_base_scores(Blocks(x, sample_weight=w), features, base)
     want = oracle.sum_dphi_score(x, *z_c_gamma(features), score, w)
     size = w[:, None] * np.abs(score)
     # angles of below 10 |x| are rounded a few times over
@@ -988,10 +991,11 @@ def test_sums_of_scores_by_transforms_keep_their_tolerance(d, kind, far, monkeyp
 
 def test_the_tolerance_reaches_the_transform_of_scores(monkeypatch):
     base, features, x = make("student"), make_features(), make_rows()
-    plain = sum_scores(Blocks(x), features, base)
+    plain = accumulate_base_scores(Blocks(x), features, base)
     done = transforms(monkeypatch)
     rough = tgp.accumulate(x, features, base=base, tolerance=1e-3).sum_dphi_score
-    np.testing.assert_array_equal(rough, sum_scores(Blocks(x), features, base, tolerance=1e-3))
+    want = accumulate_base_scores(Blocks(x), features, base, tolerance=1e-3)
+    np.testing.assert_array_equal(rough, want)
     assert len(done) == 4
     error = np.abs(rough - plain).max(axis=0)
     assert (error > 1e-11).all()
@@ -1051,7 +1055,7 @@ def test_statistics_with_a_base_are_saved_and_loaded(tmp_path, kind):
 @pytest.mark.parametrize("method", ["fd", "fvpd"])
 def test_solve_says_how_to_make_statistics_for_a_base(method):
     features, x = make_features(), make_rows()
-    message = r"do not know the score of this MixtureBase; make them by accumulate\(.*base=base"
+    message = r"score of this MixtureBase.*accumulate\(.*base=base"
     for known in (None, make("mixture", seed=1), make("student")):
         stats = tgp.accumulate(x, features, base=known)
         with pytest.raises(ValueError, match=message):
@@ -1170,8 +1174,8 @@ def test_fvpd_with_a_mixture_is_algorithm_4():
 @pytest.mark.parametrize(
     ("method", "kind", "message"),
     [
-        ("ncfd", "mixture", 'method="ncfd" tilts a GaussianBase, and this is a MixtureBase'),
-        ("ncfd", "student", 'method="ncfd" tilts a GaussianBase, and this is a StudentBase'),
+        ("ncfd", "mixture", 'method="ncfd" .*MixtureBase'),
+        ("ncfd", "student", 'method="ncfd" .*StudentBase'),
         ("fvpd", "student", 'StudentBase has no closed form.*method="fvpd"'),
     ],
 )
@@ -1626,7 +1630,7 @@ def test_squares_beyond_floats_are_refused_in_words(unit):
         lambda: StudentBase.from_data(x), lambda: tgp.ExactKDE(x),
         lambda: tgp.fit(x, scale="center"), lambda: tgp.fit(x, scale="none", gamma=1.0),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=r"column 0 has a deviation of .*; divide the columns"):
+        with pytest.raises(ValueError, match=r"column 0 has a standard deviation .*; divide"):
             call()
     options = {"method": "fd", "lam": 1.0, "gamma": "scott", "base": "empirical", "n_features": 10}
     assert np.isfinite(tgp.fit(x, **options).log_density(x)).all()

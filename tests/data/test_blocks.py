@@ -288,7 +288,7 @@ def test_rows_that_are_kept_are_copies(n, read_ahead):
 def test_views_would_be_overwritten(monkeypatch):
     """Negative control of the two tests above."""
     x = make_data()
-    monkeypatch.setattr(Blocks, "lasting", True)
+    monkeypatch.setattr(Blocks, "blocks_stay_valid", True)
     assert not np.array_equal(Blocks(lambda: refilled(x)).whole(), x)
 
 
@@ -356,13 +356,13 @@ def test_a_short_first_block_does_not_stop_a_stream(first):
 def test_a_stream_is_spread_with_the_threads_that_were_asked_for(monkeypatch):
     from tgpfast.statistics import spectrum
 
-    counts, real = [], spectrum.Filling
+    counts, real = [], spectrum.GridFiller
 
     def watched(place, count):
         counts.append(count)
         return real(place, count)
 
-    monkeypatch.setattr(spectrum, "Filling", watched)
+    monkeypatch.setattr(spectrum, "GridFiller", watched)
     for n_threads in (1, 2):
         tgp.fit(iter([make_data()]), n_threads=n_threads)
     assert counts == [1, 2]

@@ -12,9 +12,10 @@ import tgpfast as tgp
 from tgpfast.data import row_sample
 from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.files import write_rows
+from tgpfast.data.moments import moments_and_sample, moments_of
 from tgpfast.data.prefetch import ReadAhead
 from tgpfast.data.row_sample import Reservoir, choose_rows, draw_sample, row_keys
-from tgpfast.data.scaling import moments_and_sample, moments_of
+from tgpfast.statistics.required_sums import RequiredSums
 
 LARGE = (4_000, 20_000)  # rows; their fits take seconds
 AGREE = 1e-6  # log densities: sums of other blocks round otherwise, and EM magnifies that
@@ -254,7 +255,7 @@ def test_a_pilot_is_mapped_with_its_weights(tmp_path, kind, drawn):
 def test_large_parquet_files_are_sampled_in_a_pass(tmp_path, monkeypatch):
     from tgpfast.data import parquet as parquet_rows
 
-    monkeypatch.setattr(parquet_rows, "WHOLE", 0)
+    monkeypatch.setattr(parquet_rows, "HELD_BYTES", 0)
     x = two_clusters(900, 2)
     blocks = Blocks(write_parquet(tmp_path / "x.parquet", x))
     blocks.draw_sample()
@@ -472,7 +473,7 @@ class Counted:
 )  # fmt: skip
 def test_a_fit_reads_its_rows_at_most_three_times(monkeypatch, options, d, passes):
     """Counted by the factory and recorded; bandwidths share one pass."""
-    monkeypatch.setattr("tgpfast.statistics.sums.MANY_ROWS", 3_000)
+    monkeypatch.setattr("tgpfast.statistics.required_sums.MANY_ROWS", 3_000)
     monkeypatch.setattr("tgpfast.selection.refinement.COMPARED_FEATURES", COMPARED)
     x = two_clusters(3_500, d, in_order=False)
     x[:, 0] = np.sin(3.0 * x[:, 0]) + 0.3 * x[:, 0]  # so that a tilt gains
@@ -496,7 +497,7 @@ def test_bandwidths_of_map_are_compared_in_one_pass(monkeypatch):
     assert len(widths) > 1
     assert source.calls == 3
     # negative control: without the joint pass each bandwidth takes its own
-    monkeypatch.setattr("tgpfast.statistics.sums.Sums.for_bandwidths", lambda self, *rest: self)
+    monkeypatch.setattr(RequiredSums, "for_bandwidths", lambda self, *rest: self)
     source = Counted(x)
     tgp.fit(source, **options)
     assert source.calls > 3
@@ -550,9 +551,9 @@ def test_passes_are_counted_of_every_copy():
     other = blocks.mapped(np.negative)
     list(blocks)
     list(other)
-    begun = other.begun()
-    begun.read(10)
-    list(begun.blocks)  # goes on with the pass that was begun
+    started = other.start_pass()
+    started.read(10)
+    list(started.blocks)  # goes on with the pass that was begun
     assert blocks.n_passes == other.n_passes == 3
     blocks.draw_sample()  # by numbers of rows
     assert blocks.n_passes == 3

@@ -244,7 +244,7 @@ def test_temporary_files_of_the_living_are_left(tmp_path):
     """Those of this process, of a process that runs, of another machine, of other programs; but
     not those of another machine once they are a week old."""
     target = tmp_path / "m.npz"
-    machine, token = storage._machine(), "0123456789abcdef"
+    machine, token = storage._machine_id(), "0123456789abcdef"
     other = "0" * 8 if machine != "0" * 8 else "1" * 8
     kept = [
         f"m.npz.{machine}-{os.getppid()}-{token}.part", f"m.npz.{other}-999999999-{token}.part",

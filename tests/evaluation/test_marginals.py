@@ -5,7 +5,10 @@ import oracle
 import pytest
 from conftest import load_backend
 
-from tgpfast.evaluation.marginals import Grids, Mass, distance, marginal_cdfs
+from tgpfast.evaluation.marginals import Grids, ProjectedCDFs, distance, marginal_cdfs
+from tgpfast.kernels.thread_choice import Threads
+
+NUMPY = Threads("numpy", 1)
 
 
 @pytest.mark.parametrize("name", ["numpy", "numba", "cython"])
@@ -51,7 +54,7 @@ def test_bad_grids(options, words):
 
 
 def masses(grids, x, points, weights):
-    of_data, of_model = (Mass(grids, "numpy", 1) for _ in range(2))
+    of_data, of_model = (ProjectedCDFs(grids, NUMPY) for _ in range(2))
     of_data.add(x, None)
     of_model.add(points, weights)
     return of_data, of_model
@@ -115,9 +118,9 @@ def test_directions_in_parts_give_the_same():
     rng = np.random.default_rng(1)
     x, points, v = rng.normal(size=(50, 3)), rng.normal(size=(60, 3)), rng.normal(size=(7, 3))
     grids = Grids.between(v, 30, points, x)
-    whole = Mass(grids, "numpy", 1).add_all([(x, None)])
+    whole = ProjectedCDFs(grids, NUMPY).add_all([(x, None)])
     for start in range(0, 7, 3):
-        part = Mass(grids.part(start, start + 3), "numpy", 1)
+        part = ProjectedCDFs(grids.part(start, start + 3), NUMPY)
         part.add_all([(x[:20], None), (x[20:], None)])
         np.testing.assert_array_equal(part.cells, whole.cells[start : start + 3])
 
@@ -125,6 +128,6 @@ def test_directions_in_parts_give_the_same():
 def test_weights_of_one_that_come_before_others_are_squared_too():
     x, w = np.array([[0.0], [1.0], [2.0]]), np.array([2.0, 3.0, 0.5])
     grids = Grids(np.ones((1, 1)), np.zeros(1), np.ones(1), 3)
-    mass = Mass(grids, "numpy", 1).add_all([(x, None), (x, w)])
+    mass = ProjectedCDFs(grids, NUMPY).add_all([(x, None), (x, w)])
     np.testing.assert_array_equal(mass.cells, [[3.0, 4.0, 1.5, 0.0]])
     np.testing.assert_array_equal(mass.squares, [[1 + 4.0, 1 + 9.0, 1 + 0.25, 0.0]])

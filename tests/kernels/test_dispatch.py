@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import threadpoolctl
 from conftest import load_backend
 
 import tgpfast as tgp
@@ -36,7 +38,7 @@ def run(code, expect=0, cwd=None, **environment):
 
 
 OPTIONAL = ("numba", "llvmlite", "finufft", "matplotlib", "pandas", "polars", "dask", "sklearn",
-            "torch", "threadpoolctl")  # fmt: skip
+            "torch", "threadpoolctl", "tqdm", "pyarrow")  # fmt: skip
 
 
 def test_import_takes_no_numba_and_no_optional_package():
@@ -142,7 +144,7 @@ def test_warmup_runs_every_kernel(name):
 
 # In a process of its own: what other tests have compiled must not count.
 CALLS_OF_EVERY_KIND = """
-import pathlib, tempfile, warnings
+import warnings
 import numpy as np, tgpfast as tgp
 from tgpfast.kernels import _numba
 
@@ -198,12 +200,6 @@ for d in (1, 4):
         for y in kinds:
             kde.log_density(y)
         tgp.evaluate(kde, frozen, 3, 9, 64, **use)
-from tgpfast.data import csv as text_rows
-text_rows.KERNEL_BYTES = 0
-with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder, "x.csv")
-    np.savetxt(path, x, delimiter=",")
-    tgp.accumulate(path, tgp.Features.draw(9, 2.0, np.eye(d)), **use)
 print([n for n, a, b in zip(names, before, count()) if a != b])
 """
 
@@ -216,10 +212,10 @@ def test_warmup_leaves_nothing_to_compile():
 
 
 def test_calls_of_every_kind_need_every_kernel():
-    """Negative control: without warmup the same calls find each of the thirteen not compiled."""
+    """Negative control: without warmup the same calls find each of the twelve not compiled."""
     load_backend("numba")
     out, _ = run(CALLS_OF_EVERY_KIND.format(warmup=""))
-    assert len(out.split(",")) == 13
+    assert len(out.split(",")) == 12
 
 
 # -- Numba's cache --------------------------------------------------------------------------------
@@ -368,9 +364,44 @@ def test_numba_threads_variable_is_the_limit():
 
 
 def test_blas_without_thread_control_warns_once(monkeypatch):
-    hold = kernels._BlasHold()
-    monkeypatch.setattr(kernels, "_BLAS_SYMBOLS", [("no_such_setter", "no_such_getter")])
-    with pytest.warns(RuntimeWarning, match="OMP_NUM_THREADS"), hold:
-        pass
-    with hold:
-        pass
+    monkeypatch.setattr(threadpoolctl.ThreadpoolController, "_load_libraries", lambda self: None)
+    kernels._find_blas.cache_clear()
+    module = kernels.load("numpy")
+    try:
+        hold = kernels.threads(module, 1)
+        with pytest.warns(tgp.FallbackWarning, match="OMP_NUM_THREADS"), hold:
+            pass
+        with kernels.threads(module, 1):
+            pass
+    finally:
+        kernels._find_blas.cache_clear()
+
+
+def blas_counts():
+    return [library["num_threads"] for library in threadpoolctl.threadpool_info()
+            if library["user_api"] == "blas"]  # fmt: skip
+
+
+def test_blas_is_held_until_the_last_thread_leaves():
+    """Whichever thread entered first; afterwards any thread can set the counts again."""
+    module, steps = kernels.load("numpy"), [threading.Event() for _ in range(3)]
+    wait = 60.0
+
+    def first():
+        with kernels.threads(module, 1):
+            steps[0].set()
+            assert steps[1].wait(wait)
+        steps[2].set()
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):  # as a user may do
+        before = blas_counts()
+        worker = threading.Thread(target=first)
+        worker.start()
+        assert steps[0].wait(wait)
+        with kernels.threads(module, 1):
+            with kernels.threads(module, 1):
+                steps[1].set()
+                assert steps[2].wait(wait)
+            worker.join()
+            assert set(blas_counts()) == {1}
+        assert blas_counts() == before == [2] * len(before)

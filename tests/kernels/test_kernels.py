@@ -41,10 +41,8 @@ two roundings follow. What exp takes as 0 is below 4e-308 of the nearest term:
 """
 
 import ctypes
-import fractions
 import functools
 import inspect
-import itertools
 import math
 from decimal import Decimal, localcontext
 
@@ -56,8 +54,6 @@ import numpy as np
 import oracle
 import pytest
 import scipy.linalg.cython_blas
-
-from tgpfast.data.csv import powers_of_five
 
 U = 2.0**-53
 ROUNDOFF = {np.float64: U, np.float32: 2.0**-24}
@@ -1377,162 +1373,12 @@ def test_marginal_mass_adds(kernels):
     np.testing.assert_array_equal(excess, [[3.0, 5.5]])
 
 
-# -- (e2) numbers in text -------------------------------------------------------------------------
-
-
-def call_parse_rows(kernels, lines, delimiter=",", places=(0,), powers=None, rows=None):
-    """What is read of some lines: (values, bytes used)."""
-    text = np.frombuffer(bytearray(lines), np.uint8)
-    places = np.array(places, np.int64)
-    out = np.full((lines.count(b"\n") if rows is None else rows, int(places.max()) + 1), 99.0)
-    powers = powers_of_five() if powers is None else powers
-    found, used = kernels.parse_rows(text, ord(delimiter) if delimiter else 0, places, powers, out)
-    return out[:found], used
-
-
-def assert_read_exactly(kernels, numbers, powers=None):
-    """To the bit what the nearest float64 is of the rational number that each stands for."""
-    text = "".join(f"{number}\n" for number in numbers).encode()
-    found, used = call_parse_rows(kernels, text, powers=powers)
-    assert len(found) == len(numbers), numbers[len(found)]
-    assert used == len(text)
-    want = np.array([float(fractions.Fraction(n)) for n in numbers])
-    want = np.where([n.startswith("-") for n in numbers], -np.abs(want), want)  # there is no -0 / 1
-    wrong = np.flatnonzero(found[:, 0].view(np.int64) != want.view(np.int64))
-    assert not len(wrong), f"misread: {[numbers[k] for k in wrong[:5]]}"
-
-
-def halfway():
-    """Decimals of at most 19 digits that lie halfway between two float64, and next to that."""
-    rng, found = np.random.default_rng(3), []
-    for k in range(-4, 11):  # m 2^k, m of 54 bits and odd
-        for m in rng.integers(2**52, 2**53, 300).tolist():
-            scaled = (2 * m + 1) * (2**k if k >= 0 else 5**-k)
-            found += [f"{scaled + near}e{min(k, 0)}" for near in (-1, 0, 1)]
-    for q in range(24):  # w 10^q, w 5^q of 54 bits and odd
-        for w in rng.integers(-(-(2**53) // 5**q), (2**54 - 1) // 5**q + 1, 200).tolist():
-            found += [f"{(w | 1) + near}e{q}" for near in (-1, 0, 1)]
-    return [n for n in found if len(n.partition("e")[0]) <= 19]
-
-
-def test_parse_rows_rounds_correctly(kernels):
-    """Numbers as they are written by repr and by printf, of any size, and of random digits."""
-    rng = np.random.default_rng(2)
-    values = rng.integers(0, 2**64, 6_000, dtype=np.uint64).view(np.float64)
-    values = values[(np.abs(values) > 1e-255) & (np.abs(values) < 1e255)]
-    near = rng.standard_normal(3_000)
-    numbers = [
-        spec % x for x, spec in zip(
-            [*values, *near], itertools.cycle(["%r", "%.9g", "%.17g", "%.18e", "%.6f", "%g"])
-        ) if len((spec % x).lstrip("-0.").partition("e")[0].replace(".", "")) <= 19
-    ]  # fmt: skip
-    numbers += [
-        f"{rng.integers(0, 10**k)}{rng.choice(['.', '', '.0', '.25'])}e{rng.integers(-250, 250)}"
-        for k in range(1, 17) for _ in range(150)
-    ]  # fmt: skip
-    assert_read_exactly(kernels, numbers)
-
-
-def test_parse_rows_rounds_halves_to_even(kernels):
-    numbers = halfway()
-    assert len(numbers) > 5_000
-    assert_read_exactly(kernels, numbers)
-
-
-@compiled_only
-def test_too_few_bits_of_a_power_are_noticed(kernels):
-    """Negative control: 64 bits of it do not round correctly, nor do 128 that are cut off."""
-    few, cut = powers_of_five().copy(), powers_of_five().copy()
-    few[:, 1] = 0
-    cut[: len(cut) // 2, 1] -= np.uint64(1)
-    for powers in (few, cut):
-        with pytest.raises(AssertionError, match="misread"):
-            assert_read_exactly(kernels, halfway(), powers)
-
-
-def test_powers_of_five():
-    """Each is below 2^-127 of itself from the true one: below it for q >= 0, above for q < 0."""
-    powers = powers_of_five()
-    most = len(powers) // 2
-    for q, (high, low) in zip(range(-most, most + 1), powers.tolist(), strict=True):
-        bits, true = high * 2**64 + low, fractions.Fraction(5) ** q
-        assert 2**127 <= bits < 2**128
-        scale = fractions.Fraction(2) ** (128 - math.floor(math.log2(5) * q) - 1)
-        error = bits - true * scale
-        assert -1 < error <= 0 if q >= 0 else 0 < error <= 1
-
-
-PLAIN_LINES = [
-    (b"1,2,3\n", ",", (0, 1, 2), [1.0, 2.0, 3.0]),
-    (b" 1 ,\t2\t, 3 \r\n", ",", (2, 0, 1), [2.0, 3.0, 1.0]),
-    (b"1,some text; 'here' #,-2\n", ",", (0, -1, 1), [1.0, -2.0]),
-    (b",,-.5\n", ",", (-1, -1, 0), [-0.5]),
-    (b"1\t 2 \tx y\n", "\t", (0, 1, -1), [1.0, 2.0]),
-    (b"1;2.;+3e0\n", ";", (0, 1, 2), [1.0, 2.0, 3.0]),
-    (b"  1 \t x,y   3\t\n", None, (0, -1, 1), [1.0, 3.0]),
-    (b"-0,0e999999,0000000000000000000000.5E-000000001\n", ",", (0, 1, 2), [-0.0, 0.0, 0.05]),
-    (b"1234567890123456789,12.34567890123456789e-280\n", ",", (0, -1), [1234567890123456789.0]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("line", "delimiter", "places", "want"), PLAIN_LINES)
-def test_parse_rows_of_plain_lines(kernels, line, delimiter, places, want):
-    """As many as there is room for; each is read alike wherever it stands."""
-    for n in (1, 2, 5):
-        found, used = call_parse_rows(kernels, n * line, delimiter, places)
-        assert np.array_equal(found.view(np.int64), np.array(n * [want]).view(np.int64))
-        assert used == n * len(line)
-    found, used = call_parse_rows(kernels, 5 * line, delimiter, places, rows=3)
-    assert (len(found), used) == (3, 3 * len(line))
-
-
-ODD_LINES = [
-    b"\n", b" \n", b",\n", b"1\n", b"1,2,3\n", b"1,\n", b"1,x\n", b"1,2x\n", b"1,nan\n", b"1,inf\n",
-    b"1,2 3\n", b'1,"2"\n', b"1,.\n", b"1,-\n", b"1,+-2\n", b"1,1e\n", b"1,e5\n", b"1,1e+\n",
-    b"1,1.2.3\n", b"1,0x10\n", b"1,1_0\n", b"1,2\r3,4\n", b"1,2\r\r\n", b"1,\xc3\xa9\n",
-    b"1,2\x00\n", b"1,2\x0b\n", b"1,12345678901234567890\n", b"1,0.12345678901234567891\n",
-    b"1,1e281\n", b"1,1e-281\n", b"1;2\n", b"1,1e1000000000000000000\n",
-    b"1,0e1000000000000000000\n", b"#1,2\n", b"1,2#\n", b"1, ,\n",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("line", ODD_LINES)
-def test_parse_rows_ends_before_a_line_that_is_not_plain(kernels, line):
-    found, used = call_parse_rows(kernels, 2 * b"3,4\n" + line + b"5,6\n", places=(0, 1))
-    assert np.array_equal(found, [[3.0, 4.0]] * 2)
-    assert used == 8
-
-
-@pytest.mark.parametrize("cell", [b'"x"', b'x"', b"\xff", b"\x00", b"\x7f", b"x\ry"])
-def test_parse_rows_of_odd_cells_that_are_not_wanted(kernels, cell):
-    """Are left to who can tell what they are."""
-    for line in (b"1," + cell + b"\n", cell + b",1\n"):
-        places = (0, -1) if line.startswith(b"1") else (-1, 0)
-        assert call_parse_rows(kernels, line, places=places)[1] == 0
-
-
-@compiled_only
-@hypothesis.settings(max_examples=400)
-@hypothesis.given(
-    lines=st.lists(st.text("019.+-eE,; \t\r\"x", max_size=12), max_size=6),
-    delimiter=st.sampled_from([",", ";", "\t", None]),
-    places=st.sampled_from([(0,), (0, 1), (1, 0), (-1, 0), (0, -1), (0, -1, 1)]),
-)
-def test_parse_rows_reads_what_its_statement_does(kernels, lines, delimiter, places):
-    """Any line at all, as `_numpy` does."""
-    text = "".join(f"{line}\n" for line in lines).encode()
-    want, want_used = call_parse_rows(conftest.load_backend("numpy"), text, delimiter, places)
-    found, used = call_parse_rows(kernels, text, delimiter, places)
-    assert used == want_used
-    assert np.array_equal(found.view(np.int64), want.view(np.int64))
-
-
 # -- (f) the same names, the same arguments -------------------------------------------------------
 
 PUBLIC = {
     "max_threads", "feature_block", "moments", "rank_k", "lane_rank_k", "noise_rank_k",
     "lane_noise_rank_k", "sigma_phi", "tilt", "tilt_gradient", "quadratic_tilt", "log_kernel_sums",
-    "marginal_mass", "parse_rows",
+    "marginal_mass",
 }  # fmt: skip
 
 

@@ -86,7 +86,18 @@ def test_refuses_other_counts(name, n):
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-@pytest.mark.parametrize("seed", [-1, 0.5, None, "a", True])
+def test_seeds_may_be_none_or_a_generator(name):
+    """None gives new rows at every call; a Generator moves on, and repeats from the same state."""
+    make = GENERATORS[name]
+    assert not np.array_equal(make(20, seed=None), make(20, seed=None))
+    first, second = (np.random.default_rng(8) for _ in range(2))
+    once = make(20, seed=first)
+    assert np.array_equal(once, make(20, seed=second))
+    assert not np.array_equal(once, make(20, seed=first))
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize("seed", [-1, 0.5, "a", True])
 def test_refuses_other_seeds(name, seed):
     with pytest.raises(ValueError, match=r"seed=.*: expected an integer of at least 0"):
         GENERATORS[name](5, seed=seed)

@@ -17,11 +17,15 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast import plot
-from tgpfast.paper import published
-from tgpfast.paper import reproduction as module
-from tgpfast.paper.reproduction import Settings, find, reproduce
+from tgpfast.paper import experiments, figures, published, reproduction
+from tgpfast.paper.data_files import DataFile
+from tgpfast.paper.data_files import find_data_files as find
+from tgpfast.paper.experiments import Measurements, Settings
+from tgpfast.paper.reproduction import reproduce
+from tgpfast.paper.tables import set_label, time_rows
 
 pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.slow  # whole runs of the experiments
 
 TINY = Settings(
     n_features=20, n_seeds=2, n_directions=5, n_samples=500, n_grid=50, kde_features=200,
@@ -98,7 +102,7 @@ def spy_on(name, drawn):
 
     def spy(*args, **options):
         caller = inspect.stack()[1].filename
-        if caller == module.__file__:
+        if caller == figures.__file__:
             drawn.append((name, args, options))
         return true(*args, **options)
 
@@ -132,19 +136,19 @@ def no_data(tmp_path_factory):
 @pytest.fixture
 def tables_only(monkeypatch):
     """Runs without figures."""
-    monkeypatch.setattr(module._Experiment, "_figures", lambda self: [])
+    monkeypatch.setattr(reproduction, "list_figures", lambda files, settings: [])
 
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
     """A folder with two good sets that the paper does not have; FD stands for MAP, being faster."""
-    true = module.fit
+    true = experiments.fit
 
     def fit(x, *, method, **options):
         return true(x, method="fd" if method == "map" else method, **options)
 
-    monkeypatch.setattr(module, "fit", fit)
-    monkeypatch.setattr(module, "warmup", lambda: None)
+    monkeypatch.setattr(experiments, "fit", fit)
+    monkeypatch.setattr(reproduction, "warmup", lambda: None)
     folder = tmp_path / "data"
     folder.mkdir()
     np.save(folder / "apples.npy", SMALL)
@@ -245,8 +249,8 @@ def test_figures_are_those_of_fit_and_evaluate(run, method):
 
 def test_distances_are_in_the_units_that_the_paper_used(monkeypatch):
     seen = {}
-    monkeypatch.setattr(module, "evaluate", lambda *args, **options: seen.update(options))
-    module._Experiment(Settings(), [], False)._evaluate(None, None, 0)
+    monkeypatch.setattr(experiments, "evaluate", lambda *args, **options: seen.update(options))
+    experiments.evaluate_as_paper(None, None, 0, Settings())
     assert seen["units"] == "data"
 
 
@@ -290,11 +294,11 @@ def test_run_times(run):
 @pytest.mark.parametrize("shape", [(19_020, 9), (19_019, 10), (19_020, 10)])
 def test_only_the_papers_rows_and_columns_are_the_papers_set(shape):
     entry = published.SETS["MAGIC"]
-    runs = module.Runs(module.DataFile(Path("magic.csv"), entry, None), shape)
-    runs.seconds = {"fd": [0.5, 1.5]}
+    file = DataFile(Path("magic.csv"), entry, None)
+    measured = Measurements(file, shape, seconds={"fd": [0.5, 1.5]})
     same = shape == (19_020, 10)
-    assert (module._label(runs) == "MAGIC") == same
-    (row,) = module._time_rows(runs)
+    assert (set_label(measured, entry) == "MAGIC") == same
+    (row,) = time_rows(measured, entry)
     assert row[-3:] == [1.0, 0.28, 0.28 if same else None]
 
 
@@ -363,14 +367,14 @@ def test_one_failure_stops_nothing_else(error, reason, small, tmp_path, monkeypa
     """Whatever data can bring about; files go by their names."""
     if error is PermissionError:
         error = PermissionError(13, "Permission denied", str(small / "apples.npy"))
-    true = module._standardised
+    true = experiments.load_standardized
 
     def standardised(path):
         if path.stem == "apples":
             raise error
         return true(path)
 
-    monkeypatch.setattr(module, "_standardised", standardised)
+    monkeypatch.setattr(experiments, "load_standardized", standardised)
     reproduce(small, tmp_path / "out", TINY)
     assert table(tmp_path / "out", "failures")[1] == [{"what": "apples", "why": reason}]
     assert {r["data set"] for r in table(tmp_path / "out", "other_sets")[1]} == {"pears"}
@@ -378,14 +382,14 @@ def test_one_failure_stops_nothing_else(error, reason, small, tmp_path, monkeypa
 
 def test_a_set_that_fails_half_way_has_no_rows(small, tmp_path, monkeypatch, tables_only):
     """Rather none than some of the methods; and the bar still ends with all done."""
-    true = module.fit
+    true = experiments.fit
 
     def fit(x, **options):
         if options["method"] == "ncfd" and len(x) == 60:
             raise ValueError("no")
         return true(x, **options)
 
-    monkeypatch.setattr(module, "fit", fit)
+    monkeypatch.setattr(experiments, "fit", fit)
     with contextlib.redirect_stderr(io.StringIO()) as shown:
         reproduce(small, tmp_path / "out", TINY, progress=True)
     assert table(tmp_path / "out", "failures")[1] == [{"what": "apples", "why": "no"}]
@@ -394,8 +398,8 @@ def test_a_set_that_fails_half_way_has_no_rows(small, tmp_path, monkeypatch, tab
     assert "apples, NCFD" in last[3]
     # of pears' four steps none is done, and FVPD of apples is not waited for
     share = [int(re.search(r"(\d+)%", line)[1]) for line in last[1:]]
-    experiment = module._Experiment(TINY, find(small), False)
-    guess = {m: experiment._guess(find(small)[0], m) for m in module.NAMES}
+    file = find(small)[0]
+    guess = {m: experiments.predict_seconds(file, m, TINY) for m in published.METHODS}
     done = sum(guess[m] for m in ("map", "fd", "ncfd"))
     assert share[3] == round(100 * done / (done + sum(guess.values())))
     assert share[-1] == 100
@@ -408,7 +412,7 @@ def test_faults_of_the_program_are_not_swallowed(error, small, tmp_path, monkeyp
     def standardised(path):
         raise error
 
-    monkeypatch.setattr(module, "_standardised", standardised)
+    monkeypatch.setattr(experiments, "load_standardized", standardised)
     with pytest.raises(error):
         reproduce(small, tmp_path / "out", TINY)
     assert not (tmp_path / "out").exists()
@@ -418,7 +422,9 @@ def test_a_figure_that_fails_is_a_failure(tmp_path, monkeypatch):
     """Here three columns where a picture needs two; the other pictures are made."""
     (tmp_path / "data").mkdir()
     np.save(tmp_path / "data" / "mnist_2d.npy", SHELLS)
-    monkeypatch.setattr(module._Experiment, "_contours", _cheap(module._Experiment._contours))
+    monkeypatch.setattr(  # one Gaussian in place of each of the four methods
+        figures, "fit_as_paper", lambda rows, *_, **__: tgp.GaussianBase.from_data(rows)
+    )
     reproduce(tmp_path / "data", tmp_path / "out", TINY)
     ((what, why),) = (tuple(r.values()) for r in table(tmp_path / "out", "failures")[1])
     assert what == "figure MNIST-2D"
@@ -428,34 +434,24 @@ def test_a_figure_that_fails_is_a_failure(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def _cheap(true):
-    """Contours of one method in place of four."""
-
-    def contours(self, name, rows):
-        self._fit = lambda rows, method, **_: tgp.GaussianBase.from_data(rows)
-        return true(self, name, rows)
-
-    return contours
-
-
 def test_warnings_become_notices(run):
     """Those of this folder: the Fourier estimate has few effective draws. None was raised."""
     header, rows = table(run.output, "notices")
     assert header == ["times", "notice"]
-    (notice,) = (r for r in rows if "effective draws for 10,000 asked for" in r["notice"])
+    (notice,) = (r for r in rows if "10,000 were asked for" in r["notice"])
     assert notice["times"] == "1"
     assert notice["notice"].startswith("figure California: ")
 
 
 def test_notices_are_counted_by_set(small, tmp_path, monkeypatch, tables_only):
     """Once each, with how often: four methods gave each warning; nothing reaches the user."""
-    true = module.evaluate
+    true = experiments.evaluate
 
     def evaluate(model, x, *rest, **options):
         warnings.warn(f"{len(x)} rows are few", RuntimeWarning, stacklevel=2)
         return true(model, x, *rest, **options)
 
-    monkeypatch.setattr(module, "evaluate", evaluate)
+    monkeypatch.setattr(experiments, "evaluate", evaluate)
     with warnings.catch_warnings(record=True) as escaped:
         warnings.simplefilter("always")
         reproduce(small, tmp_path / "out", TINY)
@@ -534,7 +530,7 @@ def test_settings_seeds_and_versions_are_recorded(run):
     }  # fmt: skip
     assert {k: facts.get(k) for k in expected} == expected
     assert facts["feature seeds"].startswith("0 to 1 ")
-    assert facts["seeds of directions and draws"] == "as the features'"
+    assert facts["seeds of directions and draws"] == "the same as the feature seeds"
     assert int(facts["seconds in all"]) >= 0
     assert "method" not in facts  # all four were
     assert "over 5 random directions" in section(run.output, "Distances between densities and data")
@@ -567,13 +563,13 @@ def test_progress_names_each_step(no_data):
         "figure XO", "figure Smile",
     ]  # fmt: skip
     assert " 50%" in painted[1]
-    assert "100%  0 s left" in painted[-1]
+    assert "100%" in painted[-1]
 
 
 @pytest.mark.parametrize("what", ["output is a file", "output in a file", "no folder", "a file"])
 def test_wrong_folders_are_refused_before_any_work(what, small, tmp_path, monkeypatch):
     """With the remedy, and nothing is made."""
-    monkeypatch.setattr(module, "warmup", lambda: pytest.fail("work was begun"))
+    monkeypatch.setattr(reproduction, "warmup", lambda: pytest.fail("work was begun"))
     taken = tmp_path / "taken"
     taken.write_text("mine")
     data, output, message = {
@@ -590,7 +586,7 @@ def test_wrong_folders_are_refused_before_any_work(what, small, tmp_path, monkey
 
 def test_no_matplotlib_is_said_before_any_work(small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(module, "warmup", lambda: pytest.fail("work was begun"))
+    monkeypatch.setattr(reproduction, "warmup", lambda: pytest.fail("work was begun"))
     with pytest.raises(ImportError, match="matplotlib is missing; install it with"):
         reproduce(small, tmp_path / "out", TINY)
 

@@ -8,7 +8,7 @@ from conftest import fixed_fit
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
-from tgpfast.data.scaling import moments_of
+from tgpfast.data.moments import moments_of
 
 METHODS = ("fd", "ncfd", "fvpd", "map")
 

@@ -30,7 +30,7 @@ from tgpfast.selection.candidates import (
 )
 from tgpfast.selection.folds import FEW_ROWS, N_FOLDS, Split, held_out_masks
 from tgpfast.selection.scoring import Fold, FoldFeatures, HeldOutScore
-from tgpfast.statistics import sums
+from tgpfast.statistics import required_sums
 
 # as in test_bases: solutions err by the condition times 1e-15, and 30 is for the length of the sums
 FACTOR = 30e-15
@@ -977,7 +977,7 @@ def test_a_given_bandwidth_is_not_looked_at_again(looks_again):
 def test_a_spectrum_serves_the_refinement(looks_again, monkeypatch):
     """Many rows in two columns: bandwidths are read off it, and so are the statistics."""
     pytest.importorskip("finufft")
-    monkeypatch.setattr(sums, "MANY_ROWS", 500)
+    monkeypatch.setattr(required_sums, "MANY_ROWS", 500)
     model = fit(moons(600), **NARROW, n_features=20)
     assert model.settings["provenance"]["engine"] == "spectrum"
     assert len({row["gamma"] for row in model.settings["lam_tried"]}) > 1

@@ -25,7 +25,7 @@ from tgpfast.selection.refinement import (
     extrapolate_size,
 )
 from tgpfast.selection.scoring import Draws, Fold, FoldFeatures, HeldOutScore
-from tgpfast.statistics.feature_sums import sum_features
+from tgpfast.statistics.feature_means import accumulate_feature_means
 
 FACTOR = 30e-15  # as in test_candidates
 BASES = ("gaussian", "mixture", "student")
@@ -96,7 +96,7 @@ def refine(split, base, method="fd", **options):
 def sums_of(x, w, features, base, method="fd"):
     if method == "map":
         rows = Blocks(x, sample_weight=w)
-        return sum_features(rows, features, base.mean, tolerance=1e-9, n_threads=1)
+        return accumulate_feature_means(rows, features, base.mean, tolerance=1e-9, n_threads=1)
     return tgp.accumulate(x, features, sample_weight=w, origin=base.mean, base=base,
                           engine="direct", precision="float64", n_threads=1)  # fmt: skip
 
@@ -204,7 +204,7 @@ def test_fd_learns_from_the_rows_that_remain(kind):
     assert [t["lam"] for t in tried] == list(lams) * (len(sizes) // 3)
     apart = np.linalg.norm(draws[:, None] - x, axis=2).min(axis=1)
     for t in tried:
-        few = features._first(t["n_features"])
+        few = features.first(t["n_features"])
         assert t["gamma"] == features.bandwidth
         rest = sums_of(x[~held], w[~held], few, base)
         model = tgp.solve(rest, base, "fd", lam=t["lam"])

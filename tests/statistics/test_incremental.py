@@ -1,7 +1,7 @@
-"""Streams: rows added to statistics and models, forgetting, snapshots that outlive a crash."""
+"""Streams: rows added to statistics and models, decay, and files that survive a crash."""
 
 import contextlib
-import importlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -14,9 +14,8 @@ from conftest import FIXED, doctored, fixed_fit
 
 import tgpfast as tgp
 from tgpfast.data import storage
-from tgpfast.statistics.feature_sums import FeatureSums
-
-accumulate_module = importlib.import_module("tgpfast.statistics.accumulation")
+from tgpfast.statistics import statistics
+from tgpfast.statistics.feature_means import FeatureMeans
 
 EPS = np.finfo(np.float64).eps
 LEVELS = (0.0, 0.5)
@@ -56,7 +55,7 @@ def assert_close(a, b, rows=1000):
 
 @pytest.mark.parametrize("kind", ["array", "frame", "pair", "blocks", "statistics", "path", "text"])
 def test_rows_are_added_to_statistics(kind, tmp_path):
-    """In every form that ``accumulate`` takes, with the features and options that are there."""
+    """In every form that ``accumulate`` takes, with the features and options of the statistics."""
     x, w = make_data(), None
     stats = before = accumulated(x[:200])
     if kind == "array":
@@ -87,16 +86,14 @@ def test_a_stream_of_blocks_is_the_whole():
     assert_close(stats, accumulated(x))
 
 
-def test_rows_keep_the_accuracy_that_is_there(monkeypatch):
-    """Precision and tolerance of what is added: the best of what was added before."""
+def test_added_rows_keep_the_best_accuracy_so_far(monkeypatch):
+    """Rows are added with the best precision and tolerance of the statistics."""
     asked = []
-    real = accumulate_module.accumulate
-
     def spy(*args, **options):
         asked.append((options["precision"], options.get("tolerance")))
-        return real(*args, **options)
+        return tgp.accumulate(*args, **options)
 
-    monkeypatch.setattr(accumulate_module, "accumulate", spy)
+    monkeypatch.setattr(statistics, "_accumulators", [spy])
     x = make_data(60)
     mixed = tgp.accumulate(x, FEATURES, precision="mixed")
     mixed += x
@@ -108,13 +105,13 @@ def test_rows_keep_the_accuracy_that_is_there(monkeypatch):
 
 
 @pytest.mark.parametrize("other", [1, 0.0, None, {}, {1}])
-def test_what_is_no_rows_is_not_added(other):
+def test_only_rows_and_statistics_are_added(other):
     stats = accumulated(make_data(20))
     with pytest.raises(TypeError):
         stats += other
 
 
-def test_rows_that_do_not_fit_are_named():
+def test_bad_rows_are_named():
     stats = before = accumulated(make_data(20))
     with pytest.raises(ValueError, match="has 3 columns, expected 4"):
         stats += np.zeros((5, 3))
@@ -125,7 +122,7 @@ def test_rows_that_do_not_fit_are_named():
     assert stats is before
 
 
-def test_statistics_that_know_a_base_say_how_rows_are_added():
+def test_statistics_with_a_base_say_how_to_add_rows():
     x = make_data(100)
     base = tgp.MixtureBase([0.5, 0.5], np.zeros((2, 4)), [np.eye(4), 2 * np.eye(4)])
     stats = tgp.accumulate(x, FEATURES, base=base)
@@ -135,11 +132,11 @@ def test_statistics_that_know_a_base_say_how_rows_are_added():
     assert stats.n_rows == 200
 
 
-# -- forgetting -----------------------------------------------------------------------------------
+# -- decay ----------------------------------------------------------------------------------------
 
 
-def test_decay_is_a_weight_of_powers():
-    """Blocks that come one after another: the k-th before the last weighs 0.9^k."""
+def test_decay_gives_powers_as_weights():
+    """The k-th block before the last has weight 0.9^k."""
     x = make_data()
     stats = tgp.Statistics.zero(FEATURES, **OPTIONS)
     for start in range(0, 300, 50):
@@ -153,7 +150,7 @@ def test_decay_is_a_weight_of_powers():
     assert stats.n_rows == 300
 
 
-def test_a_wrong_power_is_noticed():
+def test_a_wrong_power_fails():
     """Negative control of the comparison above: sum_w2 times the factor, not its square."""
     a = accumulated(make_data())
     b = a.decay(0.9)
@@ -162,8 +159,8 @@ def test_a_wrong_power_is_noticed():
         assert_close(b, accumulated(make_data(), sample_weight=np.full(300, 0.9)))
 
 
-def test_decay_of_scores_and_of_what_is_not_there():
-    """Sums that are None stay so; those of a base's scores fade with the rest."""
+def test_decay_of_optional_sums():
+    """Sums that are None stay None; the sums of a base's scores decay like the others."""
     base = tgp.MixtureBase([0.5, 0.5], np.zeros((2, 4)), [np.eye(4), 2 * np.eye(4)])
     stats = tgp.accumulate(make_data(50), FEATURES, base=base)
     faded = stats.decay(0.5)
@@ -175,7 +172,7 @@ def test_decay_of_scores_and_of_what_is_not_there():
 
 
 @pytest.mark.parametrize("factor", [0.0, -0.5, 1.1, np.nan, np.inf, "x", [0.5]])
-def test_decay_is_judged(factor):
+def test_bad_decay_is_refused(factor):
     stats = accumulated(make_data(20))
     model = tgp.solve(stats, tgp.GaussianBase(np.zeros(4), np.eye(4)))
     for run in (lambda: stats.decay(factor), lambda: model.update(make_data(5), decay=factor)):
@@ -183,8 +180,8 @@ def test_decay_is_judged(factor):
             run()
 
 
-def test_a_fold_is_taken_away_again():
-    """Total minus fold, after more rows have come."""
+def test_a_fold_can_be_subtracted():
+    """Total minus fold, after more rows were added."""
     x = make_data()
     fold = accumulated(x[:50])
     stats = fold + accumulated(x[50:200])
@@ -199,13 +196,13 @@ SETTINGS = {"n_features": 12, "gamma": 0.9, "lam": 1.0, "scale": "none", "engine
 
 
 def agreement(model, stats):
-    """How far thetas (or m) may lie apart: condition of the system times rounding of its sums."""
+    """Largest difference of theta (or m): condition of the system times rounding of its sums."""
     return 100 * EPS * np.sqrt(stats.n) * model.diagnostics["condition"]
 
 
 @pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd", "map"])
 def test_an_updated_model_is_that_of_all_rows(method):
-    """Coefficients and base of a fit to the rows joined; the model before is as it was."""
+    """Coefficients and base are those of a fit to all rows; the old model does not change."""
     x = make_data(d=2)
     settings = {**SETTINGS, "method": method, "sigma_max": 0.5, "n_noise_levels": 2}
     model, whole = fixed_fit(x[:200], **settings), fixed_fit(x, **settings)
@@ -216,7 +213,7 @@ def test_an_updated_model_is_that_of_all_rows(method):
     if method == "fvpd":
         assert new.m == pytest.approx(whole.m, rel=1e-10, abs=1e-11)
         np.testing.assert_allclose(new.M, whole.M, rtol=1e-10, atol=1e-9)
-    elif method == "map":  # both are iterations, which stop at a small gradient
+    elif method == "map":  # both iterate until the gradient is small
         assert new.theta == pytest.approx(whole.theta, rel=1e-6, abs=1e-7)
     else:
         gap = np.linalg.norm(new.theta - whole.theta) / np.linalg.norm(whole.theta)
@@ -266,7 +263,7 @@ def test_decay_in_an_update():
     assert (new.settings["updates"], new.settings["decay"]) == (2, 0.5)
 
 
-def test_after_many_updates_so_many_rows_count():
+def test_the_number_of_rows_that_count_converges():
     """m / (1 - decay), as the docstring says."""
     model = fixed_fit(make_data(100), **SETTINGS)
     for k in range(60):
@@ -295,8 +292,8 @@ def test_weights_of_an_update_are_those_of_fit(normalize):
     assert fixed_fit(x, sample_weight=known, **options).settings["n"] == pytest.approx(n, rel=1e-13)
 
 
-def test_rows_that_fade_are_not_rescaled():
-    """Decay is no weight of Kish's: rows of weight 1 count as many as they are, decayed."""
+def test_decayed_rows_are_not_rescaled():
+    """Kish's rule applies to given weights, not to decay."""
     x = make_data()
     model = fixed_fit(x[:200], **SETTINGS).update(x[200:], decay=0.5)
     assert model.statistics.n == 200.0
@@ -326,8 +323,7 @@ def test_a_base_of_another_kind_is_kept_with_its_scores(kind):
     assert gap <= agreement(want, stats)
 
 
-def test_models_without_statistics_say_so():
-    """One that let them go."""
+def test_models_without_statistics_cannot_be_updated():
     x = make_data()
     model = fixed_fit(x, **SETTINGS)
     model.statistics = None
@@ -337,8 +333,8 @@ def test_models_without_statistics_say_so():
         model.save("nowhere.npz", statistics=True)
 
 
-def test_a_base_alone_learns_nothing_and_says_so():
-    """A mixture that fit took by itself is kept; a Gaussian is made anew from all moments."""
+def test_an_update_of_a_base_alone():
+    """A mixture is kept, with a warning; a Gaussian is computed again from all moments."""
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(-3.0, 0.3, (150, 2)), rng.normal(3.0, 0.3, (150, 2))])
     normal = rng.normal(size=x.shape)
@@ -374,7 +370,7 @@ def test_map_from_sums_of_features_is_updated_by_them(tmp_path):
     are saved and loaded with the model."""
     x = make_data()
     quick = fixed_fit(x[:200], **{**SETTINGS, "method": "map", "engine": "auto"})
-    assert isinstance(quick.statistics, FeatureSums)
+    assert isinstance(quick.statistics, FeatureMeans)
     quick.save(tmp_path / "model.npz", statistics=True)
     again = tgp.load(tmp_path / "model.npz")
     assert again.statistics.sum_phi.tobytes() == quick.statistics.sum_phi.tobytes()
@@ -387,7 +383,7 @@ def test_map_from_sums_of_features_is_updated_by_them(tmp_path):
     want = 0.5 * old.sum(axis=0) + late.sum(axis=0)
     np.testing.assert_allclose(new.statistics.sum_phi, want, rtol=0, atol=1e-12 * len(x))
     assert new.statistics.n == 0.5 * 200 + len(x) - 200
-    assert np.abs(new.theta - quick.theta).max() > 1e-3  # it has learned something
+    assert np.abs(new.theta - quick.theta).max() > 1e-3  # control: the update has an effect
 
 
 def oracle_phi(features, u):
@@ -423,7 +419,7 @@ def cg_case():
     return first, first + more, base
 
 
-def test_a_solve_that_starts_near_takes_fewer_steps():
+def test_a_good_start_saves_steps():
     first, total, base = cg_case()
     before = tgp.solve(first, base, lam=0.1, solver="cg")
     cold = tgp.solve(total, base, lam=0.1, solver="cg")
@@ -435,8 +431,8 @@ def test_a_solve_that_starts_near_takes_fewer_steps():
     assert gap <= 4e-12 * cold.diagnostics["condition"]  # both stop at a residual of 1e-12
 
 
-def test_an_update_starts_at_the_theta_that_was():
-    """Fewer steps than the same update of a model whose theta was forgotten."""
+def test_an_update_starts_at_the_old_theta():
+    """It takes fewer steps than an update that starts at zero."""
     x = make_data(3_000, 2)
     settings = {**SETTINGS, "n_features": 60, "gamma": 0.4, "lam": 0.1, "solver": "cg",
                 "base": tgp.GaussianBase.from_data(x)}  # fmt: skip
@@ -459,7 +455,7 @@ def test_a_bad_start_is_named(start):
 
 @pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd"])
 def test_a_model_saved_with_its_statistics_can_be_updated(method, tmp_path):
-    """To the bit as the one that was not saved; without them the file is smaller, and says so."""
+    """The same bits as without saving; a file without statistics is smaller, and is not updated."""
     x = make_data()
     model = fixed_fit(x[:200], method=method, n_features=12)
     model.save(tmp_path / "with.npz", statistics=True)
@@ -508,7 +504,7 @@ def things():
 
 
 class Broken:
-    """A file that breaks down after some bytes: by an error, or by the end of the process."""
+    """A file that fails after some bytes: by an error, or by the end of the process."""
 
     def __init__(self, file, limit, act):
         self.file, self.left, self.act = file, limit, act
@@ -538,7 +534,7 @@ def full():
 
 @pytest.mark.parametrize("limit", [1, 300, 1_500])
 def test_a_write_that_fails_half_way_leaves_the_old_file(limit, tmp_path, monkeypatch):
-    """Whole, and alone: what had been written is removed."""
+    """The old file is complete, and what had been written is removed."""
     real = os.fdopen
     for kind, thing in things().items():
         path = tmp_path / f"{kind}.npz"
@@ -588,7 +584,7 @@ def test_a_process_killed_while_it_writes_leaves_the_old_file(tmp_path):
     )  # fmt: skip
     assert run.returncode == -signal.SIGKILL, run.stderr
     assert path.read_bytes() == before
-    (rest,) = tmp_path.glob("*.part")  # it did die half way
+    (rest,) = tmp_path.glob("*.part")  # control: the process died while writing
     assert 0 < rest.stat().st_size < len(before)
     stats = tgp.load(path)
     stats += make_data(10)
@@ -596,7 +592,7 @@ def test_a_process_killed_while_it_writes_leaves_the_old_file(tmp_path):
     assert tgp.load(path).n_rows == 30
 
 
-def test_writing_in_place_would_be_noticed(tmp_path, monkeypatch):
+def test_writing_in_place_fails_this_test(tmp_path, monkeypatch):
     """Negative control: a save that opens the file itself loses it."""
 
     @contextlib.contextmanager
@@ -628,7 +624,7 @@ def test_an_update_with_an_outlier_ends(size):
             model.update(row)
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # it may be told to be poor
+        warnings.simplefilter("ignore", RuntimeWarning)  # the normalizer may be poor
         normalizer = model.update(row).log_normalizer
     assert np.isfinite(normalizer.value)
     assert normalizer.n_points <= 2**23

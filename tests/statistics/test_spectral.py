@@ -1,6 +1,5 @@
 """The spectral engine against the direct one and the oracle: every field, to the tolerance."""
 
-import dataclasses
 import importlib.util
 import sys
 import warnings
@@ -8,38 +7,30 @@ import warnings
 import numpy as np
 import oracle
 import pytest
-from conftest import assert_statistics, with_noise_bounds
+from conftest import assert_statistics, set_costs, with_noise_bounds
 
 pytest.importorskip("finufft")
 
 import tgpfast as tgp
-from tgpfast import accumulate as accumulate_module
 from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
 from tgpfast.density.exponent import PointTilt
 from tgpfast.runtime import memory
-from tgpfast.statistics import spectral
-from tgpfast.statistics.costs import Costs
+from tgpfast.statistics import chunk_transforms, chunks, costs, spectral, transform_plan, transforms
+from tgpfast.statistics.spectral_targets import bandwidths_of
+from tgpfast.statistics.spectral_work import SpectralWork
 
 EPS = np.finfo(np.float64).eps
-FAR = 2.0**40  # where one row of "one far" lies: about 1e12
-accumulate = sys.modules[accumulate_module.__module__]  # the package exports the function's name
+FAR = 2.0**40  # coordinate of the distant row of "one far": about 1e12
 LADDER = tuple(np.linspace(0.0, 1.2, 10))
 
 
 @pytest.fixture(autouse=True)
-def small_work(tmp_path, monkeypatch):
-    """Costs as shipped, no budget of the caller's; one thread unless a test asks for more."""
-    monkeypatch.setenv("TGPFAST_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv(spectral.BUDGET_VARIABLE, raising=False)
+def small_work(monkeypatch):
+    """No budget from the environment; one thread unless a test asks for more."""
+    monkeypatch.delenv(memory.BUDGET_VARIABLE, raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
-
-
-def with_costs(monkeypatch, *modules, **values):
-    costs = dataclasses.replace(Costs(), **values)
-    for module in modules:
-        monkeypatch.setattr(module, "load_costs", lambda: costs)
 
 
 def make_features(S, d, seed=0, gamma=0.7):
@@ -84,7 +75,7 @@ def make_data(kind, d, n=600, seed=1):
 def make_weights(n, seed=2):
     w = np.random.default_rng(seed).uniform(0.0, 3.0, n)
     w[: n // 4] = 0.0
-    w[n // 2] = 1.5  # one row alone keeps its weight
+    w[n // 2] = 1.5  # a single row needs a weight above zero
     return w
 
 
@@ -141,13 +132,13 @@ def expected(x, features, levels=(), weights=None, origin=None):
 
 def recorded(monkeypatch):
     """The upsampling of every transform that follows."""
-    seen, run = [], spectral.transform
+    seen, run = [], chunk_transforms.transform
 
     def record(columns, strengths, axes, eps, upsampling, n_threads):
         seen.append(upsampling)
         return run(columns, strengths, axes, eps, upsampling, n_threads)
 
-    monkeypatch.setattr(spectral, "transform", record)
+    monkeypatch.setattr(chunk_transforms, "transform", record)
     return seen
 
 
@@ -224,23 +215,23 @@ def test_comparison_catches_a_wrong_field():
             assert_statistics(stats, wrong, bound)
 
 
-def test_the_tolerance_is_what_it_says(monkeypatch):
-    """Negative control: transforms that err by more than the tolerance are seen."""
+def test_errors_above_the_tolerance_fail(monkeypatch):
+    """Negative control: transforms that err by more than the tolerance are detected."""
     features, x = make_features(9, 2), make_data("normal", 2, n=50)
-    run = spectral.transform
+    run = chunk_transforms.transform
 
     def spoilt(*args):
         F = run(*args)
         return F + 3e-9 * 50 * np.exp(1j * np.arange(len(F)))
 
-    monkeypatch.setattr(spectral, "transform", spoilt)
+    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
     stats = by_transform(x, features, tolerance=1e-9)
     with pytest.raises(AssertionError, match="error"):
         assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
 
 
-def test_a_row_far_away_costs_no_accuracy_and_few_rows():
-    """It is left to the direct engine; the error does not know how far it lies."""
+def test_a_distant_row_is_summed_by_the_direct_engine():
+    """The error does not depend on its distance."""
     features, x = exact_features(20, 2), make_data("one far", 2, n=3000)
     stats = by_transform(x, features)
     assert 1 <= stats.provenance["rows_outside"] <= 0.2 * len(x)
@@ -256,7 +247,7 @@ def test_rows_outside_are_none_where_the_grid_is_small():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_densities_downstream_agree(d):
+def test_densities_of_both_engines_agree(d):
     """An error e of F/n moves a log density by about cond * e."""
     x, features = make_data("clustered", d) + make_data("normal", d), make_features(30, d)
     base = tgp.GaussianBase.from_data(x)
@@ -299,8 +290,8 @@ def test_every_kind_of_input(tmp_path, monkeypatch):
     }  # fmt: skip
     wants = {weighted: direct(x, features, sample_weight=w if weighted else None, gram_phi=True)
              for weighted in (False, True)}  # fmt: skip
-    for size in (spectral.CHUNK_NUMBERS, 2 * 170):
-        monkeypatch.setattr(spectral, "CHUNK_NUMBERS", size)
+    for size in (chunks.CHUNK_NUMBERS, 2 * 170):
+        monkeypatch.setattr(chunks, "CHUNK_NUMBERS", size)
         for kind, (value, weights) in kinds.items():
             if kind == "iterator":
                 value = iter(cuts)
@@ -326,27 +317,27 @@ def test_blocks_with_and_without_weights_share_a_chunk():
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_chunks_add_up(d, monkeypatch):
-    """Chunks at places of their own, with outliers, about one centre."""
+    """Chunks that lie apart, with outliers, about one center."""
     seen = recorded(monkeypatch)
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 200 * d)
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 200 * d)
     x, features = make_data("normal", d, n=900), make_features(15, d)
     x += np.repeat(np.arange(5), 180)[:, None] * 3.0
     x[[3, 500]] = 1e4
     w = make_weights(len(x))
     options = {"noise_levels": (0.0, 0.4), "sample_weight": w, "origin": np.full(d, 5.0)}
     stats = by_transform(x, features, **options)
-    assert len(seen) >= 4  # a chunk whose weights are all zero needs none
+    assert len(seen) >= 4  # a chunk whose weights are all zero needs no transform
     bound = bounds(x, features, 1e-9, (0.0, 0.4), w, options["origin"], far=1e4)
     assert_statistics(stats, direct(x, features, **options), bound)
 
 
 @pytest.mark.parametrize("place", [(0, 0), (777, 1)])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_rows_that_are_not_numbers_are_named(place, value, monkeypatch):
+def test_rows_that_are_not_finite_are_named(place, value, monkeypatch):
     x, features = make_data("normal", 2, n=1000), make_features(5, 2)
     x[place] = value
-    for size in (spectral.CHUNK_NUMBERS, 600):
-        monkeypatch.setattr(spectral, "CHUNK_NUMBERS", size)
+    for size in (chunks.CHUNK_NUMBERS, 600):
+        monkeypatch.setattr(chunks, "CHUNK_NUMBERS", size)
         for run in (direct, by_transform):
             with pytest.raises(ValueError, match=f"row {place[0]}, column {place[1]}"):
                 run(x, features)
@@ -356,7 +347,7 @@ def test_rows_that_are_not_numbers_are_named(place, value, monkeypatch):
     ("weights", "words"),
     [(np.zeros(50), "all zero"), (np.ones(49), "49 entries"), (-np.ones(50), "not negative")],
 )
-def test_weights_are_judged_as_ever(weights, words):
+def test_bad_weights_are_refused(weights, words):
     with pytest.raises(ValueError, match=words):
         by_transform(make_data("normal", 2, n=50), make_features(5, 2), sample_weight=weights)
 
@@ -370,20 +361,20 @@ def test_an_empty_stream_is_refused():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_targets_are_every_pair_once(d):
-    """F at f_s, f_s - f_t (s < t) and f_s + f_t (s <= t), as sums term by term; G beside it."""
+def test_targets_are_every_pair_once(d, monkeypatch):
+    """F at f_s, f_s - f_t (s < t) and f_s + f_t (s <= t), as sums term by term; and G."""
     features, x, w = make_features(7, d), make_data("skewed", d, n=80), make_weights(80)
-    bandwidths = spectral.bandwidths_of(features, np.array([0.0, 0.5]))
+    bandwidths = bandwidths_of(features, np.array([0.0, 0.5]))
     assert bandwidths == [0.7, float(np.hypot(0.7, 0.5))]
-    centre, module = np.full(d, 0.2), kernels.load("numpy")
+    center, module = np.full(d, 0.2), kernels.load("numpy")
     eps = 1e-13
     levels = np.array([0.0, 0.5])
-    work = spectral.Work(features, levels, False, eps / spectral.SAFETY, 2**30)
-    work.row_cost = 1.0  # no point is worth leaving outside
-    sums = spectral._Accumulator(work, centre, module, 1)
+    work = SpectralWork(features, levels, False, eps / transforms.EPS_SHARE, 2**30)
+    set_costs(monkeypatch, flop=1.0)  # no point is worth leaving outside
+    sums = chunk_transforms.ChunkTransforms(work, center, module, 1)
     left, _ = sums.add(x, w)
     assert len(left) == 0
-    y = x - centre
+    y = x - center
     error = 10 * eps * w.sum()
     z, S = features.frequencies, 7
     i, j = np.triu_indices(S, 1)
@@ -404,34 +395,10 @@ def test_targets_are_every_pair_once(d):
     assert sums.weight == pytest.approx(w.sum(), rel=1e-14)
 
 
-@pytest.mark.parametrize("eps", [1e-3, 1e-6, 1e-9, 1e-12, 1e-14])
-def test_the_stencil_is_a_derivative(eps):
-    """sum_j c_j e^{i o_j y} = i y on the whole band; it does not magnify errors."""
-    offsets, c = spectral.stencil(eps)
-    half = len(c) // 2
-    assert np.array_equal(c[:half], -c[half:])
-    assert np.array_equal(offsets[:half], -offsets[half:])
-    assert np.abs(c).sum() < 2.5
-    y = np.linspace(-1.0, 1.0, 2001)
-    assert np.abs(np.exp(1j * np.outer(y, offsets)) @ c - 1j * y).max() < max(eps, 1e-13)
-    beyond = np.linspace(1.6, 1.9, 10)  # control: there is a band
-    assert np.abs(np.exp(1j * np.outer(beyond, offsets)) @ c - 1j * beyond).max() > 0.1
-
-
-def test_wave_sums_are_sums():
-    rng = np.random.default_rng(0)
-    y, f, w = rng.standard_normal((9000, 2)), rng.standard_normal((5, 2)), make_weights(9000)
-    for weights in (None, w):
-        total = np.ones(9000) if weights is None else weights
-        cosines, sines = spectral.wave_sums(f, y, weights, kernels.load("numpy"), 1)
-        want = total @ np.exp(1j * y @ f.T)
-        assert np.abs(cosines + 1j * sines - want).max() < 6 * np.sqrt(9000) * EPS * total.sum()
-
-
 def coarse_grids(monkeypatch):
-    """FFTs cost everything, and so do rows outside: the coarse grid is chosen."""
-    monkeypatch.setattr(spectral, "COARSE_ROWS", 0)
-    with_costs(monkeypatch, spectral, node=1e-4, flop=0.1, feature=0.1)
+    """FFTs and rows outside are slow, so that the coarse grid is chosen."""
+    monkeypatch.setattr(transform_plan, "COARSE_ROWS", 0)
+    set_costs(monkeypatch, node=1e-4, flop=0.1, feature=0.1)
     return recorded(monkeypatch)
 
 
@@ -439,7 +406,7 @@ def coarse_grids(monkeypatch):
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["normal", "all equal", "lattice", "one row"])
 def test_a_coarse_grid_keeps_the_tolerance(kind, d, tolerance, monkeypatch):
-    """Whether it is kept or refused by its check."""
+    """Whether its check accepts it or not."""
     seen = coarse_grids(monkeypatch)
     x, features = make_data(kind, d), make_features(20, d)
     stats = by_transform(x, features, tolerance=tolerance)
@@ -454,15 +421,15 @@ def test_a_coarse_grid_that_errs_is_refused(share, weighted, monkeypatch):
     """Errors of half the tolerance on coarse grids: the fine grid runs instead. A twentieth is
     below what the check asks, and stays. Once refused, coarse grids are not tried again."""
     seen = coarse_grids(monkeypatch)
-    run = spectral.transform
+    run = chunk_transforms.transform
 
     def spoilt(columns, strengths, axes, eps, upsampling, n_threads):
         F = run(columns, strengths, axes, eps, upsampling, n_threads)
         turn = np.exp(1j * np.arange(len(F)))
         return F + (upsampling < 2.0) * share * 1e-6 * strengths.real.sum() * turn
 
-    monkeypatch.setattr(spectral, "transform", spoilt)
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 2 * 200)
+    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 2 * 200)
     x, features = make_data("normal", 2), make_features(20, 2)
     w = make_weights(len(x)) if weighted else None
     stats = by_transform(x, features, tolerance=1e-6, sample_weight=w)
@@ -471,17 +438,17 @@ def test_a_coarse_grid_that_errs_is_refused(share, weighted, monkeypatch):
     assert_statistics(stats, direct(x, features, sample_weight=w), bound)
 
 
-def test_without_its_check_a_coarse_grid_could_miss(monkeypatch):
+def test_without_its_check_a_coarse_grid_misses_the_tolerance(monkeypatch):
     """Negative control of the one above."""
     coarse_grids(monkeypatch)
-    run = spectral.transform
+    run = chunk_transforms.transform
 
     def spoilt(columns, strengths, axes, eps, upsampling, n_threads):
         F = run(columns, strengths, axes, eps, upsampling, n_threads)
         return F + 3e-6 * len(strengths) * np.exp(1j * np.arange(len(F)))
 
-    monkeypatch.setattr(spectral, "transform", spoilt)
-    monkeypatch.setattr(spectral._Accumulator, "_holds", lambda *args: True)
+    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
+    monkeypatch.setattr(chunk_transforms.ChunkTransforms, "_is_accurate", lambda *args: True)
     x, features = make_data("normal", 2), make_features(20, 2)
     with pytest.raises(AssertionError, match="error"):
         assert_statistics(
@@ -503,35 +470,14 @@ def test_few_points_and_tight_tolerances_get_the_fine_grid(monkeypatch):
 # -- memory ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        (1500, 1500), ("1500", 1500), ("2GB", 2 * 10**9), ("2 GiB", 2**31), ("0.5mb", 500_000),
-        ("1e6", 10**6), ("3 KB", 3000), ("7B", 7), (2.5e9, 2_500_000_000), ("1TiB", 2**40),
-    ],
-)  # fmt: skip
-def test_amounts_of_memory(text, size, monkeypatch):
-    assert memory.parse(text) == spectral.memory_budget(text) == size
-    monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(text))
-    assert spectral.memory_budget() == size
-    assert spectral.memory_budget("5MB") == 5_000_000  # what is given comes first
-
-
 @pytest.mark.parametrize("text", ["much", "", "GB", "2XB", "-1", 0, "nan", "inf", True, [], "1 2"])
-def test_amounts_that_are_none_are_refused(text, monkeypatch):
+def test_bad_amounts_of_memory_are_refused(text, monkeypatch):
     x, features = make_data("normal", 2, n=10), make_features(5, 2)
     with pytest.raises(ValueError, match="amount of memory"):
         tgp.accumulate(x, features, budget=text)
-    monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(text))
+    monkeypatch.setenv(memory.BUDGET_VARIABLE, str(text))
     with pytest.raises(ValueError, match="amount of memory"):
         tgp.accumulate(x, features)
-
-
-def test_the_default_budget_is_a_share_of_what_is_free(monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 10 * 2**30)
-    assert spectral.memory_budget() == 4 * 2**30
-    monkeypatch.setattr(memory, "available", lambda: None)
-    assert spectral.memory_budget() == 2 * 2**30
 
 
 def spread_out(n=400):
@@ -548,12 +494,12 @@ def test_a_small_budget_falls_back_to_the_direct_engine(cause, by, monkeypatch):
     size = 20_000_000 if cause == "grid" else 5_000
     budget = {"int": size, "text": f"{size // 1000}KB", "environment": None}[by]
     if by == "environment":
-        monkeypatch.setenv(spectral.BUDGET_VARIABLE, str(size))
+        monkeypatch.setenv(memory.BUDGET_VARIABLE, str(size))
     with pytest.warns(RuntimeWarning, match="exceed the budget") as caught:
         stats = by_transform(x, features, budget=budget, noise_levels=(0.0, 0.4))
     assert len(caught) == 1
     assert memory.human(size) in str(caught[0].message)
-    assert spectral.BUDGET_VARIABLE in str(caught[0].message)
+    assert memory.BUDGET_VARIABLE in str(caught[0].message)
     assert caught[0].filename == __file__
     assert memory.human(size) in stats.provenance["fallback"]
     assert stats.provenance["engine"] == "direct"
@@ -562,7 +508,7 @@ def test_a_small_budget_falls_back_to_the_direct_engine(cause, by, monkeypatch):
         assert np.array_equal(getattr(stats, name), getattr(want, name)), name
 
 
-def test_a_stream_that_is_spent_cannot_fall_back():
+def test_a_stream_that_was_read_cannot_fall_back():
     x, features = spread_out(), make_features(12, 3)
     with pytest.raises(ValueError, match=r'exceed the budget.*only once.*engine="direct"'):
         by_transform(iter([x]), features, budget="20MB")
@@ -585,26 +531,6 @@ def test_the_budget_is_kept_by_leaving_rows_outside():
     assert stats.provenance["rows_outside"] >= 10
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_plans_fit_their_budget(d):
-    """Whatever is planned fits; None where nothing does; a larger budget is never slower."""
-    y = make_data("cauchy", d, n=2000)
-    reach, seconds = np.full(d, 5.0), []
-    for budget in (10, 10**5, 10**6, 10**7, 10**9):
-        plan = spectral.plan_chunk(y, reach, 1000, 1e-5, 1e-9, budget, Costs())
-        if plan is None:
-            assert not seconds
-            continue
-        assert plan.grid_bytes <= budget
-        assert (plan.low < plan.high).all()
-        assert plan.inside(y).all() == plan.whole
-        inner, fft = spectral.grid_nodes(plan.half, reach, 1e-9, plan.upsampling)
-        assert plan.grid_bytes == int(16 * (inner + fft))
-        seconds.append(plan.seconds)
-    assert seconds
-    assert seconds == sorted(seconds, reverse=True)
-
-
 # -- choice ---------------------------------------------------------------------------------------
 
 
@@ -616,7 +542,7 @@ def test_four_dimensions_are_refused_by_name():
 
 
 def test_mixed_precision_is_refused():
-    with pytest.raises(ValueError, match='"mixed" is of the direct engine'):
+    with pytest.raises(ValueError, match='"mixed" needs the direct engine'):
         by_transform(make_data("normal", 2, n=50), make_features(5, 2), precision="mixed")
 
 
@@ -626,31 +552,31 @@ def test_bad_tolerances(tolerance):
         by_transform(make_data("normal", 2, n=50), make_features(5, 2), tolerance=tolerance)
 
 
-def test_tiny_data_are_not_worth_a_look():
+def test_tiny_data_need_no_estimate():
     stats = tgp.accumulate(make_data("normal", 2, n=50), make_features(5, 2))
     assert stats.provenance["engine"] == "direct"
     assert "estimated_spectral" not in stats.provenance
 
 
-def test_auto_takes_what_its_estimates_say(monkeypatch):
+def test_auto_follows_its_estimates(monkeypatch):
     """Both estimates are recorded where there was a choice."""
     x, features = make_data("normal", 2), make_features(20, 2)
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    set_costs(monkeypatch, flop=1e-4)
     stats = tgp.accumulate(x, features)
     facts = stats.provenance
     assert facts["engine"] == "spectral"
     assert 0 < facts["estimated_spectral"] < facts["estimated_direct"]
     assert facts["estimated_direct"] == pytest.approx(600 * 20 * 21 * 1e-4, rel=0.01)
     assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4, start=0.9, target=0.5)
+    set_costs(monkeypatch, flop=1e-4, start=0.9, target=0.5)
     facts = tgp.accumulate(x, features).provenance
     assert facts["engine"] == "direct"
     assert facts["estimated_spectral"] > facts["estimated_direct"]
 
 
 def test_auto_does_not_try_what_the_budget_forbids(monkeypatch):
-    """No warning: nothing was asked for that could not be done."""
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    """No warning: "auto" may choose freely."""
+    set_costs(monkeypatch, flop=1e-4)
     facts = tgp.accumulate(spread_out(), make_features(12, 3), budget="20MB").provenance
     assert facts["engine"] == "direct"
     assert facts["estimated_spectral"] is None
@@ -660,8 +586,8 @@ def test_auto_does_not_try_what_the_budget_forbids(monkeypatch):
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize(("flop", "engine"), [(1e-4, "spectral"), (1e-9, "direct")])
 def test_auto_looks_at_the_first_rows_of_a_stream(monkeypatch, flop, engine, again):
-    """The engine is that which is quicker for the rows seen; no block is read twice."""
-    with_costs(monkeypatch, accumulate, spectral, flop=flop)
+    """The engine that is faster for the rows seen runs; no block is read twice."""
+    set_costs(monkeypatch, flop=flop)
     x, features, read = make_data("normal", 2), make_features(20, 2), []
 
     def blocks():
@@ -677,17 +603,17 @@ def test_auto_looks_at_the_first_rows_of_a_stream(monkeypatch, flop, engine, aga
 
 
 @pytest.mark.parametrize("fill", [0.02, 1e-9])
-def test_a_stream_is_direct_until_so_many_rows_are_seen_that_transforms_pay(monkeypatch, fill):
-    """One row fewer, and it is a stream for the direct engine, with the bits of that."""
-    monkeypatch.setattr(accumulate, "NOT_WORTH_A_LOOK", fill)
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-6, start=0.05)
+def test_a_stream_becomes_spectral_once_transforms_pay(monkeypatch, fill):
+    """With one row fewer the direct engine runs, and gives its usual bits."""
+    monkeypatch.setattr(costs, "NEGLIGIBLE_SECONDS", fill)
+    set_costs(monkeypatch, flop=1e-6, start=0.05)
     x, features = make_data("normal", 2), make_features(20, 2)
-    pays = spectral.rows_that_pay(x[:50], features, np.zeros(0), False, 1e-9, 2**30)
+    pays = SpectralWork(features, np.zeros(0), False, 1e-9, 2**30).rows_that_pay(x[:50])
     assert 50 < pays <= 10 * len(x)
     rows = np.tile(x, (pays // len(x) + 1, 1))
     for n, engine in ((pays - 1, "direct"), (pays, "spectral")):
         stream = iter(np.array_split(rows[:n], np.arange(50, n, 50)))
-        monkeypatch.setattr(accumulate, "rows_that_pay", lambda *args: pays)
+        monkeypatch.setattr(SpectralWork, "rows_that_pay", lambda *args: pays)
         stats = tgp.accumulate(stream, features, budget=2**30)
         assert stats.provenance["engine"] == engine
     few = tgp.accumulate(iter([rows[:100]]), features)
@@ -697,7 +623,7 @@ def test_a_stream_is_direct_until_so_many_rows_are_seen_that_transforms_pay(monk
 @pytest.mark.parametrize("flop", [1e-4, 1e-9])
 @pytest.mark.parametrize("engine", ["auto", "spectral"])
 def test_a_generator_may_fill_one_array_again_and_again(monkeypatch, engine, flop):
-    with_costs(monkeypatch, accumulate, spectral, flop=flop)
+    set_costs(monkeypatch, flop=flop)
     x, features = make_data("normal", 2), make_features(20, 2)
     w = make_weights(len(x))
 
@@ -708,16 +634,16 @@ def test_a_generator_may_fill_one_array_again_and_again(monkeypatch, engine, flo
             yield rows, weights
 
     assert len(x) % 100 == 0
-    rows = Blocks(blocks()).mapped(lambda x: x)  # as fit gives them, which may pass rows on
+    rows = Blocks(blocks()).mapped(lambda x: x)  # as fit passes them on
     want = direct(x, features, sample_weight=w)
     for stream in (blocks(), rows):
         stats = tgp.accumulate(stream, features, engine=engine)
         assert_statistics(stats, want, bounds(x, features, 1e-9, weights=w))
 
 
-def test_blocks_that_are_not_copied_are_lost(monkeypatch):
+def test_blocks_that_are_not_copied_are_overwritten(monkeypatch):
     """Negative control of the test above."""
-    monkeypatch.setattr(Blocks, "lasting", True)
+    monkeypatch.setattr(Blocks, "blocks_stay_valid", True)
     x, features, rows = make_data("normal", 2), make_features(20, 2), np.empty((100, 2))
 
     def blocks():
@@ -729,12 +655,12 @@ def test_blocks_that_are_not_copied_are_lost(monkeypatch):
     assert np.abs(stats.gram - direct(x, features).gram).max() > 1.0
 
 
-def test_a_stream_that_outgrows_the_budget_goes_on_by_the_direct_engine(monkeypatch):
-    """Where "auto" chose the spectral engine for its first rows; that is no fault of the user's."""
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+def test_a_stream_that_outgrows_the_budget_continues_directly(monkeypatch):
+    """If "auto" chose the spectral engine by the first rows; the user did not ask for it."""
+    set_costs(monkeypatch, flop=1e-4)
     near, far, features = make_data("normal", 3), spread_out(), make_features(12, 3)
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 3 * len(near))  # far rows in chunks of their own
-    monkeypatch.setattr(spectral, "STREAM_CHUNKS", 0)  # a transform a chunk
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 3 * len(near))  # distant rows are in other chunks
+    monkeypatch.setattr(spectral, "STREAM_CHUNKS", 0)  # one transform for each chunk
     stream = iter([near, *(far[i : i + 100] for i in range(0, len(far), 100))])
     stats = tgp.accumulate(stream, features, budget="20MB")
     assert stats.provenance["engine"] == "spectral"
@@ -743,8 +669,8 @@ def test_a_stream_that_outgrows_the_budget_goes_on_by_the_direct_engine(monkeypa
     assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
 
 
-def test_costs_given_to_a_pass_are_those_it_goes_by():
-    """As a worker's are the client's: rows that cost nothing by the direct engine stay outside."""
+def test_costs_decide_which_rows_stay_outside(monkeypatch):
+    """Rows that cost nothing by the direct engine stay outside the grid."""
     x, features = make_data("normal", 2), make_features(20, 2)
     x[:5] *= 20.0
     run = {
@@ -752,9 +678,10 @@ def test_costs_given_to_a_pass_are_those_it_goes_by():
         "n_threads": 1,
     }  # fmt: skip
 
-    def outside(**costs):
+    def outside(**seconds):
+        set_costs(monkeypatch, **seconds)
         stats = spectral.accumulate_spectral(
-            Blocks(x), features, np.zeros(0), np.zeros(2), costs=spectral.Costs(**costs), **run
+            Blocks(x), features, np.zeros(0), np.zeros(2), **run
         )
         return stats.provenance["rows_outside"]
 
@@ -767,21 +694,21 @@ def test_estimates_are_finite_and_grow(kind):
     x = make_data(kind, 2)
 
     def seconds(S=20, levels=(), tolerance=1e-9):
-        return spectral.estimate(
-            Blocks(x), make_features(S, 2), np.array(levels), False, tolerance, 2**32
-        )
+        work = SpectralWork(make_features(S, 2), np.array(levels), False, tolerance, 2**32)
+        return work.seconds(Blocks(x))
 
     assert 0 < seconds() < seconds(S=200)
     assert seconds() < seconds(levels=(0.0, 0.3, 0.6))
     assert seconds(tolerance=1e-6) <= seconds(tolerance=1e-12)
     stream = Blocks(iter([x]))
-    assert spectral.estimate(stream, make_features(5, 2), np.zeros(0), False, 1e-9, 2**32) is None
+    work = SpectralWork(make_features(5, 2), np.zeros(0), False, 1e-9, 2**32)
+    assert work.seconds(stream) is None
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_threads(d, monkeypatch):
     """The same bits for the same number of threads; another number stays within the tolerance."""
-    monkeypatch.setattr(spectral, "ONE_THREAD", 0)  # small work would get one thread in any case
+    monkeypatch.setattr(transforms, "SERIAL_SIZE", 0)  # else small work gets one thread
     x, features = make_data("cauchy", d, n=2000), make_features(20, d)
     x = x[np.abs(x).max(axis=1) < 30]
     one, again, two, two_again = (
@@ -824,7 +751,7 @@ def test_statistics_are_read_only_and_own_their_levels():
 @pytest.mark.parametrize("how", ["absent", "hidden"])
 def test_without_finufft_auto_is_direct(how, monkeypatch):
     """However much faster the transform would be."""
-    with_costs(monkeypatch, accumulate, spectral, flop=1e-4)
+    set_costs(monkeypatch, flop=1e-4)
     x, features = make_data("normal", 2), make_features(20, 2)
     assert tgp.accumulate(x, features).provenance["engine"] == "spectral"
     if how == "hidden":
@@ -842,8 +769,8 @@ def test_without_finufft_auto_is_direct(how, monkeypatch):
             by_transform(x, features)
 
 
-def test_rows_outside_that_weigh_nothing_are_no_error():
-    """Weights that mask rows: the far one is masked."""
+def test_distant_rows_of_weight_zero_are_ignored():
+    """Weights of zero mask rows."""
     x, features = make_data("normal", 2, n=400), make_features(10, 2)
     x[5] = 1e12
     w = (np.abs(x).max(axis=1) < 2.5).astype(float)
@@ -865,7 +792,7 @@ def test_overflow_is_explained(value):
 
 
 def test_a_spectrum_of_rows_that_overflow_is_refused():
-    """About its own middle it has no squares to speak of; about zero it has."""
+    """Its squares are small about its own center, and overflow about zero."""
     features = make_features(5, 2)
     spectrum = tgp.Spectrum.from_data(np.full((5, 2), 1e200), features.bandlimit)
     with pytest.raises(ValueError, match="overflows"):
@@ -873,11 +800,11 @@ def test_a_spectrum_of_rows_that_overflow_is_refused():
     assert np.isfinite(spectrum.statistics(features, origin=[1e200, 1e200]).gram).all()
 
 
-def test_points_outside_are_handed_on_in_portions(monkeypatch):
+def test_points_outside_are_summed_in_portions(monkeypatch):
     x, features = make_data("normal", 2, n=600), make_features(10, 2)
     x[::12] += 1e5 * np.arange(50)[:, None]
     monkeypatch.setattr(spectral, "OUTSIDE_ROWS", 20)
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 200)
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 200)
     stats = by_transform(x, features)
     assert stats.provenance["rows_outside"] >= 40
     gap = np.abs(stats.gram - direct(x, features).gram).max()
@@ -885,10 +812,10 @@ def test_points_outside_are_handed_on_in_portions(monkeypatch):
 
 
 @pytest.mark.parametrize("wish", [{"precision": "mixed"}, {"tolerance": 1e-14}])
-def test_auto_takes_the_direct_engine_for_what_only_it_gives(wish, monkeypatch):
-    """Also where the spectral one is cheaper; without the wish it is taken."""
-    monkeypatch.setattr(accumulate, "NOT_WORTH_A_LOOK", 0.0)
-    monkeypatch.setattr(accumulate, "estimate", lambda *args: 0.0)
+def test_auto_takes_the_direct_engine_where_only_that_serves(wish, monkeypatch):
+    """Even where the spectral engine is faster, which runs without that option."""
+    monkeypatch.setattr(costs, "NEGLIGIBLE_SECONDS", 0.0)
+    monkeypatch.setattr(SpectralWork, "seconds", lambda *args: 0.0)
     x, features = make_data("normal", 2, n=100), make_features(5, 2)
     assert tgp.accumulate(x, features).provenance["engine"] == "spectral"
     assert tgp.accumulate(x, features, **wish).provenance["engine"] == "direct"

@@ -13,7 +13,9 @@ pytest.importorskip("finufft")
 import tgpfast as tgp
 from tgpfast import kernels
 from tgpfast.data.scaling import Scaling
-from tgpfast.statistics import spectral, spectrum
+from tgpfast.runtime import memory
+from tgpfast.statistics import chunks, spectrum
+from tgpfast.statistics.spread_grid import SpreadGrid
 
 EPS = np.finfo(np.float64).eps
 LADDER = (0.0, 0.3, 0.9)
@@ -23,8 +25,8 @@ FIELDS = ("bandlimit", "low", "high", "tolerance", "grid", "n", "n_rows", "sum_w
 
 @pytest.fixture(autouse=True)
 def small_work(monkeypatch):
-    """No budget of the caller's; one thread unless a test asks for more."""
-    monkeypatch.delenv(spectral.BUDGET_VARIABLE, raising=False)
+    """No budget from the environment; one thread unless a test asks for more."""
+    monkeypatch.delenv(memory.BUDGET_VARIABLE, raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
 
@@ -87,7 +89,7 @@ def box_of(s):
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-9, 1e-12])
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_one_grid_serves_every_choice_of_features(d, tolerance):
-    """Two bandwidths, two sizes, a ladder of noise, an origin, gram_phi, weights: one filling."""
+    """Two bandwidths, two sizes, noise levels, an origin, gram_phi, weights: one grid."""
     x, fine = make_data(d), make_features(20, d, gamma=1.2 if d == 3 else 0.7)
     for weights in (None, make_weights(len(x))):
         made = tgp.Spectrum.from_data(
@@ -114,7 +116,7 @@ def test_one_grid_serves_every_choice_of_features(d, tolerance):
 
 
 def test_comparison_catches_a_lost_row():
-    """Negative control: one row of 800, or its weight, is seen."""
+    """Negative control: a change of one row of 800, or of its weight, is detected."""
     x, features = make_data(2), make_features(20, 2)
     made = tgp.Spectrum.from_data(x, features.bandlimit)
     bound = bounds(x, features, 1e-9, box=box_of(made))
@@ -129,7 +131,7 @@ def test_comparison_catches_a_lost_row():
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_outliers_are_kept_beside_the_grid(d, weighted):
-    """Rows at 1e7 make no grid larger; their features are those of the direct engine."""
+    """Rows at 1e7 do not enlarge the grid; the direct engine sums them."""
     x, features = make_data(d, n=2400), make_features(12, d)
     x[[5, 700]] = 1e7
     w = make_weights(len(x)) if weighted else None
@@ -146,8 +148,8 @@ def test_outliers_are_kept_beside_the_grid(d, weighted):
 
 
 @pytest.mark.parametrize("x", [np.full((40, 2), 0.3), np.array([[2.0, -7.0]])])
-def test_no_extent(x):
-    """Equal rows, or one: the box has some width of its own."""
+def test_rows_without_extent(x):
+    """Equal rows, or one row: the box still has some width."""
     features = make_features(12, 2)
     made = tgp.Spectrum.from_data(x, features.bandlimit)
     assert (made.low < made.high).all()
@@ -213,7 +215,7 @@ def test_statistics_in_scaled_coordinates(d, outliers):
     made = tgp.Spectrum.from_data(x, features.bandlimit / scale, box=box, sample_weight=w)
     assert (len(made.outside) >= 3) == outliers
     origin = np.full(d, 0.2)
-    stats = made._scaled_statistics(
+    stats = made.scaled_statistics(
         features, LADDER, Scaling(shift, scale), origin=origin, gram_phi=True, weight=0.25
     )
     y = (x - shift) / scale
@@ -221,7 +223,7 @@ def test_statistics_in_scaled_coordinates(d, outliers):
     box = (np.full(d, -4.0), np.full(d, 4.0))
     assert_statistics(stats, want, bounds(y, features, 1e-9, LADDER, 0.25 * w, origin, box))
     with pytest.raises(ValueError, match="the band limit of this spectrum"):
-        made._scaled_statistics(features, (), Scaling(shift, 0.5 * scale))
+        made.scaled_statistics(features, (), Scaling(shift, 0.5 * scale))
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -252,8 +254,8 @@ def test_streams(monkeypatch, tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, x)
     box = ([-3.0, -3.0], [3.0, 3.0])
-    for size in (spectral.CHUNK_NUMBERS, 2 * 130):
-        monkeypatch.setattr(spectral, "CHUNK_NUMBERS", size)
+    for size in (chunks.CHUNK_NUMBERS, 2 * 130):
+        monkeypatch.setattr(chunks, "CHUNK_NUMBERS", size)
         for value, weights in (
             (iter([x[:100], x[100:]]), None),
             (lambda: (x[i : i + 90] for i in range(0, 800, 90)), None),
@@ -270,8 +272,8 @@ def test_streams(monkeypatch, tmp_path):
 
 
 def test_the_box_of_a_stream_is_that_of_its_first_chunk(monkeypatch):
-    """Later rows beyond it are kept as they are, and counted."""
-    monkeypatch.setattr(spectral, "CHUNK_NUMBERS", 2 * 100)
+    """Later rows outside it are kept as they are."""
+    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 2 * 100)
     x, features = make_data(2, n=300), make_features(12, 2)
     x[200:] += 40.0
     made = tgp.Spectrum.from_data(iter([x[:100], x[100:200], x[200:]]), features.bandlimit)
@@ -303,7 +305,7 @@ def test_the_sum_of_parts_is_the_whole(d):
         assert_statistics(stats, direct(x, features, LADDER, sample_weight=w), bound)
     before = parts[0].grid.copy()
     parts[0] + parts[1]
-    assert np.array_equal(parts[0].grid, before)  # adding changes neither
+    assert np.array_equal(parts[0].grid, before)  # adding changes neither operand
 
 
 @pytest.mark.parametrize(
@@ -349,7 +351,7 @@ def test_outliers_have_a_limit(monkeypatch):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_above_the_band_limit_the_bandwidth_that_fits_is_named(axis):
-    """One axis beyond it is enough. The bandwidth named works, and so does the band limit."""
+    """One axis above the limit is enough. The bandwidth that the error names works."""
     z = np.array([[1.0, 0.25], [-0.5, 1.0]])[:, :: 1 if axis == 0 else -1]
     features = tgp.Features(z, np.zeros(2), 0.5)
     x = make_data(2)
@@ -384,7 +386,7 @@ def test_at_the_band_limit_itself_nothing_is_lost():
     assert_statistics(made.statistics(features), direct(x, features), bound)
 
 
-def test_without_its_guard_the_band_limit_would_spoil_the_result(monkeypatch):
+def test_without_the_check_of_the_band_limit_results_are_wrong(monkeypatch):
     """Negative control: read far above the limit, F is wrong."""
     features, x = make_features(12, 2), make_data(2)
     made = tgp.Spectrum.from_data(x, features.bandlimit / 3.0)
@@ -427,7 +429,7 @@ def test_bad_options(options, words):
 
 
 def test_the_budget_may_come_from_the_environment(monkeypatch):
-    monkeypatch.setenv(spectral.BUDGET_VARIABLE, "10KB")
+    monkeypatch.setenv(memory.BUDGET_VARIABLE, "10KB")
     with pytest.raises(ValueError, match="the budget is"):
         tgp.Spectrum.from_data(make_data(2), 4.0)
     assert tgp.Spectrum.from_data(make_data(2), 4.0, budget="1GB").n_rows == 800
@@ -547,7 +549,7 @@ def test_doctored_files_are_refused(changes, words, saved, tmp_path):
     path = tmp_path / "doctored.npz"
     path.write_bytes(saved[1].read_bytes())
     doctored(path, {})
-    assert tgp.load(path).n_rows == 800  # rewriting alone does no harm
+    assert tgp.load(path).n_rows == 800  # control: rewriting changes nothing
     doctored(path, changes)
     with pytest.raises(ValueError, match=words) as caught:
         tgp.load(path)
@@ -621,12 +623,12 @@ def test_a_lone_outlier_stays_outside_the_box_of_few_rows():
 
 
 @pytest.mark.parametrize("box", [([0.0, 0.0],), 3.0, "ab", [1, 2, 3]])
-def test_a_box_that_is_no_pair(box):
+def test_a_box_must_be_a_pair(box):
     with pytest.raises((ValueError, TypeError), match="box"):
         tgp.Spectrum.from_data(np.zeros((3, 2)), 1.0, box=box)
 
 
-def test_a_band_limit_that_is_no_number():
+def test_a_band_limit_must_be_a_number():
     with pytest.raises(TypeError, match="bandlimit"):
         tgp.Spectrum.from_data(np.zeros((3, 2)), "a")
 
@@ -634,12 +636,12 @@ def test_a_band_limit_that_is_no_number():
 @pytest.mark.parametrize("d", [1, 2, 3])
 @pytest.mark.parametrize("given", ["array", "stream"])
 def test_outliers_do_not_stretch_the_grid(d, given):
-    """Heavy tails: nodes in proportion to the work that the rows are, and the same sums."""
+    """Heavy tails: the grid stays small, and the sums are right."""
     x = np.random.default_rng(0).standard_cauchy((400, d))
     features = tgp.Features.draw(20, 0.3, np.eye(d), seed=0)
     rows = x if given == "array" else iter([x[:150], x[150:]])
     found = tgp.Spectrum.from_data(rows, features.bandlimit)
-    least = np.prod(tgp.Spectrum._of(features.bandlimit, -np.ones(d), np.ones(d), 1e-9).shape)
+    least = SpreadGrid(features.bandlimit, -np.ones(d), np.ones(d), 1e-9).nodes
     assert found.grid.size <= max(2**17, 2 * least)
     assert 0 <= len(found.outside) < 400
     got, want = found.statistics(features), tgp.accumulate(x, features, engine="direct")
@@ -648,7 +650,7 @@ def test_outliers_do_not_stretch_the_grid(d, given):
     assert got.n_rows == 400
 
 
-def test_many_rows_keep_the_core_that_leaves_few_outside():
+def test_of_many_rows_few_stay_outside():
     x = np.random.default_rng(0).standard_cauchy((20_000, 1))
     found = tgp.Spectrum.from_data(x, [10.0])
     assert len(found.outside) <= 25  # 0.1 %, of boxes that are 1.25 times as wide

@@ -1,4 +1,4 @@
-"""Statistics: the laws of ``+``, fingerprints, and files that are whole or refused."""
+"""Statistics: the rules of ``+`` and ``-``, fingerprints, and saved files."""
 
 import dataclasses
 import io
@@ -64,7 +64,7 @@ def test_addition_associates_and_splitting_changes_nothing():
     assert sum(parts).n_rows == 900
 
 
-def test_wrong_sums_are_not_equal():
+def test_wrong_sums_fail_the_comparison():
     """Negative control of the comparison above."""
     a, _ = make(seed=1)
     b, _ = make(seed=2)
@@ -145,15 +145,15 @@ def test_repr_says_what_it_is():
 
 
 @pytest.mark.parametrize("bare", [False, True])
-def test_the_first_features_are_a_corner(bare):
+def test_statistics_of_the_first_features(bare):
     """As accumulated with those features alone, every field, up to roundings of 60 rows."""
     base = None if bare else tgp.StudentBase(np.zeros(3), np.eye(3), 4.0)
     options = {"sample_weight": np.random.default_rng(3).uniform(0.5, 2.0, 60), "base": base}
     if bare:
         options |= {"noise_levels": (), "gram_phi": False}
     whole, _ = make(**options)
-    few = whole._first(4)
-    want, _ = make(features=whole.features._first(4), **options)
+    few = whole.first_features(4)
+    want, _ = make(features=whole.features.first(4), **options)
     assert few.features == want.features
     assert (few.fingerprint, few.score_base) == (want.fingerprint, want.score_base)
     for name in (*SUMS, "sum_dphi_score"):
@@ -162,8 +162,8 @@ def test_the_first_features_are_a_corner(bare):
         if theirs is not None and np.size(theirs):
             bound = 60 * 2.0**-52 * max(60.0, np.abs(theirs).max())
             assert np.abs(mine - theirs).max() <= bound, name
-    assert equal(whole._first(11), whole)
-    # negative control: without the larger amplitude it is not that corner
+    assert equal(whole.first_features(11), whole)
+    # negative control: without the larger amplitude they differ
     assert np.abs(whole.gram[:4, :4] - want.gram).max() > 0.1 * np.abs(want.gram).max()
 
 
@@ -171,8 +171,8 @@ def test_the_first_features_are_a_corner(bare):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_sum_less_one_of_its_terms_is_the_other(weighted):
-    """Up to a rounding of the sum, which is all that + and - make; counts are exact."""
+def test_subtraction_undoes_addition(weighted):
+    """Up to a rounding of the sum; counts are exact."""
     weights = np.random.default_rng(3).uniform(0.5, 2.0, 60) if weighted else None
     (a, _), (b, _) = make(seed=1, sample_weight=weights), make(seed=2, n=40)
     rest = (a + b) - b
@@ -186,20 +186,19 @@ def test_a_sum_less_one_of_its_terms_is_the_other(weighted):
     assert not equal(rest, b)  # negative control
 
 
-def test_no_more_weight_is_taken_away_than_there_is():
-    """A part that has not been forgotten as the whole has; what is left would weigh less than
-    nothing, and say so only when it is solved."""
+def test_more_weight_than_there_is_cannot_be_subtracted():
+    """A part that did not decay with the whole would leave a negative weight."""
     (a, _), (b, _) = make(seed=1), make(seed=2, n=40)
     total = (a + b).decay(0.1)
-    with pytest.raises(ValueError, match=r"weigh 40 cannot be taken from .* that weigh 10: decay"):
+    with pytest.raises(ValueError, match=r"weigh 40 cannot be .* weigh 10.*decay"):
         total - b
     rest = total - b.decay(0.1)
     assert rest.n == pytest.approx(6.0)
-    assert (rest - a.decay(0.1)).n == pytest.approx(0.0, abs=1e-14)  # rounding is no weight
+    assert (rest - a.decay(0.1)).n == pytest.approx(0.0, abs=1e-14)  # up to rounding
 
 
 def test_provenance_of_a_stream_does_not_grow():
-    """Of numbers the least and the greatest are kept, of texts a few; tolerances in full effect."""
+    """Of numbers the least and the greatest are kept, of texts a few."""
     stats, _ = make(engine="direct")
     for k in range(100):
         facts = {
@@ -212,10 +211,10 @@ def test_provenance_of_a_stream_does_not_grow():
     assert stats.provenance["one_grid"] == [False, True]
     assert len(stats.provenance["reason"]) == 8
     assert stats.provenance["engine"] == "direct"
-    assert stats._accuracy()["tolerance"] == 1e-9
+    assert stats.accuracy_options()["tolerance"] == 1e-9
 
 
-def test_nothing_and_everything_can_be_taken_away():
+def test_nothing_and_everything_can_be_subtracted():
     stats, _ = make()
     zero = statistics.Statistics.zero(stats.features, noise_levels=LEVELS, gram_phi=True)
     assert equal(stats - zero, stats)
@@ -223,7 +222,7 @@ def test_nothing_and_everything_can_be_taken_away():
 
 
 def test_sums_of_scores_are_subtracted():
-    """With the base they know."""
+    """If both have the same base."""
     base = tgp.StudentBase(np.zeros(3), np.eye(3), 4.0)
     (a, _), (b, _) = make(seed=1, base=base), make(seed=2, base=base)
     rest = (a + b) - b
@@ -234,9 +233,9 @@ def test_sums_of_scores_are_subtracted():
         a - make(seed=2)[0]
 
 
-def test_more_rows_than_there_are_are_refused():
+def test_more_rows_than_there_are_cannot_be_subtracted():
     (a, _), (b, _) = make(n=60), make(n=61)
-    with pytest.raises(ValueError, match="statistics of 61 rows cannot be taken from those of 60"):
+    with pytest.raises(ValueError, match=r"61 rows cannot be .* 60"):
         a - b
 
 
@@ -295,7 +294,7 @@ def test_no_pickles_inside(tmp_path):
         assert {archive[name].dtype.kind for name in archive.files} <= {"f", "U"}
 
 
-def test_a_failed_save_leaves_the_old_file_whole(tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_old_file(tmp_path, monkeypatch):
     stats, _ = make()
     path = tmp_path / "stats.npz"
     stats.save(path)
@@ -329,10 +328,10 @@ def test_saving_through_a_link_keeps_it(tmp_path):
     assert os.listdir(target.parent) == ["stats.npz"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="modes are of Unix")
-def test_the_mode_of_a_saved_file(tmp_path, monkeypatch):
-    """An old file's is kept, and nobody else can look in meanwhile; a new one's is the usual. The
-    umask, which all threads share, is left alone."""
+@pytest.mark.skipif(os.name == "nt", reason="only Unix has such permissions")
+def test_the_permissions_of_a_saved_file(tmp_path, monkeypatch):
+    """Those of an old file are kept, and nobody else can read it meanwhile. A new file has the
+    usual ones. The umask, which all threads share, is not changed."""
     stats, _ = make()
     path, plain = tmp_path / "stats.npz", tmp_path / "plain"
     plain.write_bytes(b"")

@@ -12,7 +12,8 @@ from scipy.linalg import solve_triangular
 
 from .. import kernels
 from ..data.blocks import Blocks, as_blocks
-from ..data.scaling import Scaling, check_full_rank, moments_of
+from ..data.moments import check_full_rank, moments_of
+from ..data.scaling import Scaling
 from ..features.random import Features
 from ..validation import Array, as_floats, check_derivative, whole, without_far
 from .quasirandom import sobol_normals

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.blocks import Blocks, as_blocks, ratio_of
+from ..data.blocks import Blocks, as_blocks
+from ..data.moments import check_full_rank, moments_and_sample, moments_of
 from ..data.row_sample import SAMPLE_ROWS
-from ..data.scaling import Scaling, check_full_rank, moments_and_sample, moments_of
+from ..data.scaling import Scaling
+from ..data.weights import kish_ratio
 from ..features.random import Features
 from ..runtime.warnings import PoorFitWarning, warn
 from ..validation import Array, as_floats, whole
@@ -98,7 +100,8 @@ class MixtureBase(Base):
         check_full_rank(moments, blocks.table.columns)
         moments.check_range()
         x, w = sample.take(EM_ROWS)
-        return cls._by_em(x, np.ones(len(x)) if w is None else w * ratio_of(w), n_components, seed)
+        w = np.ones(len(x)) if w is None else w * kish_ratio(w)
+        return cls._by_em(x, w, n_components, seed)
 
     @classmethod
     def _by_em(

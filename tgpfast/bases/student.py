@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks, as_blocks
+from ..data.moments import check_full_rank, moments_and_sample, moments_of
 from ..data.row_sample import SAMPLE_ROWS
-from ..data.scaling import Scaling, check_full_rank, moments_and_sample, moments_of
+from ..data.scaling import Scaling
 from ..validation import Array, as_floats, positive
 from .gaussian import Base, GaussianBase
 from .quasirandom import sobol_uniforms, to_normals

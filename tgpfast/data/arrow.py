@@ -1,23 +1,33 @@
-"""Arrow tables and record batches, as frames that `Blocks` can cut, order and read."""
+"""Arrow tables and record batches, as frames that `Blocks` can slice, order and read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..validation import Array
+
 
 def as_frame(X: Any) -> Any:
-    """`ArrowFrame` of a table or record batch of pyarrow; anything else as it is."""
+    """Return a table or record batch of pyarrow as an `ArrowFrame`; anything else as it is."""
     is_arrow = type(X).__module__.split(".")[0] == "pyarrow" and hasattr(X, "num_rows")
     return ArrowFrame(X) if is_arrow and hasattr(X, "take") else X
 
 
 class ArrowFrame:
-    """What `Blocks` asks of a frame: names, types, slices, rows by their numbers, columns in
-    another order, and numbers. Nothing is copied before that."""
+    """An Arrow table with the interface that `Blocks` expects of a frame.
 
-    kind = "pyarrow"
+    It has names, dtypes, slices, rows by their numbers, and columns in another order. Numbers are
+    copied only by ``to_numpy``.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or pyarrow.RecordBatch
+    """
+
+    frame_kind = "pyarrow"
     ndim = 2
 
     def __init__(self, table: Any) -> None:
@@ -30,7 +40,7 @@ class ArrowFrame:
 
     @property
     def dtypes(self) -> list[np.dtype[Any]]:
-        """As numpy would have them; what is no number is an object."""
+        """The dtypes that numpy would have; object for columns that hold no numbers."""
         found = []
         for kind in self.table.schema.types:
             try:
@@ -47,23 +57,26 @@ class ArrowFrame:
             return ArrowFrame(self.table.slice(start, stop - start))
         return ArrowFrame(self.table.take(which))
 
-    def to_numpy(self) -> Any:
-        """(rows, columns) of float64."""
+    def to_numpy(self) -> Array:
+        """Return all rows as float64."""
         batches = self.table.to_batches() if hasattr(self.table, "to_batches") else [self.table]
-        parts = [numbers_of(batch, range(self.shape[1])) for batch in batches]
-        return np.concatenate(parts) if parts else np.empty(self.shape)
+        rows, at = np.empty(self.shape), 0
+        for batch in batches:
+            fill_numbers(batch, range(self.shape[1]), rows[at : at + batch.num_rows])
+            at += batch.num_rows
+        return rows
 
 
-def numbers_of(batch: Any, places: Any) -> Any:
-    """Columns of a record batch, by name or place, as one array of float64: true and false as 1.0
-    and 0.0, values that are missing as nan."""
-    rows = np.empty((batch.num_rows, len(places)))
-    for k, place in enumerate(places):
-        cells = batch.column(place)
+def fill_numbers(batch: Any, columns: Sequence[str | int], rows: Array) -> None:
+    """Write columns of a record batch, by name or place, into ``rows``, (n, columns) of float64.
+
+    True and False become 1.0 and 0.0, missing values nan.
+    """
+    for k, column in enumerate(columns):
+        cells = batch.column(column)
         if str(cells.type) == "bool":
             cells = cells.cast("uint8")
-        if cells.null_count or not hasattr(cells, "__dlpack__"):  # from pyarrow 15 on
+        if cells.null_count or not hasattr(cells, "__dlpack__"):  # which pyarrow has from 15 on
             rows[:, k] = cells.to_numpy(zero_copy_only=False)  # imports pandas
         else:
             rows[:, k] = np.from_dlpack(cells)
-    return rows

@@ -1,7 +1,7 @@
-"""The only judge of user input: array, memmap, frame, file or iterator of blocks -> clean blocks.
+"""Blocks: rows of any source in checked pieces, with their weights.
 
-A block is a C-contiguous float64 array of whole rows, checked for shape, dtype and finite values,
-with its weights beside it. Float64 C-ordered input is passed on as views; nothing is copied whole.
+A block is a C-contiguous float64 array of whole rows, checked for shape, dtype and finite values.
+Float64 C-ordered input is passed on as views; nothing is copied whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,8 @@ from ..validation import Array
 from .arrow import as_frame
 from .csv import TextRows
 from .files import open_rows
-from .parquet import ParquetRows
-from .prefetch import AHEAD_BYTES, DEPTH, MOST_DEPTH, ReadAhead, ahead
+from .parquet import PAGE_ROWS, ParquetRows
+from .prefetch import ReadAhead, choose_depth, prefetch
 from .row_sample import (
     SAMPLE_ROWS,
     Ints,
@@ -34,73 +33,61 @@ from .row_sample import (
     draw_sample,
     keys_of,
 )
+from .rows import (
+    as_table,
+    check_finite,
+    count_columns,
+    is_on_disk,
+    is_stream,
+    refuse_distant_rows,
+    slice_rows,
+)
+from .table import BLOCK_ROWS, Table, is_frame, order_columns
+from .weights import check_weights, kish_ratio, slice_weights
 
-LEAST_WEIGHT = 1e-140  # of the largest weight: sums of squares must neither vanish nor overflow
-BLOCK_ROWS = 16_384  # rows of a block; a few MB at most, and long enough that Python costs nothing
-
-
-TABLES = ("array", "pandas", "polars", "pyarrow")
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """What rows looked like to the caller: column names, and the kind of frame they came in."""
-
-    columns: list[str] | None = None
-    kind: str = "array"  # one of TABLES
-    index: Any = None  # of a pandas frame
-
-    @classmethod
-    def from_facts(cls, columns: Any, kind: Any, d: int) -> Table:
-        """What a file says of a table of d columns, judged."""
-        named = isinstance(columns, list) and all(isinstance(c, str) for c in columns)
-        if not (columns is None or (named and len(columns) == d)):
-            raise ValueError(f"columns must be {d} names")
-        if kind not in TABLES or (kind != "array" and columns is None):
-            raise ValueError(f"kind of table {kind!r} is not known")
-        return cls(columns, kind)
-
-    def frame(self, rows: Array) -> Any:
-        """Rows as the caller's kind of table."""
-        if self.kind == "array":
-            return rows
-        module = __import__(self.kind)
-        if self.kind == "polars":
-            return module.DataFrame(rows, schema=self.columns)
-        if self.kind == "pyarrow":
-            return module.Table.from_arrays(list(map(module.array, rows.T)), names=self.columns)
-        index = self.index if self.index is not None and len(self.index) == len(rows) else None
-        return module.DataFrame(rows, columns=self.columns, index=index)
-
-    def series(self, values: Array, name: str) -> Any:
-        """One value a row, as the caller's kind of column."""
-        if self.kind == "array":
-            return values
-        module = __import__(self.kind)
-        if self.kind == "polars":
-            return module.Series(name, values)
-        if self.kind == "pyarrow":
-            return module.array(values)
-        return module.Series(values, index=self.index, name=name)
+Block = tuple[Array, Array | None]  # rows (n, d), and weights (n,) or None
 
 
 class Blocks:
-    """Checked blocks of rows of X, each time it is iterated: pairs (x, w), w None without weights.
+    """Checked blocks of the rows of X, at each iteration: pairs (rows, weights or None).
 
-    X may be a two-dimensional array (one-dimensional is taken as one column), a memmap, anything
-    with ``__array__``, a frame of pandas or polars, a table of pyarrow, the path of a file, or an
-    iterable of such blocks; each of its items may be a tuple (block, weights). A callable is called
-    for a fresh iterable at every pass. Memmaps, files and what is wrapped in `ReadAhead` are read,
-    converted and checked in another thread, a few blocks ahead of the one in use. ``dimension`` is
-    the expected number of columns, ``columns`` their names: a frame that has them all is put in
-    that order. ``n_rows`` is None until an iterator is spent; ``table`` remembers names and kind.
-    ``is_part`` says that these are rows among others, so that weights may all be zero.
+    Memmaps, files and what is wrapped in `ReadAhead` are read, converted and checked in another
+    thread, a few blocks ahead of the one in use.
+
+    Parameters
+    ----------
+    X : array, memmap, frame, table, path, iterable or callable
+        A two-dimensional array (a one-dimensional one is one column), anything with
+        ``__array__``, a frame of pandas or polars, a table of pyarrow, the path of a file, or an
+        iterable of such blocks, each of which may be a tuple (block, weights). A callable is
+        called for a fresh iterable at every pass.
+    sample_weight : (n,) array-like, optional
+        Weights, unless they come with the blocks.
+    dimension : int, optional
+        The expected number of columns.
+    block_rows : int, default 16384
+        The most rows of a block.
+    columns : list of str, optional
+        The expected names: a frame or file that has them all is put in that order.
+    name : str, default "X"
+        Name of the argument, for messages.
+    is_part : bool, default False
+        Whether these are rows among others, so that weights may all be zero.
+
+    Attributes
+    ----------
+    n_rows : int or None
+        Number of rows; None for a stream until a pass has ended.
+    table : Table
+        Names of the columns and the kind of frame.
+    sample : RowSample or None
+        A random sample of the rows, in the units of the source, if one was drawn.
     """
 
     in_parts = False  # whether passes run by ``reduce``, where the rows are; see `as_blocks`
     budget: Any = None  # bytes for the grids of a pass where the caller names none
     first_row = 0  # number of the first row among all; of partitions of unknown length see `dask`
-    sample: RowSample | None = None  # drawn by a pass, in the units of the source; see `pilot`
+    sample: RowSample | None = None
 
     def __init__(
         self,
@@ -113,109 +100,113 @@ class Blocks:
         name: str = "X",
         is_part: bool = False,
     ) -> None:
-        self.dimension = dimension
-        self._is_part = is_part
-        self.name = name
-        names = None
-        self._ahead = isinstance(X, (str, os.PathLike, ReadAhead))
-        self._keeps = isinstance(X, ReadAhead)  # the reader goes on while a block is in use
-        if isinstance(X, ReadAhead):
-            X = X.source
-        _refuse_what_is_not_here(X, name)
-        if isinstance(X, (str, os.PathLike)):
-            X, names = open_rows(X, columns)
-        X = _in_order(as_frame(X), columns, name)
-        self.table = _table_of(X, names)
-        self._order = columns
-        self.block_rows = block_rows
-        self.n_rows: int | None = None
-        self._source: Any = X
-        self._streams = _is_stream(X)
-        self._weights: Any = None
+        self.name, self.dimension, self.block_rows = name, dimension, block_rows
+        self._is_part, self._order = is_part, columns
         self._map: Callable[[Array], Array] | None = None
         self._factor = 1.0
-        self._begun: list[Iterator[tuple[Array, Array | None]]] = []
+        self._started: list[Iterator[Block]] = []  # a pass that `StartedPass` has begun
         self._passes = [0]  # shared by copies
-        if not self._streams:
-            self._source = _as_table(X, name)
-            self._ahead = _on_disk(self._source)
-            self.dimension = _columns(self._source, name, dimension)
+        self._is_wrapped = isinstance(X, ReadAhead)
+        self._is_prefetched = isinstance(X, (str, os.PathLike, ReadAhead))
+        self._source, self.table = self._open(X)
+        self._is_stream = is_stream(self._source)
+        self.n_rows: int | None = None
+        self._weights: Any = None
+        if not self._is_stream:
+            self._source = as_table(self._source, name)
+            self._is_prefetched = is_on_disk(self._source)
+            self.dimension = count_columns(self._source, name, dimension)
             self.n_rows = len(self._source)
             if self.n_rows == 0:
                 raise ValueError(f"{name} has no rows; at least one is needed")
         if sample_weight is not None:
-            self._weights = _as_weights(sample_weight, self.n_rows)
+            self._weights = check_weights(sample_weight, self.n_rows)
             if not (is_part or self._weights.any()):
                 raise ValueError("sample_weight must not be all zero")
 
-    def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
-        if self._begun:
-            return self._begun.pop()
-        self._passes[0] += 1
-        # one block leaves nothing to read while it is worked on
-        several = self._streams or len(self._source) > self.block_rows
-        if not (self._ahead and several):
-            return self._checked()
-        made = _each_copied(self._checked()) if self._keeps else self._checked()
-        return ahead(made, self._depth())
+    def _open(self, X: Any) -> tuple[Any, Table]:
+        """Return the rows, unwrapped, opened and with columns in order, and their table."""
+        names = None
+        if isinstance(X, ReadAhead):
+            X = X.source
+        refuse_distant_rows(X, self.name)
+        if isinstance(X, (str, os.PathLike)):
+            X, names = open_rows(X, self._order)
+        X = order_columns(as_frame(X), self._order, self.name)
+        return X, Table.from_rows(X, names)
 
-    def _depth(self) -> int:
-        """Blocks to stay ahead. Of few columns several: where reading takes as long as computing,
-        a pause of the one would be a wait of the other."""
-        columns, depth = self.dimension, DEPTH
-        if isinstance(self._source, TextRows):
-            columns = self._source.n_columns
-        if columns:
-            depth = max(DEPTH, min(MOST_DEPTH, AHEAD_BYTES // (8 * self.block_rows * columns)))
-        if isinstance(self._source, ParquetRows):  # while rows are used up, the next are decoded
-            depth += -(-self._source.stride // self.block_rows)
-        return depth
+    # -- what is known about the rows
 
     @property
     def n_passes(self) -> int:
-        """How many passes over the rows were begun, by these blocks and by copies of them."""
+        """How many passes over the rows were started, by these blocks and by copies of them."""
         return self._passes[0]
 
     @property
-    def reads_ahead(self) -> bool:
-        """Whether the rows are made in another thread: a few blocks are then held at a time."""
-        return self._ahead
+    def can_repeat(self) -> bool:
+        """Whether a second pass gives the rows again; not so for a one-shot iterator."""
+        source = self._source
+        return not self._is_stream or callable(source) or iter(source) is not source
 
     @property
-    def lasting(self) -> bool:
-        """Whether a block stays as it is when the next is asked for: a generator of the user's may
-        fill one array again and again. What is read ahead is a file's, or a copy."""
-        return not self._streams or self._ahead or isinstance(self._source, (list, tuple))
+    def is_prefetched(self) -> bool:
+        """Whether another thread makes the blocks: a few of them are then held at a time."""
+        return self._is_prefetched
+
+    @property
+    def blocks_stay_valid(self) -> bool:
+        """Whether a block keeps its values when the next one is asked for.
+
+        Not so for a user's generator, which may fill one array again and again. What is prefetched
+        comes from a file, or is a copy.
+        """
+        return (
+            not self._is_stream or self._is_prefetched or isinstance(self._source, (list, tuple))
+        )
 
     @property
     def weight_ratio(self) -> float | None:
-        """sum w / sum w^2, by which Kish's rule multiplies weights; None where they come with the
-        rows."""
+        """sum w / sum w^2, by which Kish's rule multiplies weights; None where weights come with
+        the blocks."""
         if self._weights is None:
-            return None if self._streams else 1.0
-        return ratio_of(self._weights)
+            return None if self._is_stream else 1.0
+        return kish_ratio(self._weights)
 
-    def begun(self) -> Begun:
-        """A pass over a stream of which some rows can be looked at before the rest is read."""
-        return Begun(self)
+    # -- passes
 
-    def _checked(self) -> Generator[tuple[Array, Array | None], None, None]:
+    def __iter__(self) -> Iterator[Block]:
+        if self._started:
+            return self._started.pop()
+        self._passes[0] += 1
+        # one block leaves nothing to read while it is in use
+        has_several = self._is_stream or len(self._source) > self.block_rows
+        if not (self._is_prefetched and has_several):
+            return self._check_blocks()
+        # the thread goes on while a block is in use, and a user's generator may fill it again
+        blocks = self._check_blocks()
+        return prefetch(copy_blocks(blocks) if self._is_wrapped else blocks, self._prefetch_depth())
+
+    def _prefetch_depth(self) -> int:
+        columns = self.dimension
+        if isinstance(self._source, TextRows):
+            columns = self._source.n_columns
+        depth = choose_depth(8 * self.block_rows * columns if columns else None)
+        if isinstance(self._source, ParquetRows):  # the next page is decoded while one is used up
+            depth += -(-PAGE_ROWS // self.block_rows)
+        return depth
+
+    def start_pass(self) -> StartedPass:
+        """Start a pass whose first rows can be looked at before the rest is read."""
+        return StartedPass(self)
+
+    def _check_blocks(self) -> Generator[Block, None, None]:
         total, weight_total = 0, 0.0
         for table, own_weights, label in self._tables():
-            self.dimension = _columns(table, label, self.dimension)
+            self.dimension = count_columns(table, label, self.dimension)
             for start in range(0, len(table), self.block_rows):
-                stop = min(start + self.block_rows, len(table))
-                x = _as_rows(table, start, stop)
-                _check_finite(x, total, self.table.columns, self.name)
-                w = None
-                if own_weights is not None:
-                    w = _weight_rows(own_weights, start, stop)
-                elif self._weights is not None:
-                    if total + len(x) > len(self._weights):
-                        raise ValueError(
-                            f"sample_weight has {len(self._weights)} entries, but X has more rows"
-                        )
-                    w = _weight_rows(self._weights, total, total + len(x))
+                x = slice_rows(table, start, min(start + self.block_rows, len(table)))
+                check_finite(x, total, self.table.columns, self.name)
+                w = self._block_weights(own_weights, start, total, len(x))
                 total += len(x)
                 weight_total += len(x) if w is None else float(w.sum())
                 yield self._mapped(x, w)
@@ -230,64 +221,73 @@ class Blocks:
             raise ValueError("sample_weight must not be all zero")
         self.n_rows = total
 
-    def _tables(self) -> Iterator[tuple[Any, Any, str]]:
-        if isinstance(self._source, ParquetRows):
-            yield from ((rows, None, self.name) for rows in self._decoded(self._source))
-            return
-        if not self._streams:
-            yield self._source, None, self.name
-            return
-        items = self._source() if callable(self._source) else self._source
-        for index, item in enumerate(items):
-            label = f"block {index} of {self.name}"
-            weights = None
-            if isinstance(item, tuple):
-                if len(item) != 2:
-                    raise ValueError(f"{label} is a tuple of {len(item)}; expected (rows, weights)")
-                item, weights = item
-                if self._weights is not None:
-                    raise ValueError(f"{label} brings weights, but sample_weight was given as well")
-            item = as_frame(item)
-            if _is_frame(item):
-                if self.table.columns is None:
-                    self.table = Table(self._order or [str(c) for c in item.columns])
-                item = _in_order(item, self.table.columns, label)
-            table = _as_table(item, label)
-            if weights is not None:
-                weights = _as_weights(weights, len(table))
-            yield table, weights, label
+    def _block_weights(self, own: Any, start: int, total: int, n: int) -> Array | None:
+        """Return the weights of n rows: those that came with them from ``start`` on, or those given
+        for all rows from ``total`` on."""
+        if own is not None:
+            return slice_weights(own, start, start + n)
+        if self._weights is None:
+            return None
+        if total + n > len(self._weights):
+            raise ValueError(f"sample_weight has {len(self._weights)} entries, but X has more rows")
+        return slice_weights(self._weights, total, total + n)
 
-    def _decoded(self, source: ParquetRows) -> Iterator[Array]:
-        """Blocks of a parquet file; a small one is held after its first pass."""
+    def _tables(self) -> Iterator[tuple[Any, Any, str]]:
+        """Yield (table, weights that came with it or None, name for messages)."""
+        if isinstance(self._source, ParquetRows):
+            yield from ((rows, None, self.name) for rows in self._decode(self._source))
+        elif not self._is_stream:
+            yield self._source, None, self.name
+        else:
+            items = self._source() if callable(self._source) else self._source
+            for index, item in enumerate(items):
+                label = f"block {index} of {self.name}"
+                yield *self._read_item(item, label), label
+
+    def _read_item(self, item: Any, label: str) -> tuple[Any, Any]:
+        """Return the table of a stream's item, with columns in order, and its weights or None."""
+        weights = None
+        if isinstance(item, tuple):
+            if len(item) != 2:
+                raise ValueError(f"{label} is a tuple of {len(item)}; expected (rows, weights)")
+            item, weights = item
+            if self._weights is not None:
+                raise ValueError(f"{label} brings weights, but sample_weight was given as well")
+        item = as_frame(item)
+        if is_frame(item):
+            if self.table.columns is None:
+                self.table = Table(self._order or [str(c) for c in item.columns])
+            item = order_columns(item, self.table.columns, label)
+        table = as_table(item, label)
+        return table, None if weights is None else check_weights(weights, len(table))
+
+    def _decode(self, source: ParquetRows) -> Iterator[Array]:
+        """Yield blocks of a parquet file; a small file is held after its first pass."""
         if not source.is_small:
-            yield from source.blocks(self.block_rows)
+            yield from source.iterate(self.block_rows)
             return
         held, at = np.empty(source.shape), 0
-        for rows in source.blocks(self.block_rows):
+        for rows in source.iterate(self.block_rows):
             held[at : at + len(rows)] = rows
             yield held[at : at + len(rows)]
             at += len(rows)
         self._hold(held)
 
     def _hold(self, rows: Array) -> None:
-        self._source, self._ahead = rows, False
+        """From now on, take rows from memory instead of the file."""
+        self._source, self._is_prefetched = rows, False
 
     def mapped(self, function: Callable[[Array], Array], factor: float = 1.0) -> Blocks:
-        """The same blocks with a function applied to their rows and their weights multiplied."""
+        """Return blocks with a function applied to their rows, and weights times a factor."""
         other = copy.copy(self)
         other._map, other._factor = function, factor
         return other
 
-    def _mapped(self, x: Array, w: Array | None) -> tuple[Array, Array | None]:
+    def _mapped(self, x: Array, w: Array | None) -> Block:
         if self._map is not None:
             x = np.ascontiguousarray(self._map(x)).view()
             x.flags.writeable = False
         return x, w if w is None or self._factor == 1.0 else w * self._factor
-
-    @property
-    def can_repeat(self) -> bool:
-        """Whether a second pass over the rows gives them again: not so for a one-shot iterator."""
-        return not self._streams or callable(self._source) or iter(self._source) is not self._source
 
     def reduce(
         self,
@@ -296,133 +296,135 @@ class Blocks:
         n_threads: int | None = None,
         progress: bool = False,
     ) -> Any:
-        """function(blocks, threads) of all rows: for partitions, the sum over them. Where progress
-        is asked for, the function is given ``progress=True``; partitions show dask's bar."""
+        """Return function(blocks, threads) of all rows; for partitions, the sum over them.
+
+        With ``progress`` the function is called with ``progress=True``; partitions show dask's bar.
+        """
         run = functools.partial(function, progress=True) if progress else function
         return run(self, Threads(backend, n_threads))
 
+    # -- rows at once
+
     def whole(self) -> Array:
-        """All rows as one array; for evaluation at points that the caller holds anyway."""
-        parts = [x if self.lasting else x.copy() for x, _ in self]
+        """Return all rows as one array; for evaluation at points that the caller holds anyway."""
+        parts = [x if self.blocks_stay_valid else x.copy() for x, _ in self]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def pilot(self, n: int) -> tuple[Array, Array | None] | None:
-        """At most n random rows and their weights.
+    def pilot(self, n: int) -> Block | None:
+        """Return at most n random rows and their weights, or None for a stream without a sample.
 
-        Part of ``sample``, where that has been drawn. Else rows of an array or a frame by
-        their numbers, rows from places spread over a large parquet file, and None for a stream.
+        They are part of ``sample``, if that has been drawn. Otherwise rows of an array or a frame
+        are taken by their numbers, and rows of a large parquet file from places spread over it.
         """
         if self.sample is not None:
             return self._mapped(*self.sample.take(n))
-        if self._streams:
+        if self._is_stream:
             return None
         if isinstance(self._source, ParquetRows) and self._source.is_small:
-            self._hold(self._source.whole())
+            self._hold(self._source.read_all())
         if isinstance(self._source, ParquetRows):
-            rows, numbers = self._source.spread(n)
-            x = _as_rows(rows, 0, len(rows))
-            _check_finite(x, numbers, self.table.columns, self.name)
-            weights = None if self._weights is None else self._weights[numbers]
-            return self._mapped(x, None if weights is None else _weight_rows(weights, 0, len(x)))
+            return self._select(*self._source.read_spread(n))
         return self.rows_at(choose_rows(len(self._source), n, self._weights))
 
     def draw_sample(self) -> None:
-        """Draw ``sample`` where there is none: by numbers of rows if the rows are at hand, else in
-        a pass, unless that would use the rows up."""
+        """Draw ``sample`` if there is none: by numbers of rows if the rows are at hand, else in a
+        pass, unless that would use the rows up."""
         if self.sample is not None or not self.can_repeat:
             return
-        if self._streams or isinstance(self._source, ParquetRows):
+        if self._is_stream or isinstance(self._source, ParquetRows):
             self.sample = draw_sample(self)
         else:
             numbers = choose_rows(len(self._source), SAMPLE_ROWS, self._weights)
             self.sample = RowSample(*self.rows_at(numbers), keys_of(numbers))
 
-    def rows_at(self, numbers: Ints) -> tuple[Array, Array | None]:
-        """Some rows of an array or a frame, and their weights, by their numbers."""
+    def rows_at(self, numbers: Ints) -> Block:
+        """Return rows of an array or a frame, and their weights, by their numbers."""
         source = self._source.iloc if hasattr(self._source, "iloc") else self._source
-        x = _as_rows(source[numbers], 0, len(numbers))
-        _check_finite(x, numbers, self.table.columns, self.name)
+        return self._select(source[numbers], numbers)
+
+    def _select(self, rows: Any, numbers: Ints) -> Block:
+        """Check rows that were taken by their numbers, and add their weights."""
+        x = slice_rows(rows, 0, len(rows))
+        check_finite(x, numbers, self.table.columns, self.name)
         if self._weights is None:
             return self._mapped(x, None)
-        return self._mapped(x, _weight_rows(self._weights[numbers], 0, len(x)))
+        return self._mapped(x, slice_weights(self._weights[numbers], 0, len(x)))
 
 
-class Begun:
-    """The first rows of a pass, looked at and held until ``blocks`` are read, which begin with
-    them: nothing is read twice. ``ended`` says that there are no more."""
+class StartedPass:
+    """A pass whose first rows can be looked at before the rest is read.
+
+    The rows that were looked at are held until ``blocks`` are read, which begin with them. Nothing
+    is read twice.
+
+    Attributes
+    ----------
+    blocks : Blocks
+        All rows of the pass.
+    n_rows : int
+        Number of rows read so far.
+    has_ended : bool
+        Whether there are no more rows.
+    """
 
     def __init__(self, blocks: Blocks) -> None:
-        self._rest, self._lasting = iter(blocks), blocks.lasting
-        self._held: deque[tuple[Array, Array | None]] = deque()
-        self.n_rows, self.ended = 0, False
+        self._rest, self._must_copy = iter(blocks), not blocks.blocks_stay_valid
+        self._held: deque[Block] = deque()
+        self.n_rows, self.has_ended = 0, False
         self.blocks = copy.copy(blocks)
-        self.blocks._begun = [itertools.chain(self._given(), self._rest)]
+        self.blocks._started = [itertools.chain(self._release(), self._rest)]
 
     def read(self, n: int) -> None:
         """Read on until n rows are held, or all."""
-        while self.n_rows < n and not self.ended:
+        while self.n_rows < n and not self.has_ended:
             block = next(self._rest, None)
             if block is None:
-                self.ended = True
+                self.has_ended = True
             else:
-                self._held.append(block if self._lasting else copied(*block))
+                self._held.append(copy_block(*block) if self._must_copy else block)
                 self.n_rows += len(block[0])
 
     def sample(self, n: int) -> Array:
-        """At most n random rows of those held."""
+        """Return at most n random rows of those held."""
         numbers = choose_rows(self.n_rows, n)
         return np.concatenate([x for x, _ in self._held])[numbers]
 
     def keep_sample(self) -> Reservoir:
-        """A reservoir that is filled while ``blocks`` are read."""
-        reservoir, (rest,) = Reservoir(), self.blocks._begun
+        """Return a reservoir that fills while ``blocks`` are read."""
+        reservoir, (rest,) = Reservoir(), self.blocks._started
 
-        def kept() -> Iterator[tuple[Array, Array | None]]:
+        def fill() -> Iterator[Block]:
             first = 0
             for x, w in rest:
                 reservoir.add(first, x, w)
                 first += len(x)
                 yield x, w
 
-        self.blocks._begun = [kept()]
+        self.blocks._started = [fill()]
         return reservoir
 
-    def _given(self) -> Iterator[tuple[Array, Array | None]]:
+    def _release(self) -> Iterator[Block]:
         while self._held:
             yield self._held.popleft()
 
 
-def copied(x: Array, w: Array | None) -> tuple[Array, Array | None]:
-    """A block in memory of its own."""
+def copy_block(x: Array, w: Array | None) -> Block:
+    """Return a block in memory of its own."""
     x = x.copy()
     x.flags.writeable = False
     return x, None if w is None else w.copy()
 
 
-def _each_copied(
-    blocks: Generator[tuple[Array, Array | None], None, None],
-) -> Iterator[tuple[Array, Array | None]]:
+def copy_blocks(blocks: Generator[Block, None, None]) -> Iterator[Block]:
+    """Yield blocks in memory of their own."""
     with contextlib.closing(blocks):
         for block in blocks:
-            yield copied(*block)
-
-
-def _refuse_what_is_not_here(X: Any, name: str) -> None:
-    """TypeError for a collection of dask, a sparse matrix and a lazy frame: rows must be here."""
-    remedy = ""
-    if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:
-        remedy = f"{name}.compute(), or a sample of the rows if that is too much"
-    elif hasattr(type(X), "toarray"):  # not X: a frame has its columns as attributes
-        remedy = f"{name}.toarray()"
-    elif hasattr(type(X), "collect"):
-        remedy = f"{name}.collect()"
-    if remedy:
-        kind = f"{type(X).__module__.split('.')[0]}'s {type(X).__name__}"
-        raise TypeError(f"{name} is {kind}, and its rows are needed here at once: pass {remedy}")
+            yield copy_block(*block)
 
 
 def as_blocks(X: Any, **options: Any) -> Any:
-    """`Blocks` of X; for a distributed collection its partitions, which stay where they are."""
+    """Return `Blocks` of X; for a distributed collection its partitions, which stay where they
+    are."""
     for recognizes, opens in _collections:
         if recognizes(X):
             return opens(X, **options)
@@ -443,182 +445,3 @@ def register_collection(recognizes: Callable[[Any], bool], opens: Callable[..., 
         Takes the collection and the keywords of `Blocks`; returns an object with its interface.
     """
     _collections.append((recognizes, opens))
-
-
-def _on_disk(table: Any) -> bool:
-    """Whether the rows are read from a file when they are asked for: of a memmap, or parquet."""
-    if isinstance(table, ParquetRows):
-        return True
-    while isinstance(table, np.ndarray):
-        if isinstance(table, np.memmap):
-            return True
-        table = table.base
-    return False
-
-
-def _is_frame(X: Any) -> bool:
-    """Whether X is a pandas or polars data frame, or looks like one."""
-    return hasattr(X, "columns") and hasattr(X, "__len__")
-
-
-def _table_of(X: Any, names: list[str] | None) -> Table:
-    if isinstance(X, ParquetRows):
-        return Table(names, X.frame)
-    if not _is_frame(X):
-        return Table(names)
-    columns = [str(c) for c in X.columns]
-    if hasattr(X, "iloc"):
-        return Table(columns, "pandas", X.index)
-    return Table(columns, getattr(X, "kind", "polars"))
-
-
-def _in_order(X: Any, columns: list[str] | None, name: str) -> Any:
-    """A frame with the wanted columns in the wanted order; anything else as it is."""
-    if columns is None or not _is_frame(X):
-        return X
-    have = [str(c) for c in X.columns]
-    if have == columns:
-        return X
-    places: dict[str, deque[int]] = {}  # of a name, which several columns may have, each in turn
-    for k, c in enumerate(have):
-        places.setdefault(c, deque()).append(k)
-    order = [places[c].popleft() if places.get(c) else None for c in columns]
-    if None in order:
-        missing = [c for c, k in zip(columns, order, strict=True) if k is None]
-        raise ValueError(f"{name} lacks the columns {missing}; it has {have}")
-    return X.iloc[:, order] if hasattr(X, "iloc") else X[:, order]
-
-
-def _is_stream(X: Any) -> bool:
-    if isinstance(X, (str, bytes, dict, set, memoryview)) or hasattr(X, "__array__"):
-        return False
-    if _is_frame(X):
-        return False
-    if isinstance(X, (list, tuple)):  # of blocks, or of rows
-        first = X[0] if len(X) else None
-        first = first[0] if isinstance(first, tuple) and len(first) == 2 else first
-        return _is_frame(first) or (isinstance(first, np.ndarray) and first.ndim == 2)
-    return callable(X) or hasattr(X, "__iter__")
-
-
-def _as_table(X: Any, name: str) -> Any:
-    """X itself where rows can be sliced off it (array, frame), else X as an array."""
-    if _is_frame(X):
-        return X
-    if isinstance(X, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name} is a masked array, and masked values have no density; "
-            "fill them or drop their rows, then pass .data"
-        )
-    if isinstance(X, (str, bytes, dict, set)) or X is None:
-        kind = type(X).__name__
-        raise TypeError(f"{name} must be an array of rows or an iterator of blocks, got {kind}")
-    try:
-        array = np.asanyarray(X) if isinstance(X, np.ndarray) else np.asarray(X)
-    except ValueError as error:
-        raise ValueError(f"{name} is not a table of numbers: {error}") from None
-    if array.dtype.kind not in "fiub":
-        remedy = {
-            "c": "fit real and imaginary parts as two columns",
-            "O": "convert it with .astype(float)",
-            "M": "convert times to numbers first",
-        }.get(array.dtype.kind, "give columns of real numbers")
-        raise TypeError(f"{name} has dtype {array.dtype}; real numbers are expected: {remedy}")
-    if array.ndim == 1:
-        array = array.reshape(-1, 1)
-    if array.ndim != 2:
-        raise ValueError(f"{name} must have two dimensions, (rows, columns), got {array.shape}")
-    return array
-
-
-def _columns(table: Any, name: str, expected: int | None) -> int:
-    found = table.shape[1]
-    if found == 0:
-        raise ValueError(f"{name} has no columns")
-    if expected is not None and found != expected:
-        hint = ""
-        if found == 1 and isinstance(table.shape[0], int) and table.shape[0] == expected:
-            hint = f"; for a single row pass it as shape (1, {expected})"
-        raise ValueError(f"{name} has {found} columns, expected {expected}{hint}")
-    return int(found)
-
-
-def _as_rows(table: Any, start: int, stop: int) -> Array:
-    part = table.iloc[start:stop] if hasattr(table, "iloc") else table[start:stop]
-    values = _values(part) if _is_frame(part) else part
-    rows = np.ascontiguousarray(np.asarray(values), dtype=np.float64).view()
-    rows.flags.writeable = False  # always: Numba compiles a kernel again for a read-only argument
-    return rows
-
-
-def _values(frame: Any) -> Any:
-    """Of a pandas or polars frame, numbers; TypeError names a column that has none."""
-    dtypes = list(frame.dtypes)
-    for k, dtype in enumerate(dtypes):
-        if not _is_number(dtype):
-            raise TypeError(
-                f"column {k} ({str(frame.columns[k])!r}) has dtype {dtype}; real numbers are "
-                "expected: encode it as numbers or drop it"
-            )
-    values = frame.to_numpy()
-    if values.dtype.kind in "fiub":
-        return values
-    if not hasattr(frame, "iloc"):
-        return frame.cast(dict.fromkeys(frame.columns, float)).to_numpy()  # decimals of polars
-    # columns of pandas that may lack values, or numbers beside truth values
-    return frame.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _is_number(dtype: Any) -> bool:
-    if hasattr(dtype, "is_numeric"):  # of polars
-        return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
-    return dtype.kind in "fiub"
-
-
-def _check_finite(x: Array, rows: Any, columns: list[str] | None, label: str) -> None:
-    """ValueError names the first value that is not; rows : number of the first row, or of all."""
-    # one pass at memory speed: a sum is finite unless a value is not, or it overflows
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(x.sum()) or np.isfinite(x).all():
-            return
-    row, column = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
-    name = f" ({columns[column]!r})" if columns is not None else ""
-    number = rows[row] if isinstance(rows, np.ndarray) else rows + row
-    raise ValueError(
-        f"{label} holds {x[row, column]} at row {number}, column {column}{name}; "
-        "drop or fill such rows first"
-    )
-
-
-def _as_weights(weights: Any, n_rows: int | None) -> Any:
-    array = np.asarray(weights)
-    if isinstance(weights, np.ma.MaskedArray) or array.dtype.kind not in "fiub":
-        raise TypeError(f"sample_weight must be real numbers, got dtype {array.dtype}")
-    if array.ndim != 1:
-        raise ValueError(f"sample_weight must have one dimension, got shape {array.shape}")
-    if n_rows is not None and len(array) != n_rows:
-        raise ValueError(f"sample_weight has {len(array)} entries, but X has {n_rows} rows")
-    # judged whole and at once: an error after half a pass would waste it
-    bad = np.flatnonzero(~((array >= 0) & (array < np.inf)))
-    if len(bad):
-        raise ValueError(
-            f"sample_weight must be finite and not negative, got {array[bad[0]]} at row {bad[0]}"
-        )
-    top = float(array.max(initial=0.0))
-    if top > 0.0 and not LEAST_WEIGHT < top < 1.0 / LEAST_WEIGHT:
-        raise ValueError(
-            f"sample_weight is {top:.3g} at most, and its squares are beyond float64; divide it by "
-            "its largest entry"
-        )
-    return array
-
-
-def ratio_of(weights: Any) -> float:
-    """sum w / sum w^2."""
-    w = np.asarray(weights, dtype=np.float64)
-    return float(w.sum() / (w @ w))
-
-
-def _weight_rows(weights: Any, start: int, stop: int) -> Array:
-    return np.ascontiguousarray(weights[start:stop], dtype=np.float64)
-

@@ -1,6 +1,7 @@
-"""Columns that a continuous density does not suit: discrete, tied, row numbers, nearly redundant.
+"""Find columns that a continuous density does not suit.
 
-`check_columns` looks at a sample of the rows and returns notes; `warn_columns` turns the notes into
+These are discrete or tied columns, row numbers, and columns that others nearly determine.
+`check_columns` examines a sample of the rows and returns notes; `warn_columns` turns the notes into
 warnings. Neither changes the data.
 """
 
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..runtime.warnings import DataWarning, warn
-from ..validation import Array, as_floats
+from ..validation import Array, as_floats, whole
 from .blocks import Blocks
-from .scaling import column_name, moments_of
+from .moments import moments_of
+from .table import column_name
 
-MOST_ROWS = 20_000  # rows that are looked at; shares of a few per cent are then known to 0.2 %
+MOST_ROWS = 20_000  # rows that are examined; shares of a few per cent are then known to 0.2 %
 LEAST_ROWS = 20  # with fewer rows nothing is concluded
 LEAST_REPEATS = 10  # repeated values that are needed before they count as ties
 MOST_DISTINCT = 0.5  # a rounded column is noted where at most this share of its values differ
@@ -30,19 +32,19 @@ FINE_STEP = 5e-4
 # The same where the step is only the spacing of single precision: nobody rounded these values.
 FINE_SINGLE_STEP = 1e-2
 DECIMALS = range(1, 13)  # decimal places to which values may have been rounded
-MOST_UNITS = 1e12  # steps from zero up to which the rounding of floats is far below a step
-OFF_LATTICE = 0.02  # of a step that a value may lie beside its multiple
+MOST_UNITS = 1e12  # steps from zero, up to which the rounding of floats is far below a step
+OFF_LATTICE = 0.02  # distance from a multiple, in steps, that a value may have
 ROW_NUMBER_SPAN = (0.9, 2.0)  # range of a row number over n_rows; some rows may have been dropped
-ROW_NUMBER_KS = 2.0  # over sqrt(n): an even spread stays below with a probability of 0.999
-EXPECTED_TIES = 5.0  # that independent values on the same steps would show in the sample
+ROW_NUMBER_KS = 2.0  # over sqrt(n): an even spread stays below it with a probability of 0.999
+EXPECTED_TIES = 5.0  # ties that independent values on the same steps would show in the sample
 NEARLY_LINEAR = 1e-6  # 1 - R^2: what the other columns leave is a thousandth of the deviation
 ROBUST_RESIDUAL = 1e-2  # median residual over the column's spread: else one outlier makes R^2
 MONOTONE = 1e-7  # 1 - |rank correlation|: below it a column is a function of another
-RANK_ROWS, RANK_COLUMNS = 2_000, 60  # looked at for rank correlations: a fraction of a second
-RIDGE = 1e-13  # keeps correlations invertible; below `scaling.SINGULAR`, where `fit` refuses
+RANK_ROWS, RANK_COLUMNS = 2_000, 60  # examined for rank correlations: a fraction of a second
+RIDGE = 1e-13  # keeps correlations invertible; far below `moments.SINGULAR`, where `fit` refuses
 SPARE_ROWS = 10  # rows beyond the number of columns that a regression needs
-PARTNER = 0.05  # of the largest coefficient: columns with smaller ones are not named
-MOST_WARNINGS = 10  # one for each note up to here; the others are listed in one more
+PARTNER = 0.05  # share of the largest coefficient, from which a column is named
+MOST_WARNINGS = 10  # warnings with one note each; one more warning lists the rest
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,18 @@ class ColumnNote:
 
     Attributes
     ----------
-    column : index, from 0
-    name : of the column, None where columns have no names
-    kind : "integer" (whole numbers with few different values), "rounded" (multiples of a step),
+    column : int
+        Index, from 0.
+    name : str or None
+        None where columns have no names.
+    kind : str
+        "integer" (whole numbers with few different values), "rounded" (multiples of a step),
         "tied" (values repeat), "row_number", "nearly_linear" (a linear function of other columns),
-        or "nearly_function" (a monotone function of one other column)
-    message : what was found and what to do
-    facts : numbers behind the message, such as "n_distinct", "repeated_share", "step"
+        or "nearly_function" (a monotone function of one other column).
+    message : str
+        What was found and what to do.
+    facts : dict
+        Numbers behind the message, such as "n_distinct", "repeated_share", "step".
     """
 
     column: int
@@ -67,7 +74,7 @@ class ColumnNote:
     facts: dict[str, Any]
 
     def record(self) -> dict[str, Any]:
-        """Plain values for ``model.settings``."""
+        """Return plain values for ``model.settings``."""
         return {"column": self.column, "name": self.name, "kind": self.kind, **self.facts}
 
 
@@ -82,17 +89,21 @@ def check_columns(
 
     Parameters
     ----------
-    x : (n, d) finite rows in the units of the data: all rows, or a random sample of them. Of more
-        than 20,000 rows a random sample of that size is taken
-    weights : (n,) non-negative; rows of weight 0 do not count
-    columns : d names, None where columns have none
-    n_rows : rows of the data that ``x`` is a sample of; n by default. A row number shows by values
-        that fill a range as long as this
+    x : (n, d) array-like
+        Finite rows in the units of the data: all rows, or a random sample of them. Of more than
+        20,000 rows a random sample of that size is examined.
+    weights : (n,) array-like, optional
+        Not negative; rows of weight 0 do not count.
+    columns : sequence of d names, optional
+    n_rows : int, default n
+        Number of rows of the data that ``x`` is a sample of. The values of a row number fill a
+        range as long as this.
 
     Returns
     -------
-    Notes in the order of the columns, those of "nearly_linear" and then of "nearly_function" last;
-    empty where all is well
+    list of ColumnNote
+        In the order of the columns, those of "nearly_linear" and then of "nearly_function" last;
+        empty where all is well.
 
     Examples
     --------
@@ -104,7 +115,7 @@ def check_columns(
     [('count', 'integer')]
     """
     x = as_floats(x, "x", "(n, d)", 2) + 0.0  # -0.0 is 0.0
-    total = len(x) if n_rows is None else int(n_rows)
+    total = len(x) if n_rows is None else whole("n_rows", n_rows)
     w = np.ones(len(x)) if weights is None else as_floats(weights, "weights", "(n,)", 1)
     if len(w) != len(x):
         raise ValueError(f"weights has {len(w)} entries, expected {len(x)}, one for each row")
@@ -124,7 +135,7 @@ def check_columns(
 
 
 def warn_columns(notes: Sequence[ColumnNote]) -> None:
-    """Give one warning for each note; beyond ten notes, one warning lists all further columns."""
+    """Emit one warning for each of the first ten notes, and one that lists the others."""
     for note in notes[:MOST_WARNINGS]:
         warn(note.message, DataWarning)
     rest = notes[MOST_WARNINGS:]
@@ -146,11 +157,14 @@ def warn_columns(notes: Sequence[ColumnNote]) -> None:
 def _check_values(
     k: int, names: list[str] | None, v: Array, n_rows: int, n_different: int
 ) -> ColumnNote | None:
-    """What the values of column k show by themselves; n_different counts the rows that differ."""
+    """Return what the values of column k show by themselves, None where nothing is wrong.
+
+    n_different : number of different rows
+    """
     values, counts = np.unique(v, return_counts=True)
     n, m = len(v), len(values)
     if m == 1:
-        return None  # constant; `fit` refuses it in its own words
+        return None  # constant: `fit` refuses it
     step, top = _lattice_step(values), int(np.argmax(counts))
     facts: dict[str, Any] = {
         "n_rows": n, "n_distinct": m, "repeated_share": 1.0 - m / n,
@@ -200,27 +214,29 @@ def _check_values(
 
 
 def _has_ties(m: int, n_different: int) -> bool:
-    """Whether m values in so many different rows are too few for a continuous column. Copies of
-    whole rows, as in a bootstrap sample, are no property of a column."""
+    """Whether m different values are too few for a continuous column.
+
+    Copies of whole rows, as in a bootstrap sample, do not count: n_different is without them.
+    """
     repeats = n_different - m
     return repeats >= LEAST_REPEATS and repeats > TIED_SHARE * n_different
 
 
 def _lattice_step(values: Array) -> float | None:
-    """The step s where all values (sorted, different) are a + s times whole numbers, else None."""
+    """Return the step s if all values (sorted, different) are a + s times integers, else None."""
     size = float(np.abs(values[[0, -1]]).max())
     for places in (0, *DECIMALS):
         units = values * 10.0**places
         if size * 10.0**places > MOST_UNITS:
             break
-        whole = np.rint(units)
-        if (np.abs(units - whole) <= 4.0 * np.spacing(np.abs(units))).all():
-            common = int(np.gcd.reduce(np.diff(whole.astype(np.int64))))
+        rounded = np.rint(units)
+        if (np.abs(units - rounded) <= 4.0 * np.spacing(np.abs(units))).all():
+            common = int(np.gcd.reduce(np.diff(rounded.astype(np.int64))))
             return float(common / 10.0**places)
     extent, least = float(values[-1] - values[0]), float(np.diff(values).min())
     if extent / least > MOST_UNITS:
         return None
-    step = float(extent / np.rint(extent / least))  # more exact than the least gap itself
+    step = float(extent / np.rint(extent / least))  # more accurate than the least gap itself
     multiples = (values - values[0]) / step
     return step if np.abs(multiples - np.rint(multiples)).max() < OFF_LATTICE else None
 
@@ -234,13 +250,13 @@ def _is_fine(step: float, values: Array, v: Array) -> bool:
 
 
 def _spread(v: Array) -> float:
-    """The standard deviation, by quartiles where these differ: a few outliers do not count."""
+    """Return the standard deviation, from quartiles where these differ, against outliers."""
     low, high = np.quantile(v, [0.25, 0.75])
     return float(high - low) / 1.349 if high > low else float(v.std())
 
 
 def _is_row_number(values: Array, step: float, n_rows: int) -> bool:
-    """Whether these different values on a lattice fill, evenly, a range about n_rows long."""
+    """Whether different values on a lattice fill, evenly, a range of about n_rows steps."""
     n, extent = len(values), values[-1] - values[0]
     span = extent / step + 1.0
     if not ROW_NUMBER_SPAN[0] * n_rows <= span <= ROW_NUMBER_SPAN[1] * n_rows:
@@ -253,7 +269,7 @@ def _is_row_number(values: Array, step: float, n_rows: int) -> bool:
 
 
 def _count_different_rows(x: Array) -> int:
-    """Up to chance, one in 2^64 a pair: rows are compared by a random sum of their bits."""
+    """Count different rows by a random sum of their bits; two rows collide once in 2^64."""
     bits = np.ascontiguousarray(x).view(np.uint64)
     random = np.random.default_rng(0).integers(0, 2**63, x.shape[1], dtype=np.uint64) * 2 + 1
     mixed = bits ^ (bits >> np.uint64(32))  # the low bits of round numbers are all zero
@@ -264,8 +280,10 @@ def _count_different_rows(x: Array) -> int:
 
 
 def _check_linear(x: Array, w: Array, names: list[str] | None) -> list[ColumnNote]:
-    """Columns that the others nearly determine, one at a time: each is left out before the next is
-    looked for, so that one relation gives one note."""
+    """Find columns that others nearly determine.
+
+    Each one is left out before the next is searched, so that one relation gives one note.
+    """
     moments = moments_of(Blocks(x, sample_weight=w))
     left = [int(k) for k in np.flatnonzero(moments.deviation > 0)]
     notes = []
@@ -276,7 +294,7 @@ def _check_linear(x: Array, w: Array, names: list[str] | None) -> list[ColumnNot
         least = float(unexplained.min())
         if not least < NEARLY_LINEAR:
             break
-        j = int(np.flatnonzero(unexplained <= 1.01 * least)[-1])  # of equal ones the last
+        j = int(np.flatnonzero(unexplained <= 1.01 * least)[-1])  # the last of equal ones
         coefficients = -inverse[j] / inverse[j, j]
         coefficients[j] = -1.0
         z = (x[:, left] - moments.mean[left]) / moments.deviation[left]
@@ -301,7 +319,7 @@ def _check_linear(x: Array, w: Array, names: list[str] | None) -> list[ColumnNot
 
 
 def _check_monotone(x: Array, names: list[str] | None, noted: set[int]) -> list[ColumnNote]:
-    """Columns that rise or fall with another, by rank correlation; the later of two is named."""
+    """Find columns that rise or fall with another, by rank correlation; names the later one."""
     some = x[np.random.default_rng(0).permutation(len(x))[:RANK_ROWS]]
     columns = [k for k in range(min(x.shape[1], RANK_COLUMNS)) if k not in noted]
     if len(columns) < 2:

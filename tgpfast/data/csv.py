@@ -1,322 +1,357 @@
-"""Rows of text files: csv and its kin. Plain lines are read by a kernel, which leaves Python's lock
-to the pass; what is not plain by numpy's parser, and errors name the line and the column."""
+"""Rows of text files: csv, tsv and columns between blanks, streamed in bounded memory.
+
+pyarrow turns text into numbers. Where pyarrow is not installed, numpy does, several times slower.
+Either one gets a few megabytes of whole lines at a time. What it refuses is read cell by cell in
+Python, which accepts it or names the line, the column and the fault.
+"""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import functools
-import io
-import itertools
+import importlib
 import re
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from .. import kernels
+from ..runtime.warnings import FallbackWarning, warn
+from ..validation import Array
+from .arrow import ArrowFrame
+from .table import BLOCK_ROWS
 
-CHUNK = 16_384  # lines that make a block
-PARSED = 4_096  # of these, parsed by numpy at a time
-WINDOW = 2**20  # bytes of a file that are held at a time
-KERNEL_BYTES = 2**20  # of a file from which on a kernel is worth loading
-MOST_POWER = 280  # of ten, that a kernel multiplies by: nothing overflows, nothing is denormal
+# Bytes that a thread of pyarrow parses at a time: fewer cost too many calls, more leave the cache.
+LEAST_PIECE, MOST_PIECE = 2**18, 2**22
+PIECE_ROWS = 256  # rows of a piece where lines are long: pyarrow has a cost for each column
+WINDOW_PIECES = 8  # pieces that are read from the file, and parsed in parallel, at a time
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", "-"))  # in lower case
 UNCLOSED = "a quote is not closed; close it on the same line, or drop the line"
 
 
 class TextRows:
-    """Blocks of a text file, read anew at every call."""
+    """The rows of a text file as blocks of numbers; each call reads the file again.
+
+    A row is one line: a quoted cell cannot go on in the next line. Blank lines are skipped, and so
+    are lines before the first row that begin with "#". The first line that is left is a header if
+    it has a cell of text and no number with decimals. A header is also a line of exactly
+    0, 1, ..., d - 1 (d of at least 2) above a row that has decimals: pandas writes this for a frame
+    without names. Without a header, a comment with as many cells as the first row gives the names,
+    as ``numpy.savetxt(header=...)`` writes them.
+
+    Parameters
+    ----------
+    file : Path
+    delimiter : str or None
+        None takes the first of tab, semicolon and comma in the first line outside of quotes. If
+        there is none of them, blanks delimit the cells.
+
+    Attributes
+    ----------
+    names : list of str, or None
+        Names of the selected columns; None where the file has no header.
+    width : int
+        Number of columns of the file.
+
+    Raises
+    ------
+    ValueError
+        If the file is empty, not UTF-8, or has an unclosed quote in its header. The blocks raise
+        it for lines of another width and cells that are not finite numbers.
+    """
 
     def __init__(self, file: Path, delimiter: str | None) -> None:
+        _load_arrow_csv()  # warns here, in the caller's thread, where pyarrow is missing
         self.file, self.delimiter = file, delimiter
-        self.skip = 0  # lines before the first row
-        with self._open() as stream:
-            header, first = self._beginning(stream)
-        fields = self._split(header or first)
+        self._offset, self._first_line = 0, 1  # of the first row
+        with file.open("rb") as stream:
+            if stream.read(3) == codecs.BOM_UTF8:
+                self._offset = 3
+        header, first = self._find_first_row()
+        self._line_bytes = max(len(header), len(first))
+        cells = self._split(header or first)
         if header and first and self.delimiter is None and len(self._split(first)) == 1:
-            fields = [header.strip().strip('"')]  # one column, with blanks in its name
-        self.width = len(fields)
-        self.chosen: list[int] | None = None
-        self.names = None
+            cells = [header.strip().strip('"')]  # one column, with blanks in its name
+        self.width = len(cells)
+        self._columns = list(range(self.width))
+        self._all_names = None
         if header:
-            self.names = [name or f"column_{k}" for k, name in enumerate(fields)]
-        self._all_names = self.names
+            self._all_names = [name or f"column_{k}" for k, name in enumerate(cells)]
 
-    def choose(self, chosen: list[int] | None) -> None:
-        """Read these columns only; None: all."""
-        self.chosen = chosen
-        if self._all_names is not None and chosen is not None:
-            self.names = [self._all_names[k] for k in chosen]
+    @property
+    def names(self) -> list[str] | None:
+        """Names of the selected columns; None where the file has no header."""
+        return None if self._all_names is None else [self._all_names[k] for k in self._columns]
 
     @property
     def n_columns(self) -> int:
-        """Of a block."""
-        return self.width if self.chosen is None else len(self.chosen)
+        """Number of the selected columns."""
+        return len(self._columns)
 
-    def _open(self) -> Any:
-        return self.file.open(encoding="utf-8-sig", newline="")
+    def select(self, columns: list[int]) -> None:
+        """Read only these columns, in this order; the others may hold text."""
+        self._columns = columns
 
-    def _beginning(self, stream: Any) -> tuple[str, str]:
-        """The header's line and the first row's, each "" where there is none."""
-        comment = ""
-        for number, text in enumerate(self._lines(stream)):
-            line = text.strip("\r\n")
-            if line.lstrip().startswith("#"):  # as numpy.savetxt writes a header
-                comment = line.lstrip().lstrip("#").strip()
-                continue
-            if self._is_blank(line):
+    def __call__(self) -> Iterator[Array]:
+        """Yield all rows in blocks of BLOCK_ROWS; the last block may be shorter."""
+        return _regroup(self._parse_all(), BLOCK_ROWS)
+
+    # -- the first lines
+
+    def _find_first_row(self) -> tuple[str, str]:
+        """Return the lines of the header and of the first row, each "" where there is none."""
+        comment, lines = "", self._beginning()
+        for number, start, stop, line in lines:
+            if line.lstrip().startswith("#"):
+                comment = line.strip().lstrip("#").strip()
                 continue
             if self.delimiter is None:
-                self.delimiter = _delimiter(line)
-            if _is_header(self._split(line)):
-                self.skip = number + 1
+                self.delimiter = _find_delimiter(line)
+            cells = self._split(line)
+            second = next((text for *_, text in lines), "")  # of the line below
+            if _are_names(cells) or (
+                _are_numbers_of_columns(cells) and any(map(_has_decimals, self._split(second)))
+            ):
                 if self._is_open(line):
-                    raise ValueError(f"{self.file.name}, line {self.skip}: {UNCLOSED}")
-                rest = (t.strip("\r\n") for t in self._lines(stream) if not self._is_blank(t))
-                return line, next(rest, "")
-            self.skip = number
-            named = comment and len(self._split(comment)) == len(self._split(line))
-            return comment if named else "", line
-        if comment:
-            raise ValueError(f"{self.file.name} holds comments and no rows")
-        raise ValueError(f"{self.file.name} is empty; expected rows of numbers")
+                    raise ValueError(f"{self.file.name}, line {number}: {UNCLOSED}")
+                self._offset, self._first_line = stop, number + 1
+                return line, second
+            self._offset, self._first_line = start, number
+            has_names = comment and len(self._split(comment)) == len(cells)
+            return comment if has_names else "", line
+        held = "holds comments and no rows" if comment else "is empty; expected rows of numbers"
+        raise ValueError(f"{self.file.name} {held}")
 
-    def _lines(self, stream: Any) -> Iterator[str]:
+    def _beginning(self) -> Iterator[tuple[int, int, int, str]]:
+        """Yield (number from 1, first byte, byte after the last, text) of lines that are not
+        blank."""
+        number, at = 0, self._offset
+        for window in self._windows(LEAST_PIECE):
+            for raw in window.splitlines(keepends=True):
+                number, start, at = number + 1, at, at + len(raw)
+                line = raw.decode().strip("\r\n")
+                if not self._is_blank(line):
+                    yield number, start, at, line
+
+    # -- bytes
+
+    def _windows(self, size: int) -> Iterator[bytes]:
+        """Yield the bytes of whole lines, about ``size`` of them at a time, or one longer line."""
+        with self.file.open("rb") as stream:
+            stream.seek(self._offset)
+            rest = b""
+            while piece := stream.read(size):
+                window = rest + piece
+                end = window.rfind(b"\n") + 1 or window.rfind(b"\r", 0, -1) + 1
+                rest = window[end:]
+                if end:
+                    yield self._check_utf8(window[:end])
+            if rest:
+                yield self._check_utf8(rest) + b"\n"
+
+    def _check_utf8(self, window: bytes) -> bytes:
+        if not window.isascii():
+            try:
+                window.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{self.file.name} is not UTF-8 text (byte {window[error.start]:#04x}: "
+                    f"{error.reason}); save it as UTF-8"
+                ) from None
+        return window
+
+    # -- numbers
+
+    def _parse_all(self) -> Iterator[Array]:
+        """Yield the rows of one window after the other."""
+        piece = max(min(PIECE_ROWS * self._line_bytes, MOST_PIECE), LEAST_PIECE)
+        piece = max(piece, 4 * self._line_bytes)  # pyarrow refuses lines longer than a piece
+        parse = self._make_arrow_parser(piece) if _load_arrow_csv() else self._parse_by_numpy
+        number, is_empty = self._first_line, True
+        for window in self._windows(WINDOW_PIECES * piece):
+            rows = self._parse(window, number, parse)
+            number += _count_lines(window)
+            is_empty = is_empty and not len(rows)
+            yield rows
+        if is_empty:
+            raise ValueError(f"{self.file.name} has a header and no rows below it")
+
+    def _parse(self, window: bytes, number: int, parse: Callable[[bytes], Array]) -> Array:
+        """Return the rows of a window, whose first line has this number."""
+        n_lines = None
+        if b'"' in window:  # one that is not closed would join lines
+            lines = [line for line in map(bytes.decode, window.splitlines())
+                     if not self._is_blank(line)]  # fmt: skip
+            n_lines = len(lines)
+            if self._is_open(lines[-1]):
+                return self._parse_cells(window, number)
+        if self.delimiter is None:
+            window = b"".join(b" ".join(line.split()) + b"\n" for line in window.splitlines())
+        elif n_lines is not None:  # the parsers do not expect blanks before a quote
+            before = rb"(?m)(^|" + self.delimiter.encode() + rb') +"'
+            window = re.sub(before, rb'\1"', window)
         try:
-            yield from stream
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{self.file.name} is not UTF-8 text (byte {error.object[error.start]:#04x}: "
-                f"{error.reason}); save it as UTF-8"
-            ) from None
+            rows = parse(window)
+        except ValueError:  # the parent of pyarrow's errors too
+            return self._parse_cells(window, number)
+        is_right = rows.shape[1] == self.n_columns and n_lines in (None, len(rows))
+        if is_right and np.isfinite(rows).all():
+            return rows
+        return self._parse_cells(window, number)
+
+    def _make_arrow_parser(self, piece: int) -> Callable[[bytes], Array]:
+        arrow, arrow_csv = importlib.import_module("pyarrow"), _load_arrow_csv()
+        names = [f"f{k}" for k in range(self.width)]
+        wanted = [names[k] for k in self._columns]
+        options = {
+            "read_options": arrow_csv.ReadOptions(column_names=names, block_size=piece),
+            "parse_options": arrow_csv.ParseOptions(delimiter=self.delimiter or " "),
+            "convert_options": arrow_csv.ConvertOptions(
+                include_columns=wanted, column_types=dict.fromkeys(wanted, arrow.float64()),
+                null_values=[], check_utf8=False,
+            ),
+        }  # fmt: skip
+
+        def parse(window: bytes) -> Array:
+            table = arrow_csv.read_csv(arrow.BufferReader(window), **options)
+            return ArrowFrame(table).to_numpy()
+
+        return parse
+
+    def _parse_by_numpy(self, window: bytes) -> Array:
+        if b'"' in window or self.n_columns < self.width or not window.strip():
+            raise ValueError("numpy does not check the columns that it leaves out")
+        lines = [line.decode() for line in window.splitlines()]
+        rows = np.loadtxt(lines, delimiter=self.delimiter, ndmin=2, comments=None)
+        return rows[:, self._columns] if rows.shape[1] == self.width else rows
+
+    # -- cells, one by one
+
+    def _parse_cells(self, window: bytes, number: int) -> Array:
+        """Return the rows of a window; ValueError names the first line or cell at fault."""
+        rows = []
+        for n, raw in enumerate(window.splitlines(), number):
+            line = raw.decode()
+            if self._is_blank(line):
+                continue
+            cells = self._split(line)
+            if self._is_open(line):
+                raise ValueError(f"{self.file.name}, line {n}: {UNCLOSED}")
+            if len(cells) != self.width:
+                raise ValueError(
+                    f"{self.file.name}, line {n}: {len(cells)} cells, expected {self.width}; "
+                    "correct or drop the line"
+                )
+            for k in self._columns:
+                if not _is_number(cells[k]) or not np.isfinite(float(cells[k])):
+                    self._refuse(cells[k], n, k)
+            rows.append([float(cells[k]) for k in self._columns])
+        return np.array(rows, dtype=float).reshape(-1, self.n_columns)
+
+    def _refuse(self, cell: str, number: int, column: int) -> NoReturn:
+        name = "" if self._all_names is None else f" ({self._all_names[column]!r})"
+        raise ValueError(
+            f"{self.file.name}, line {number}, column {column}{name}: {_describe_fault(cell)}"
+        )
 
     def _is_blank(self, line: str) -> bool:
-        """Whether a line is no row; one of delimiters is, though they be tabs."""
+        """Whether a line has no cells. A line of delimiters only has cells, which are empty."""
         return not line.strip(" \r\n" if self.delimiter == "\t" else None)
+
+    def _split(self, line: str) -> list[str]:
+        return [cell.strip() for cell in next(self._records([line]), [])]
+
+    def _is_open(self, line: str) -> bool:
+        """Whether a quoted cell goes on in the next line."""
+        return '"' in line and len(list(self._records([line, ""]))) == 1
 
     def _records(self, lines: list[str]) -> Iterator[list[str]]:
         if self.delimiter is None:
             lines = [" ".join(line.split()) for line in lines]
         try:
             yield from csv.reader(lines, delimiter=self.delimiter or " ", skipinitialspace=True)
-        except csv.Error as error:  # a cell of more than 131,072 letters
-            raise ValueError(self._other(error)) from None
-
-    def _split(self, line: str) -> list[str]:
-        return [cell.strip() for cell in next(self._records([line.strip("\r\n")]))]
-
-    def _is_open(self, line: str) -> bool:
-        """Whether a quoted cell goes on in the next line."""
-        return '"' in line and len(list(self._records([line, ""]))) == 1
-
-    def __call__(self) -> Iterator[Any]:
-        found = False
-        at, number = self._first()
-        kernel = self._kernel()
-        with self.file.open("rb") as stream:
-            window = _Window(stream)
-            while True:
-                block, after = (None, at) if kernel is None else self._plain(kernel, window, at)
-                if block is not None and len(block):
-                    found, at, number = True, after, number + len(block)
-                    yield block
-                    continue
-                lines, at = self._lines_at(at)
-                if not lines:
-                    break
-                rows = lines
-                if any(map(str.isspace, lines)):
-                    rows = [text for text in lines if not self._is_blank(text)]
-                if rows:
-                    found = True
-                    yield self._parse(rows, lines, number)
-                number += len(lines)
-        if not found:
-            raise ValueError(f"{self.file.name} has a header and no rows below it")
-
-    def _first(self) -> tuple[int, int]:
-        """(place in the file, number from 1) of the first line of rows."""
-        with self._open() as stream:
-            before = sum(len(x.encode()) for x in itertools.islice(self._lines(stream), self.skip))
-        with self.file.open("rb") as binary:
-            mark = len(codecs.BOM_UTF8) if binary.read(3) == codecs.BOM_UTF8 else 0
-        return mark + before, self.skip + 1
-
-    def _lines_at(self, at: int) -> tuple[list[str], int]:
-        """(the lines that make a block, from a place in the file on; the place after them)."""
-        with self.file.open("rb") as binary:
-            binary.seek(at)
-            stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-            lines = list(itertools.islice(self._lines(stream), CHUNK))
-        return lines, at + sum(len(line.encode()) for line in lines)
-
-    # -- plain lines
-
-    def _kernel(self) -> ModuleType | None:
-        """The backend that reads plain lines; None where numpy's parser is the quicker."""
-        if self.file.stat().st_size < KERNEL_BYTES:
-            return None
-        try:
-            backend: ModuleType = kernels.load()
-        except (ImportError, ValueError):  # TGPFAST_BACKEND; the pass may have been told another
-            return None
-        return None if backend.NAME == "numpy" else backend
-
-    def _plain(self, kernel: ModuleType, window: _Window, at: int) -> tuple[Any, int]:
-        """(a block of rows, from a place in the file on, None where a line is not plain; the place
-        after it)."""
-        places = np.arange(self.width, dtype=np.int64)
-        if self.chosen is not None:
-            places = np.full(self.width, -1, np.int64)
-            places[self.chosen] = np.arange(len(self.chosen))
-        delimiter = ord(self.delimiter) if self.delimiter else 0
-        left = max(self.file.stat().st_size - at, 0)
-        most = left // (self.width + self.n_columns) + 1  # an end for each cell, a digit for some
-        block, done = np.empty((min(CHUNK, most), self.n_columns)), 0
-        while done < CHUNK:
-            text = window.lines(at)
-            if text is None:
-                return None, at
-            if not len(text):
-                break
-            rows, used = kernel.parse_rows(text, delimiter, places, powers_of_five(), block[done:])
-            done, at = done + rows, at + used
-            if used < len(text) and done < CHUNK:
-                return None, at
-        return block[:done], at
-
-    # -- other lines
-
-    def _parse(self, rows: list[str], lines: list[str], first: int) -> Any:
-        quotes = '"' in "".join(rows)  # one search, where most files have none
-        if quotes and self.delimiter is not None:  # the parser knows no blanks before a quote
-            blanks = re.compile(f'(^|{self.delimiter}) +"')
-            rows = [blanks.sub(r'\1"', text) if ' "' in text else text for text in rows]
-        try:
-            # a quote that is not closed must be seen with the lines that follow it
-            block = self._numbers(rows, len(rows) if quotes else PARSED)
-        except ValueError as error:
-            raise ValueError(self._complaint(lines, first) or self._other(error)) from None
-        if quotes and (len(block) != len(rows) or self._is_open(rows[-1])):  # lines were joined
-            raise ValueError(self._complaint(lines, first))
-        if self.chosen is not None:  # the parser looks no further than the columns it wants
-            quoted = [text for text in rows if '"' in text]
-            ragged = self.delimiter is None or any(
-                text.count(self.delimiter) != self.width - 1 for text in rows if '"' not in text
-            ) or any(len(cells) != self.width for cells in self._records(quoted))  # fmt: skip
-        else:
-            ragged = block.shape[1] != self.width
-        if ragged or not np.isfinite(block).all():
-            complaint = self._complaint(lines, first)
-            if complaint:
-                raise ValueError(complaint)
-        return block
-
-    def _numbers(self, rows: list[str], step: int) -> Any:
-        """The table, ``step`` lines at a time. The parser holds Python's lock throughout: whoever
-        computes meanwhile gets it in the pauses, and would else wait for all lines."""
-        parts = []
-        for at in range(0, len(rows), step):
-            if at:
-                time.sleep(1e-6)
-            parts.append(np.loadtxt(
-                rows[at : at + step], delimiter=self.delimiter, ndmin=2, comments=None,
-                quotechar='"', usecols=self.chosen,
-            ))  # fmt: skip
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _other(self, error: Exception) -> str:
-        return f"{self.file.name} cannot be read: {str(error).split('; use `usecols`')[0]}"
-
-    def _complaint(self, lines: list[str], first: int) -> str:
-        """What is wrong with the first bad line, by its number and the column; "" if nothing."""
-        for number, text in enumerate(lines, first):
-            if self._is_blank(text):
-                continue
-            cells, where = self._split(text), f"{self.file.name}, line {number}"
-            if self._is_open(text):
-                return f"{where}: {UNCLOSED}"
-            if len(cells) != self.width:
-                return f"{where}: {len(cells)} cells, expected {self.width}; mend or drop the line"
-            for k in range(self.width) if self.chosen is None else self.chosen:
-                fault = _fault(cells[k])
-                if fault:
-                    name = str(k) if self._all_names is None else f"{k} ({self._all_names[k]!r})"
-                    return f"{where}, column {name}: {fault}"
-        return ""
-
-
-class _Window:
-    """Lines of a file as bytes, some at a time; the last gets a line feed where it has none."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._bytes = stream, bytearray(WINDOW)
-        self._array = np.frombuffer(self._bytes, np.uint8)
-        self._start = self._stop = 0
-
-    def lines(self, at: int) -> Any:
-        """Whole lines from a place in the file on: none at its end, None where one is too long."""
-        if not self._start <= at < self._stop:
-            self._stream.seek(at)
-            size = self._stream.readinto(self._bytes)
-            if 0 < size < WINDOW and self._bytes[size - 1] != ord("\n"):
-                self._bytes[size] = ord("\n")
-                size += 1
-            self._start, self._stop = at, at + self._bytes.rfind(b"\n", 0, size) + 1
-            if size == WINDOW and self._start == self._stop:
-                return None
-        return self._array[at - self._start : self._stop - self._start]
+        except csv.Error as error:  # a cell of more than 131,072 characters
+            raise ValueError(f"{self.file.name} cannot be read: {error}") from None
 
 
 @functools.cache
-def powers_of_five() -> Any:
-    """What a kernel multiplies by: see ``parse_rows`` in ``kernels/_numpy.py``."""
-    rows = []
-    for q in range(-MOST_POWER, MOST_POWER + 1):
-        power = 5 ** abs(q)
-        spare = power.bit_length() - 128
-        if q < 0:
-            bits = (1 << (127 + power.bit_length())) // power + 1
-        else:
-            bits = power >> spare if spare > 0 else power << -spare
-        rows.append((bits >> 64, bits & (2**64 - 1)))
-    return np.array(rows, np.uint64)
+def _load_arrow_csv() -> Any:
+    """Return the module pyarrow.csv, or None and a warning where it is not installed."""
+    try:
+        return importlib.import_module("pyarrow.csv")
+    except ImportError:
+        warn(
+            "pyarrow is not installed, so numpy reads text files, several times slower; "
+            'install it with: pip install "tgpfast[files]"',
+            FallbackWarning,
+        )
+        return None
 
 
-def _delimiter(line: str) -> str | None:
-    """The first of tab, semicolon and comma that stands outside quotes; None: blanks."""
+def _regroup(parts: Iterable[Array], size: int) -> Iterator[Array]:
+    """Yield the rows of the parts in blocks of ``size`` rows; the last block may be shorter."""
+    held: list[Array] = []
+    n_held = 0
+    for part in parts:
+        held.append(part)
+        n_held += len(part)
+        if n_held >= size:
+            rows = np.concatenate(held)
+            for start in range(0, n_held - size + 1, size):
+                yield rows[start : start + size]
+            n_held %= size
+            held = [rows[len(rows) - n_held :]]
+    if n_held:
+        yield np.concatenate(held)
+
+
+def _count_lines(window: bytes) -> int:
+    # bytes.count takes a third of the time of parsing where what it counts is frequent
+    n_lines = int(np.count_nonzero(np.frombuffer(window, np.uint8) == ord("\n")))
+    if b"\r" in window:
+        n_lines += window.count(b"\r") - window.count(b"\r\n")
+    return n_lines
+
+
+def _find_delimiter(line: str) -> str | None:
+    """Return the first of tab, semicolon and comma that stands outside quotes; None: blanks."""
     bare = "".join(line.split('"')[::2])
     return next((c for c in "\t;," if c in bare), None)
 
 
-def _is_header(fields: list[str]) -> bool:
-    """Names, not a row with a bad cell: some text, and no number that could not be a name."""
-    text = [f for f in fields if not _is_number(f) and f.lower() not in MISSING]
-    broken = [f for f in fields if _is_number(f) and not f.lstrip("+-").isdigit()]
-    return bool(text) and not any(f.lower() not in MISSING for f in broken)
+def _are_names(cells: list[str]) -> bool:
+    """Whether cells have some text, and no number with decimals: that is a row with a bad cell."""
+    has_text = any(not _is_number(cell) and cell.lower() not in MISSING for cell in cells)
+    return has_text and not any(map(_has_decimals, cells))
 
 
-def _is_number(text: str) -> bool:
+def _are_numbers_of_columns(cells: list[str]) -> bool:
+    """Whether cells are 0, 1, ..., at least two of them, which pandas writes for names."""
+    return len(cells) > 1 and cells == [str(k) for k in range(len(cells))]
+
+
+def _has_decimals(cell: str) -> bool:
+    """Whether a cell is a number, and not an integer, which may be a name."""
+    return _is_number(cell) and not cell.lstrip("+-").isdigit() and cell.lower() not in MISSING
+
+
+def _is_number(cell: str) -> bool:
     try:
-        float(text)
+        float(cell)
     except ValueError:
         return False
-    return text.isascii() and "_" not in text  # Python takes more than files should hold
+    return cell.isascii() and "_" not in cell  # Python takes more than files should hold
 
 
-def _fault(cell: str) -> str:
-    """Why a cell cannot be used, and what to do; "" if it can."""
+def _describe_fault(cell: str) -> str:
+    """Say why a cell is not a finite number, and what to do."""
     if cell.lower() in MISSING:
         held = f" ({cell!r})" if cell else ""
         return f"a value is missing{held}; fill it or drop the line"
     if _is_number(cell):
-        if np.isfinite(float(cell)):
-            return ""
         return f"{cell!r} is not a finite number; drop the line"
     if _is_number(cell.replace(",", ".")):
         return f"{cell!r} is not a number; write decimals with a point"
-    return f"{cell!r} is not a number; mend it, or leave the column out"
+    return f"{cell!r} is not a number; correct it, or leave the column out"

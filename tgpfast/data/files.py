@@ -1,13 +1,10 @@
-"""Data files -> rows: npy (mapped, never read whole), npz, csv and its kin (streamed), parquet
-(streamed where it is large)."""
+"""Data files: the reader for each format, selected columns, and files that are written."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,22 +13,31 @@ from typing import Any
 import numpy as np
 
 from .csv import TextRows
-from .parquet import ParquetRows, open_parquet
-from .storage import array_layout, replacing
+from .npy import open_npy, read_npz
+from .parquet import ParquetRows
+from .storage import replacing
+from .table import BLOCK_ROWS
 
-CHUNK = 16_384  # rows of a block, where columns are taken out of their order
-TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # suffix -> delimiter, None: found out
+TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # extension -> delimiter; None: to be found
 SUFFIXES = (".npy", ".npz", ".parquet", *TEXT)
 WRITABLE = (".npy", *TEXT)
-TABLE_NAMES = ("X", "x", "data")  # of the array taken from an npz that holds several
-COLUMN_NAMES = ("columns", "names", "feature_names")
-DEFLATE_RATIO = 1032  # largest ratio of plain to compressed bytes
 
 
 class Columns(os.PathLike[str]):
-    """Some columns of a file, by name or by index from 0; stands wherever a path is taken.
+    """Some columns of a file. It can stand wherever a path is taken.
 
-    A csv file may hold text in the others.
+    Columns of a csv or parquet file that are not selected may hold text.
+
+    Parameters
+    ----------
+    path : str or path-like
+    columns : sequence of str or int
+        Names, or indices from 0.
+
+    Raises
+    ------
+    ValueError
+        If columns is empty.
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str | int]) -> None:
@@ -46,48 +52,59 @@ class Columns(os.PathLike[str]):
 def open_rows(
     path: str | os.PathLike[str], order: list[str] | None = None
 ) -> tuple[Any, list[str] | None]:
-    """(rows as an array, as `ParquetRows`, or as a callable that streams blocks; names or None).
+    """Open a data file.
 
-    order : names of the columns to read, and no others, of a file that has names
+    Parameters
+    ----------
+    path : str, path-like or Columns
+    order : list of str, optional
+        Names of the columns to read, and no others, of a file that has names.
+
+    Returns
+    -------
+    rows : array, ParquetRows, or callable that streams blocks
+    names : list of str, or None
+        None where the file has no names.
     """
-    file = _existing(path)
+    file = _find_file(path)
     suffix = file.suffix.lower()
     if suffix in TEXT:
         text = TextRows(file, TEXT[suffix])
-        text.choose(_choice(path, order, text.names, text.width))
+        places = _select_columns(path, order, text.names, text.width)
+        if places is not None:
+            text.select(places)
         return text, text.names
     if suffix == ".parquet":
-        table = _from_parquet(file, path, order)
+        table = _open_parquet(file, path, order)
         return table, table.columns
-    rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
-    chosen = _choice(path, order, names, 1 if rows.ndim == 1 else rows.shape[1])
-    if chosen is None:
+    rows, names = (open_npy(file), None) if suffix == ".npy" else read_npz(file)
+    places = _select_columns(path, order, names, 1 if rows.ndim == 1 else rows.shape[1])
+    if places is None:
         return rows, names
-    table = rows.reshape(len(rows), -1)
-    return _chosen(table, chosen), None if names is None else [names[k] for k in chosen]
+    rows = _take_columns(rows.reshape(len(rows), -1), places)
+    return rows, None if names is None else [names[k] for k in places]
 
 
 def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
-    """(names of a file's columns, None where it has none; how many they are)."""
-    file = _existing(path)
+    """Return the names of a file's columns, None where it has none, and their number."""
+    file = _find_file(path)
     suffix = file.suffix.lower()
     if suffix in TEXT:
         text = TextRows(file, TEXT[suffix])
         return text.names, text.width
     if suffix == ".parquet":
-        parquet = open_parquet(file)
+        parquet = ParquetRows(file)
         found = [parquet.columns[k] for k in parquet.data_columns]
         return found, len(found)
-    rows, names = _from_npy(file) if suffix == ".npy" else _from_npz(file)
+    rows, names = (open_npy(file), None) if suffix == ".npy" else read_npz(file)
     return names, 1 if rows.ndim == 1 else int(rows.shape[1])
 
 
 def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None = WRITABLE) -> Path:
-    """The path, if a file can be put there and has a known ending (None: any), else an error."""
+    """Return the path if a file can be put there and its extension is known (None: any)."""
     file = Path(path)
-    if suffixes is not None and file.suffix.lower() not in suffixes:
-        given = f"the ending {file.suffix!r} is not known" if file.suffix else "it has no ending"
-        raise ValueError(f"{file.name}: {given}; expected one of {', '.join(suffixes)}")
+    if suffixes is not None:
+        _check_suffix(file, suffixes)
     if file.is_dir():
         raise ValueError(f"{os.fspath(path)!r} is a folder; give the name of a file")
     if not file.parent.is_dir():
@@ -98,8 +115,10 @@ def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None 
 
 
 def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] | None) -> None:
-    """Write rows to npy, or to csv or tsv with a header where there are names. Where that fails,
-    on a full disk say, the old file stays as it is."""
+    """Write rows to npy, or to csv, tsv or txt with a header where there are names.
+
+    If that fails, on a full disk for example, an old file stays as it is.
+    """
     file = check_writable(path)
     suffix = file.suffix.lower()
     with replacing(file) as binary:
@@ -117,61 +136,49 @@ def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] |
             stream.detach()  # writes what is left, and does not close the file below it
 
 
-def _existing(path: str | os.PathLike[str]) -> Path:
+def _find_file(path: str | os.PathLike[str]) -> Path:
     file = Path(os.fspath(path))
     if not file.exists():
         raise FileNotFoundError(f"no such file: {os.fspath(path)!r}")
     if file.is_dir():
         raise ValueError(f"{os.fspath(path)!r} is a folder; give the path of a file in it")
-    suffix = file.suffix.lower()
-    if suffix not in SUFFIXES:
-        given = f"the ending {file.suffix!r} is not known" if suffix else "it has no ending"
-        raise ValueError(f"{file.name}: {given}; expected one of {', '.join(SUFFIXES)}")
+    _check_suffix(file, SUFFIXES)
     return file
 
 
-def _choice(
+def _check_suffix(file: Path, suffixes: Sequence[str]) -> None:
+    if file.suffix.lower() not in suffixes:
+        fault = f"unknown format {file.suffix!r}" if file.suffix else "the name has no extension"
+        raise ValueError(f"{file.name}: {fault}; expected one of {', '.join(suffixes)}")
+
+
+# -- columns -------------------------------------------------------------------------------------
+
+
+def _select_columns(
     path: str | os.PathLike[str], order: list[str] | None, names: list[str] | None, width: int
 ) -> list[int] | None:
-    """Positions of the columns to read; None: all, as they are."""
-    name, chosen = Path(path).name, None
+    """Return the places of the columns to read; None: all, as they are."""
+    name, places = Path(path).name, None
     if isinstance(path, Columns):
-        chosen = _indices(path.columns, names, width, name)
+        places = _find_columns(path.columns, names, width, name)
     if order is None or names is None:
-        return chosen
-    have = names if chosen is None else [names[k] for k in chosen]
+        return places
+    have = names if places is None else [names[k] for k in places]
     if have == order:
-        return chosen
+        return places
     missing = [c for c in order if c not in have]
-    if missing:  # a name of digits is no index here
+    if missing:  # here a name of digits is not an index
         raise ValueError(f"{name} lacks the columns {missing}; it has {have}")
-    places = _indices(order, have, len(have), name)
-    return places if chosen is None else [chosen[k] for k in places]
+    found = _find_columns(order, have, len(have), name)
+    return found if places is None else [places[k] for k in found]
 
 
-def _indices(
+def _find_columns(
     wanted: Sequence[str | int], names: list[str] | None, width: int, file_name: str
 ) -> list[int]:
-    """Positions of columns asked for by name or index; a name goes before an index."""
-    found = []
-    for column in wanted:
-        label = str(column).strip()
-        places = [k for k, name in enumerate(names or ()) if name == column]
-        places = places or [k for k, name in enumerate(names or ()) if name == label]
-        if len(places) > 1:
-            raise ValueError(
-                f"{file_name} has {len(places)} columns named {label!r}; give their indices, "
-                f"{' or '.join(map(str, places))}"
-            )
-        if places:
-            found.append(places[0])
-        elif label.isascii() and label.isdigit() and int(label) < width:
-            found.append(int(label))
-        else:
-            have = f"indices 0 to {width - 1}" + (", no names" if names is None else "")
-            if names is not None:
-                have = f"{', '.join(names)} ({have})"
-            raise ValueError(f"{file_name} has no column {label!r}; it has {have}")
+    """Return the places of columns given by name or index; a name comes before an index."""
+    found = [_find_column(column, names or [], width, file_name) for column in wanted]
     repeated = [k for k in found if found.count(k) > 1]
     if repeated:
         name = repeated[0] if names is None else repr(names[repeated[0]])
@@ -179,150 +186,52 @@ def _indices(
     return found
 
 
-def _chosen(table: Any, chosen: list[int]) -> Any:
-    """Some columns of an array: a view where they are evenly spaced, else a stream of blocks."""
-    step = chosen[1] - chosen[0] if len(chosen) > 1 else 1
-    if step > 0 and chosen == list(range(chosen[0], chosen[-1] + 1, step)):
-        return table[:, chosen[0] : chosen[-1] + 1 : step]
-    return lambda: (table[i : i + CHUNK][:, chosen] for i in range(0, len(table), CHUNK))
-
-
-# -- binary files --------------------------------------------------------------------------------
-
-
-def _from_npy(file: Path) -> tuple[Any, None]:
-    try:
-        rows = np.load(file, mmap_mode="r", allow_pickle=False)
-    except OSError:
-        raise
-    except Exception as error:  # damaged bytes end in errors of many types within NumPy
-        raise ValueError(_unreadable(file, error)) from None
-    if not isinstance(rows, np.ndarray):
-        rows.close()
-        raise ValueError(f"{file.name} is an npz archive; give it the ending .npz")
-    return _judged(rows, file.name), None
-
-
-def _unreadable(file: Path, error: Exception) -> str:
-    with file.open("rb") as stream:
-        start = stream.read(6)
-    if start != b"\x93NUMPY":
-        found = "it is empty" if not start else "it does not begin as one"
-        return f"{file.name} is not an npy file: {found}; write one with numpy.save"
-    if "ickle" in str(error) or "bject" in str(error):
-        return (
-            f"{file.name} holds Python objects, which are not loaded; expected numbers: save "
-            "array.astype(float)"
-        )
-    return f"{file.name} is damaged or cut short: {error}"
-
-
-def _judged(rows: Any, name: str) -> Any:
-    if rows.dtype.names:
-        raise TypeError(
-            f"{name} is a structured array ({', '.join(rows.dtype.names)}); expected a table of "
-            "one dtype: numpy.lib.recfunctions.structured_to_unstructured makes one"
-        )
-    if rows.dtype.kind not in "fiub":
-        raise TypeError(f"{name} has dtype {rows.dtype}; expected real numbers")
-    if rows.ndim not in (1, 2):
-        raise ValueError(f"{name} has shape {rows.shape}; expected (rows, columns)")
-    return rows
-
-
-def _from_npz(file: Path) -> tuple[Any, list[str] | None]:
-    if not zipfile.is_zipfile(file):
+def _find_column(column: str | int, names: list[str], width: int, file_name: str) -> int:
+    label = str(column).strip()
+    places = [k for k, name in enumerate(names) if name == column]
+    places = places or [k for k, name in enumerate(names) if name == label]
+    if len(places) > 1:
         raise ValueError(
-            f"{file.name} cannot be read: it is no npz archive, or is cut short; write one with "
-            "numpy.savez"
+            f"{file_name} has {len(places)} columns named {label!r}; give their indices, "
+            f"{' or '.join(map(str, places))}"
         )
-    try:
-        # a file opened here is closed also where np.load fails
-        with file.open("rb") as binary, np.load(binary, allow_pickle=False) as archive:
-            shapes = {name: _shape(archive, name) for name in archive.files}
-            held = ", ".join(f"{n} {s}" for n, (s, _) in shapes.items()) or "nothing"
-            if shapes.get("header", (None, ""))[1] == "U":
-                raise ValueError("it is a model or statistics saved by tgpfast, not a data file")
-            name = _table_name(shapes)
-            if name is None:
-                raise ValueError(
-                    "expected one two-dimensional array of numbers, or one named X; "
-                    f"it holds {held}"
-                )
-            _check_sizes(archive, name)
-            table = archive[name]
-            for key in COLUMN_NAMES:
-                if shapes.get(key) == (table.shape[-1:], "U") and table.ndim == 2:
-                    _check_sizes(archive, key)
-                    return table, [str(c) for c in archive[key]]
-            return table, None
-    except (PermissionError, MemoryError):
-        raise
-    except Exception as error:  # damaged bytes end in errors of many types within zipfile and NumPy
-        raise ValueError(f"{file.name} cannot be read: {error}") from None
+    if places:
+        return places[0]
+    if label.isascii() and label.isdigit() and int(label) < width:
+        return int(label)
+    indices = f"indices 0 to {width - 1}"
+    have = f"{', '.join(names)} ({indices})" if names else f"{indices}, no names"
+    raise ValueError(f"{file_name} has no column {label!r}; it has {have}")
 
 
-def _shape(archive: Any, name: str) -> tuple[tuple[int, ...], str]:
-    """Shape and kind of a member, from its first bytes."""
-    with archive.zip.open(f"{name}.npy") as stream:
-        shape, dtype = array_layout(stream, name)
-    return shape, dtype.kind
+def _take_columns(table: Any, places: list[int]) -> Any:
+    """Return a view of the columns where they are evenly spaced, else a stream of blocks."""
+    step = places[1] - places[0] if len(places) > 1 else 1
+    if step > 0 and places == list(range(places[0], places[-1] + 1, step)):
+        return table[:, places[0] : places[-1] + 1 : step]
+    starts = range(0, len(table), BLOCK_ROWS)
+    return lambda: (table[i : i + BLOCK_ROWS][:, places] for i in starts)
 
 
-def _check_sizes(archive: Any, name: str) -> None:
-    """ValueError unless a member is as long as its header promises; NumPy would take memory for
-    what the header says before it reads a byte."""
-    info = archive.zip.getinfo(f"{name}.npy")
-    with archive.zip.open(info) as stream:
-        shape, dtype = array_layout(stream, name)
-        promised = math.prod(shape) * dtype.itemsize
-        held = info.file_size - stream.tell()
-    if promised != held:
-        raise ValueError(
-            f"array {name!r} of shape {shape} and dtype {dtype} takes {promised:,} bytes, and the "
-            f"archive holds {held:,}: it is damaged; write it again with numpy.savez"
-        )
-    # deflate shrinks by at most 1032 times, so that a larger promise is a false one
-    if promised > DEFLATE_RATIO * (info.compress_size + 1024) and info.compress_type in (
-        zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED,
-    ):  # fmt: skip
-        raise ValueError(
-            f"array {name!r} takes {promised:,} bytes, more than its {info.compress_size:,} "
-            "compressed bytes can hold: it is damaged; write it again with numpy.savez"
-        )
-
-
-def _table_name(shapes: dict[str, tuple[tuple[int, ...], str]]) -> str | None:
-    for ndim in (2, 1):
-        tables = [n for n, (s, kind) in shapes.items() if len(s) == ndim and kind in "fiub"]
-        for name in TABLE_NAMES:
-            if name in tables:
-                return name
-        if len(tables) == 1:
-            return tables[0]
-        if tables:
-            return None
-    return None
-
-
-def _from_parquet(
+def _open_parquet(
     file: Path, path: str | os.PathLike[str], order: list[str] | None
 ) -> ParquetRows:
-    rows = open_parquet(file)
-    chosen = _choice(path, order, rows.columns, len(rows.columns))
-    if chosen is None and order is None and rows.index:
-        chosen = rows.data_columns  # an index is no column, unless it is asked for by name
+    """Return the selected columns of a parquet file; they must have numbers and distinct names."""
+    rows = ParquetRows(file)
     names = rows.columns
-    if chosen is not None:
-        rows = rows.chosen(chosen)
+    places = _select_columns(path, order, names, len(names))
+    if places is None and order is None and rows.index_columns:
+        places = rows.data_columns  # an index is not a column, unless it is asked for by name
+    if places is not None:
+        rows = rows.select(places)
     for name in rows.columns:
         if names.count(name) > 1:
             raise ValueError(
                 f"{file.name} has {names.count(name)} columns named {name!r}, which cannot be told "
                 "apart; rename them"
             )
-    for name, (kind, good) in zip(rows.columns, rows.kinds(), strict=True):
-        if not good:
+    for name, (kind, is_number) in zip(rows.columns, rows.column_types(), strict=True):
+        if not is_number:
             raise TypeError(
                 f"{file.name}: column {name!r} is of type {kind}; expected real numbers: leave "
                 "it out, or convert it"

@@ -1,4 +1,4 @@
-"""Labels of groups: judged, told apart and numbered."""
+"""Labels of groups: checked, told apart and numbered."""
 
 from __future__ import annotations
 
@@ -13,10 +13,25 @@ Ints = NDArray[np.int64]
 
 
 def label_values(groups: Any, name: str = "groups") -> Any:
-    """The labels as a one-dimensional array of numbers, or as a list; none is missing."""
+    """Return labels as a one-dimensional array of numbers, or as a list of other values.
+
+    Parameters
+    ----------
+    groups : (n,) array-like
+        One label per row.
+    name : str, default "groups"
+        Name of the argument, for messages.
+
+    Raises
+    ------
+    TypeError
+        If groups is a single value, such as the name of a column.
+    ValueError
+        If the shape is wrong, or a label is missing.
+    """
     if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__"):
         raise TypeError(
-            f"{name}={groups!r}: expected one label a row; to group by a column of a frame, pass "
+            f"{name}={groups!r}: expected one label per row; to group by a column of a frame, pass "
             "X.drop(columns=[name]) and X[name]"
         )
     if isinstance(groups, np.ma.MaskedArray) and np.ma.getmaskarray(groups).any():
@@ -25,7 +40,7 @@ def label_values(groups: Any, name: str = "groups") -> Any:
     is_array = hasattr(groups, "__array__") or not isinstance(groups, Sequence)
     array: Any = np.asarray(groups) if is_array else _as_array(groups)
     if array.ndim != 1:
-        raise ValueError(f"{name} must have one label a row, shape (n,), got {array.shape}")
+        raise ValueError(f"{name} must have one label per row, shape (n,), got {array.shape}")
     if array.dtype.kind in "iub":
         return array
     if array.dtype.kind == "f":
@@ -35,11 +50,10 @@ def label_values(groups: Any, name: str = "groups") -> Any:
     else:
         array = array.tolist()
         missing = np.array([], np.int64)
-        # the distinct ones are few: looked at once each
         try:
-            odd = {v for v in set(array) if _is_missing(v)}
+            odd = {v for v in set(array) if _is_missing(v)}  # distinct labels are few
         except TypeError:
-            odd = set()  # some do not hash; said by the caller
+            odd = set()  # unhashable; the caller raises
         if odd or any(v is None for v in array):
             missing = np.array([i for i, v in enumerate(array) if _is_missing(v)], np.int64)
     if len(missing):
@@ -52,8 +66,11 @@ def label_values(groups: Any, name: str = "groups") -> Any:
 
 
 def _as_array(labels: Sequence[Any]) -> NDArray[Any]:
-    """Of objects, unless all are numbers or times of one kind: numpy would make text of 1 beside
-    "a", floats of large integers and rows of tuples, and cut text that ends in NUL."""
+    """Return an array of objects, unless all labels are numbers or times of one type.
+
+    numpy would turn 1 beside "a" into text, large integers into floats and tuples into rows, and
+    would cut text that ends in NUL.
+    """
     kinds = {type(label) for label in labels}
     if len(kinds) == 1:
         (kind,) = kinds
@@ -73,7 +90,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def python_time(label: Any) -> Any:
-    """The date, datetime or timedelta that equals a time of numpy; None if there is none."""
+    """Return the date, datetime or timedelta that equals a time of numpy; None if there is none."""
     if not isinstance(label, (np.datetime64, np.timedelta64)):
         return None
     value = label.item()
@@ -84,7 +101,15 @@ def python_time(label: Any) -> Any:
 
 
 def factorize(groups: Any) -> tuple[list[Any], Ints]:
-    """Distinct labels, sorted where that is possible, else as they appear; and one index a row."""
+    """Return the distinct labels, and for each row the index of its label.
+
+    Labels are sorted where that is possible; otherwise they stand in the order of appearance.
+
+    Examples
+    --------
+    >>> factorize(["b", "a", "b"])
+    (['a', 'b'], array([1, 0, 1]))
+    """
     values = label_values(groups)
     if len(values) == 0:
         raise ValueError("groups is empty; at least one row is needed")
@@ -98,7 +123,7 @@ def factorize(groups: Any) -> tuple[list[Any], Ints]:
             codes[row] = index.setdefault(value, len(index))
         except TypeError:
             kind = type(value).__name__
-            raise TypeError(f"the label at row {row} of groups does not hash: {kind}") from None
+            raise TypeError(f"the label at row {row} of groups is not hashable: {kind}") from None
     labels = list(index)
     try:
         order = sorted(range(len(labels)), key=labels.__getitem__)
@@ -110,7 +135,7 @@ def factorize(groups: Any) -> tuple[list[Any], Ints]:
 
 
 def distinct_labels(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """np.unique with its inverse; by counting where integers lie close, which is far quicker."""
+    """Return np.unique and its inverse; by counting where integers lie close, which is faster."""
     if values.dtype.kind in "iu":
         low, high = int(values.min()), int(values.max())
         if high - low < 4 * len(values) and high < 2**62 and low > -(2**62):

@@ -1,4 +1,4 @@
-"""Reading ahead: the next blocks are made in a thread of their own while one is worked on."""
+"""Prefetching: another thread makes the next blocks while one is in use."""
 
 from __future__ import annotations
 
@@ -10,21 +10,38 @@ from typing import Any, TypeVar
 import numpy as np
 
 T = TypeVar("T")
-DEPTH = 2  # blocks that wait, or are being made, beside the one in use, at least
-MOST_DEPTH = 8
-AHEAD_BYTES = 2**23  # of the blocks that wait, beyond that least
+# Blocks that wait, or are being made, beside the one in use: more than LEAST_DEPTH only as far as
+# they take no more than PREFETCH_BYTES.
+LEAST_DEPTH, MOST_DEPTH = 2, 8
+PREFETCH_BYTES = 2**23
 
 
 class ReadAhead:
-    """An iterable of blocks that ``fit`` and ``accumulate`` shall read ahead, in another thread.
+    """An iterable of blocks that another thread shall read ahead of the computation.
 
-    Files and memmaps are read ahead in any case. A user's own iterator is not unless it is wrapped
-    in this, since it may be bound to its thread (a database connection), or run parallel code that
-    must not run beside ours: ``tgpfast.fit(ReadAhead(blocks))``.
+    Files and memmaps are read ahead in any case. Your own iterator is not, unless you wrap it in
+    this: it may be bound to its thread (a database connection), or run parallel code that must not
+    run beside ours.
 
     Parameters
     ----------
-    source : an iterable of blocks, or a callable that gives a fresh one at every pass
+    source : iterable of blocks, or callable
+        A callable is called for a fresh iterable at every pass.
+
+    Raises
+    ------
+    TypeError
+        If source is neither an iterable nor a callable.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tgpfast as tgp
+    >>> from tgpfast.data.prefetch import ReadAhead
+    >>> blocks = [np.zeros((3, 2)), np.ones((4, 2))]
+    >>> features = tgp.Features.draw(5, 1.0, np.eye(2), seed=0)
+    >>> tgp.accumulate(ReadAhead(blocks), features).n
+    7.0
     """
 
     def __init__(self, source: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
@@ -34,26 +51,38 @@ class ReadAhead:
         self.source = source
 
 
-def ahead(items: Iterator[T], depth: int = DEPTH) -> Generator[T, None, None]:
-    """The items, in order, made by a thread that stays at most ``depth`` of them ahead.
+def choose_depth(block_bytes: int | None) -> int:
+    """Return how many blocks shall wait; None bytes: the size of a block is not known.
+
+    Small blocks wait in greater number. Where reading takes as long as computing, a pause of one
+    would otherwise make the other wait.
+    """
+    if not block_bytes:
+        return LEAST_DEPTH
+    return max(LEAST_DEPTH, min(MOST_DEPTH, PREFETCH_BYTES // block_bytes))
+
+
+def prefetch(items: Iterator[T], depth: int = LEAST_DEPTH) -> Generator[T, None, None]:
+    """Yield the items in order, made by a thread that stays at most ``depth`` of them ahead.
 
     What the iterator raises is raised here, after the items before it. The thread ends with the
-    last item, or when this generator is closed (as by leaving its loop): at once, or where it is
-    making an item, after that. Floating-point warnings are as they are here at the first item.
+    last item, or when this generator is closed, as by leaving its loop; if it is making an item
+    then, it ends after that item. NumPy's floating-point error state is that of the caller at the
+    first item.
     """
     ready: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
     room = threading.Semaphore(depth)
-    stopped = threading.Event()
-    state: dict[str, Any] = dict(np.geterr())  # each thread has its own
+    is_stopped = threading.Event()
+    error_state: dict[str, Any] = dict(np.geterr())  # each thread has its own
 
-    def read() -> None:
+    def make_items() -> None:
         try:
-            with np.errstate(**state):
+            with np.errstate(**error_state):
                 room.acquire()
-                while not stopped.is_set():
+                while not is_stopped.is_set():
                     ready.put((next(items), None))
                     room.acquire()
-        except BaseException as error:  # StopIteration among them: the end
+        except BaseException as error:  # StopIteration, which is the end, among them
             ready.put((None, error))
         finally:
             close = getattr(items, "close", None)
@@ -61,7 +90,7 @@ def ahead(items: Iterator[T], depth: int = DEPTH) -> Generator[T, None, None]:
                 close()  # here: a generator's clean-up belongs to the thread that ran it
 
     # a daemon: a traceback may keep this generator alive, which must not keep Python from ending
-    thread = threading.Thread(target=read, name="tgpfast-read-ahead", daemon=True)
+    thread = threading.Thread(target=make_items, name="tgpfast-read-ahead", daemon=True)
     thread.start()
     try:
         while True:
@@ -74,6 +103,6 @@ def ahead(items: Iterator[T], depth: int = DEPTH) -> Generator[T, None, None]:
             yield item  # type: ignore[misc]
             del item  # not held while the next one is waited for
     finally:
-        stopped.set()
+        is_stopped.set()
         room.release()
         thread.join()

@@ -1,9 +1,9 @@
 """A random sample of rows, the same for every kind of source.
 
-Each row has a key: a hash of its number. The sample is the rows with the smallest keys. Which rows
-these are depends neither on the length of blocks nor on the source, and a smaller sample is part of
-a larger one. The rows stay in the order of the source: of few rows the sample is all of them, and a
-weight of 2 then gives the same result as the row twice.
+Each row has a key: a hash of its number. The sample consists of the rows with the smallest keys. It
+depends neither on the length of blocks nor on the source, and a smaller sample is part of a larger
+one. Rows stay in the order of the source. A sample of few rows has all of them, so that a weight of
+2 gives the same result as the row twice.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..validation import Array
+
 SAMPLE_ROWS = 20_000  # rows of the sample that settings are chosen by
-HASHED_ROWS = 2**18  # row numbers hashed at a time where no rows are read
+HASHED_ROWS = 2**18  # row numbers hashed at a time where no rows are read: 2 MB of them
 NO_LIMIT = np.uint64(2**64 - 1)
 
-Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
@@ -27,9 +28,13 @@ Ints = NDArray[np.int64]
 class RowSample:
     """Rows drawn uniformly without replacement, in the order of the source.
 
-    x : (n, d)
-    weights : (n,), or None for rows without weights. Rows of weight 0 are never drawn
-    keys : (n,) ; see ``row_keys``
+    Attributes
+    ----------
+    x : (n, d) array
+    weights : (n,) array, or None
+        None for rows without weights. Rows of weight 0 are never drawn.
+    keys : (n,) array of uint64
+        See ``row_keys``.
     """
 
     x: Array
@@ -37,7 +42,7 @@ class RowSample:
     keys: NDArray[np.uint64]
 
     def take(self, n: int) -> tuple[Array, Array | None]:
-        """n of the rows, or all, and their weights: a smaller sample of the same kind."""
+        """Return n of the rows, or all, and their weights: a smaller sample of the same kind."""
         if n >= len(self.x):
             return self.x, self.weights
         kept = _smallest(self.keys, n)
@@ -47,12 +52,12 @@ class RowSample:
 
 
 def row_keys(first: int, n: int) -> NDArray[np.uint64]:
-    """Keys of n rows from the number ``first`` on: the outputs of the SplitMix64 generator."""
+    """Return the keys of n rows from the number ``first`` on: outputs of SplitMix64."""
     return keys_of(np.arange(first, first + n))
 
 
 def keys_of(numbers: Ints) -> NDArray[np.uint64]:
-    """Keys of rows by their numbers."""
+    """Return the keys of rows by their numbers."""
     z = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -60,15 +65,19 @@ def keys_of(numbers: Ints) -> NDArray[np.uint64]:
 
 
 def _smallest(keys: NDArray[np.uint64], n: int) -> NDArray[np.bool_]:
-    """Mask of the n smallest keys."""
+    """Return a mask of the n smallest keys."""
     return np.asarray(keys <= np.partition(keys, n - 1)[n - 1])
 
 
 class Reservoir:
-    """The rows with the smallest keys among those added, in the order in which they were added.
-    Reservoirs of different rows add.
+    """Keeps the rows with the smallest keys among those added, in the order of adding.
 
-    Memory is that of one and a half samples and one block.
+    Reservoirs of different rows add. Memory is that of one and a half samples and one block.
+
+    Parameters
+    ----------
+    size : int, default 20000
+        The most rows that are kept.
     """
 
     def __init__(self, size: int = SAMPLE_ROWS) -> None:
@@ -78,12 +87,12 @@ class Reservoir:
         self._parts: list[tuple[NDArray[np.uint64], Any, Array | None]] = []
 
     def add(self, first: int, x: Any, w: Array | None) -> None:
-        """Rows x, numbered from ``first`` on, and their weights. Copies the rows that it keeps."""
+        """Add rows x, numbered from ``first`` on, and their weights. Kept rows are copied."""
         keys = row_keys(first, len(x))
         keep = keys <= self._limit
         if w is not None:
             keep &= w > 0.0
-        if keep.any() or not self._parts:  # an empty part knows the number of columns
+        if keep.any() or not self._parts:  # an empty part still has the number of columns
             self._append(keys[keep], x[keep], None if w is None else w[keep])
 
     def __add__(self, other: Reservoir) -> Reservoir:
@@ -101,17 +110,17 @@ class Reservoir:
 
     def _reduce(self) -> None:
         """Drop the rows that are not among the smallest."""
-        keys, x, w = self._joined()
+        keys, x, w = self._join_parts()
         if len(keys) > self.size:
             kept = _smallest(keys, self.size)
             keys, x, w = keys[kept], x[kept], None if w is None else w[kept]
             self._limit = keys.max()
         self._parts, self._held = [(keys, x, w)], len(keys)
 
-    def _joined(self) -> tuple[NDArray[np.uint64], Any, Array | None]:
+    def _join_parts(self) -> tuple[NDArray[np.uint64], Any, Array | None]:
         keys, rows, weights = zip(*self._parts, strict=True)
         w = None
-        if any(part is not None for part in weights):  # blocks without weights count once a row
+        if any(part is not None for part in weights):  # in blocks without weights each row counts 1
             w = np.concatenate([
                 np.ones(len(k)) if part is None else part
                 for k, part in zip(keys, weights, strict=True)
@@ -120,12 +129,12 @@ class Reservoir:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows held."""
+        """Bytes of the rows that are held."""
         arrays = (a for part in self._parts for a in part if a is not None)
         return sum(a.nbytes for a in arrays)
 
     def sample(self) -> RowSample:
-        """The rows that are kept."""
+        """Return the rows that are kept."""
         self._reduce()
         keys, x, w = self._parts[0]
         rows = np.ascontiguousarray(x).view()
@@ -134,7 +143,7 @@ class Reservoir:
 
 
 def choose_rows(n_rows: int, size: int, weights: Any = None) -> Ints:
-    """Numbers, ascending, of the rows that a `Reservoir` of this size would keep of n_rows."""
+    """Return the numbers, ascending, of the rows that a `Reservoir` would keep of n_rows."""
     chosen = Reservoir(size)
     for at in range(0, n_rows, HASHED_ROWS):
         numbers = np.arange(at, min(at + HASHED_ROWS, n_rows))
@@ -144,12 +153,12 @@ def choose_rows(n_rows: int, size: int, weights: Any = None) -> Ints:
 
 
 def draw_sample(blocks: Any, size: int = SAMPLE_ROWS) -> RowSample:
-    """A sample in one pass over the blocks."""
-    total: Reservoir = blocks.reduce(functools.partial(_fill, size=size))
+    """Draw a sample in one pass over the blocks."""
+    total: Reservoir = blocks.reduce(functools.partial(_fill_reservoir, size=size))
     return total.sample()
 
 
-def _fill(blocks: Any, threads: Any, size: int) -> Reservoir:
+def _fill_reservoir(blocks: Any, threads: Any, size: int) -> Reservoir:
     rows, at = Reservoir(size), blocks.first_row
     for x, w in blocks:
         rows.add(at, x, w)

@@ -1,262 +1,53 @@
-"""Moments of the data in one pass, and the affine map between their units and the model's."""
+"""The affine map between the units of the data and those of the model."""
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..validation import Array, as_floats
-from .blocks import Blocks
-from .row_sample import SAMPLE_ROWS, Reservoir, RowSample
-
-SINGULAR = 1e-10  # least eigenvalue of a correlation matrix that still counts as full rank
-
-
-LEAST_DEVIATION, MOST_DEVIATION = 1e-153, 1e153  # whose squares have all their digits
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """Weighted count, mean and covariance (divided by n) of the rows.
-
-    ``n`` is the sum of the weights, ``n_effective`` Kish's (sum w)^2 / sum w^2. The covariance is
-    kept as standard deviations and correlations: at scales of 1e150 its entries would overflow.
-    """
-
-    n: float
-    n_effective: float
-    mean: Array
-    deviation: Array
-    correlation: Array
-
-    @property
-    def covariance(self) -> Array:
-        """(d, d), in the units of the data; ValueError where a float cannot hold it."""
-        self.check_range()
-        covariance: Array = self.correlation * np.outer(self.deviation, self.deviation)
-        return covariance
-
-    def check_range(self) -> None:
-        """ValueError where squares of a column overflow or lose digits."""
-        bad = np.flatnonzero((self.deviation < LEAST_DEVIATION) | (self.deviation > MOST_DEVIATION))
-        if len(bad):
-            raise ValueError(
-                f"column {bad[0]} has a deviation of {self.deviation[bad[0]]:.3g}, and a float "
-                "does not hold its square; divide the columns by numbers that bring them near 1"
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class MomentSums:
-    """Sums from which `Moments` follow; they add. mean (d,) and scatter (d, d) are of
-    (x - centre) / unit."""
-
-    n: float
-    sum_w2: float
-    centre: Array
-    unit: Array
-    mean: Array
-    scatter: Array
-
-    def __add__(self, other: MomentSums) -> MomentSums:
-        if self.n == 0.0 or other.n == 0.0:
-            return self if other.n == 0.0 else other
-        unit = np.maximum(self.unit, other.unit)  # powers of two: no rounding
-        mine, theirs = self.unit / unit, other.unit / unit
-        mean = self.mean * mine
-        gap = other.mean * theirs + (other.centre - self.centre) / unit - mean
-        n = self.n + other.n
-        scatter = self.scatter * np.outer(mine, mine) + other.scatter * np.outer(theirs, theirs)
-        scatter += np.outer(gap, gap) * (self.n * other.n / n)
-        return replace(
-            self, n=n, sum_w2=self.sum_w2 + other.sum_w2, unit=unit,
-            mean=mean + gap * (other.n / n), scatter=scatter,
-        )  # fmt: skip
-
-    def moments(self) -> Moments:
-        """In the units of the data."""
-        n, centre, unit, mean, scatter = self.n, self.centre, self.unit, self.mean, self.scatter
-        variance = np.diag(scatter) / n
-        root = np.sqrt(variance)
-        safe = np.where(root > 0, root, 1.0)
-        correlation = scatter / n / np.outer(safe, safe)
-        correlation = 0.5 * (correlation + correlation.T)
-        np.fill_diagonal(correlation, np.where(root > 0, 1.0, 0.0))
-        # rounding: x - centre errs by half an ulp of x, which is no spread at all
-        noise = np.abs(centre + unit * mean) * 2.0**-52
-        deviation = np.where(unit * root > noise, unit * root, 0.0)
-        return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
-
-
-@dataclass(frozen=True, eq=False)
-class SampledMoments:
-    """`MomentSums`, and the rows of a sample; they add."""
-
-    sums: MomentSums
-    rows: Reservoir
-
-    @property
-    def n(self) -> float:
-        """Sum of the weights."""
-        return self.sums.n
-
-    def __add__(self, other: SampledMoments) -> SampledMoments:
-        return SampledMoments(self.sums + other.sums, self.rows + other.rows)
-
-
-def moments_of(blocks: Blocks) -> Moments:
-    """Moments in one pass over the blocks."""
-    sums: MomentSums = blocks.reduce(_sum_moments)
-    return sums.moments()
-
-
-def moments_and_sample(
-    blocks: Blocks, *, progress: bool = False, size: int = SAMPLE_ROWS
-) -> tuple[Moments, RowSample]:
-    """Moments, and at most ``size`` random rows, in one pass over the blocks.
-
-    progress : whether partitions show dask's bar
-    """
-    part = functools.partial(_sum_and_sample, size=size)
-    found: SampledMoments = blocks.reduce(part, progress=progress)
-    return found.sums.moments(), found.rows.sample()
-
-
-def _sum_and_sample(blocks: Blocks, threads: Any, size: int) -> SampledMoments:
-    rows = Reservoir(size)
-    return SampledMoments(_sum_moments(blocks, threads, rows), rows)
-
-
-def _sum_moments(blocks: Blocks, threads: Any, sample: Reservoir | None = None) -> MomentSums:
-    """Rows are also added to the sample, where there is one.
-
-    Rows are taken about the first one, in units of the first block's spread, so that neither far
-    offsets nor extreme scales cost digits; partial sums merge by the pairwise formula."""
-    n, sum_w2, mean, scatter = 0.0, 0.0, np.zeros(0), np.zeros((0, 0))
-    centre = unit = np.zeros(0)
-    at = blocks.first_row
-    for x, w in blocks:
-        if sample is not None:
-            sample.add(at, x, w)
-            at += len(x)
-        weights = np.ones(len(x)) if w is None else w
-        m = float(weights.sum())
-        if not len(centre):
-            centre, d = x[0].copy(), x.shape[1]
-            spread = np.abs(x - centre).max(axis=0)
-            spread = np.where(spread > 0, spread, np.maximum(np.abs(centre), 1.0))
-            unit = np.exp2(np.round(np.log2(spread)))  # a power of two: no rounding
-            mean, scatter = np.zeros(d), np.zeros((d, d))
-        if m == 0.0:
-            continue
-        y = (x - centre) / unit
-        block_mean = weights @ y / m
-        y -= block_mean
-        gap = block_mean - mean
-        scatter += (y.T * weights) @ y + np.outer(gap, gap) * (n * m / (n + m))
-        mean = mean + gap * (m / (n + m))
-        n += m
-        sum_w2 += float(weights @ weights)
-    return MomentSums(n, sum_w2, centre, unit, mean, scatter)
-
-
-def given_moments(moments: Any, dimension: int | None) -> Moments:
-    """Moments from a user's (n, mean, covariance)."""
-    try:
-        n, mean, covariance = moments
-    except (TypeError, ValueError):
-        raise ValueError("moments must be a tuple (n, mean, covariance)") from None
-    mean = np.atleast_1d(as_floats(np.atleast_1d(mean), "moments: mean", "(d,)", 1))
-    covariance = as_floats(np.atleast_2d(covariance), "moments: covariance", "(d, d)", 2)
-    d = len(mean) if dimension is None else dimension
-    if len(mean) != d or covariance.shape != (d, d):
-        raise ValueError(
-            f"moments: mean {mean.shape} and covariance {covariance.shape} do not go with {d} "
-            "columns"
-        )
-    if not (np.isscalar(n) and float(n) > 0):  # type: ignore[arg-type]
-        raise ValueError(f"moments: n must be a positive number, got {n!r}")
-    variance = np.diag(covariance)
-    if (variance < 0).any():
-        raise ValueError("moments: covariance has a negative variance")
-    root = np.sqrt(variance)
-    safe = np.where(root > 0, root, 1.0)
-    return Moments(float(n), float(n), mean, root, covariance / np.outer(safe, safe))  # type: ignore[arg-type]
-
-
-def check_full_rank(moments: Moments, columns: list[str] | None) -> None:
-    """ValueError that names the columns where the covariance is singular, and the remedy."""
-    d = len(moments.mean)
-    wild = np.flatnonzero(~np.isfinite(moments.mean) | ~np.isfinite(moments.deviation))
-    if len(wild):
-        raise ValueError(
-            f"column {column_name(int(wild[0]), columns)} has values so large that their "
-            "differences overflow; remove such rows, or divide the column by a number that brings "
-            "it near 1"
-        )
-    constant = np.flatnonzero(moments.deviation <= 0)
-    if len(constant):
-        k = int(constant[0])
-        if moments.n_effective < 1.5:
-            raise ValueError(
-                "one row (or one row with weight) has no spread, and so no density can be learned; "
-                f"at least {d + 1} rows that differ are needed"
-            )
-        raise ValueError(
-            f"column {column_name(k, columns)} is constant at {moments.mean[k]:.6g}, so the data "
-            "have no density in it; drop it"
-        )
-    values, vectors = np.linalg.eigh(moments.correlation)
-    if values[0] > SINGULAR:
-        return
-    involved = np.flatnonzero(np.abs(vectors[:, 0]) > 0.1 * np.abs(vectors[:, 0]).max())
-    names = ", ".join(column_name(int(k), columns) for k in involved)
-    if moments.n_effective <= d:
-        raise ValueError(
-            f"{moments.n_effective:.0f} rows do not span {d} columns: the covariance is singular. "
-            f"Give at least {d + 1} rows, fewer columns, or base=GaussianBase(mean, covariance)"
-        )
-    raise ValueError(
-        f"columns {names} are linearly dependent (least eigenvalue of the correlations "
-        f"{values[0]:.1e}), too near to a plane for a density; drop one of them, or remove an "
-        "outlier that makes them look so"
-    )
-
-
-def column_name(k: int, columns: list[str] | None) -> str:
-    """'3' or "3 ('age')"."""
-    return str(k) if columns is None else f"{k} ({columns[k]!r})"
+from ..validation import Array
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """u = (x - shift) / scale: x in the units of the data, u in those of the model."""
+    """u = (x - shift) / scale: x in the units of the data, u in those of the model.
+
+    Attributes
+    ----------
+    shift, scale : (d,) array
+        Scales are positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scaling = Scaling(np.array([1.0]), np.array([2.0]))
+    >>> scaling.apply(np.array([[5.0]]))
+    array([[2.]])
+    """
 
     shift: Array
     scale: Array
 
     @classmethod
     def identity(cls, d: int) -> Scaling:
-        """No scaling: the coordinates of ``solve``."""
+        """Return the scaling that changes nothing: the coordinates of ``solve``."""
         return cls(np.zeros(d), np.ones(d))
 
     @property
     def is_identity(self) -> bool:
-        """Whether it changes nothing."""
+        """Whether the scaling changes nothing."""
         return not self.shift.any() and bool((self.scale == 1.0).all())
 
     @property
     def log_volume(self) -> float:
-        """Sum of log scale: subtracted from a log density in u, gives that in x."""
+        """Sum of log scale: log density in x = log density in u - log_volume."""
         return float(np.log(self.scale).sum())
 
     def apply(self, x: Array) -> Array:
-        """x -> u."""
+        """Map rows (n, d) of the data to the units of the model."""
         return x if self.is_identity else (x - self.shift) / self.scale
 
     def invert(self, u: Array) -> Array:
-        """u -> x."""
+        """Map rows (n, d) of the model to the units of the data."""
         return u if self.is_identity else u * self.scale + self.shift

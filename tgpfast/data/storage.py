@@ -1,4 +1,7 @@
-"""Files: an npz without pickles, with a checksum, written whole or not at all; checked on load."""
+"""Saved files: an npz archive without pickles, with a checksum.
+
+A file is written whole or not at all, and everything in it is checked on loading.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,27 @@ from numpy.typing import NDArray
 FORMAT_VERSION = 1
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 CHECKSUM = "checksum"  # field of the header; the first files of tgpfast have none
-DEEPEST_HEADER = 64  # nested lists and dictionaries of a header; ours have four
+DEEPEST_HEADER = 64  # levels of nested lists and dictionaries; our headers have four
 REMEDY = "use a backup copy, or make the object again and save it"
-STALE_SECONDS = 7 * 24 * 3600.0  # age of a temporary file whose process cannot be looked up
+# Temporary files of processes that cannot be looked up are removed at this age, a week in seconds.
+STALE_SECONDS = 7 * 24 * 3600.0
+TARGET_CHARACTERS = 32  # of the target's name in a temporary one: names have a greatest length
 
 
 def write(
     path: str | os.PathLike[str], kind: str, facts: dict[str, Any], arrays: dict[str, Any]
 ) -> None:
-    """Write arrays and JSON-able facts; a crash on the way leaves the old file whole."""
+    """Write arrays and facts to a file; a crash on the way leaves an old file as it was.
+
+    Parameters
+    ----------
+    path : str or path-like
+    kind : str
+        What the file holds, for `load`.
+    facts : dict
+        Small values that JSON can represent.
+    arrays : dict of str to array
+    """
     target = Path(path)
     header = json.dumps({CHECKSUM: "", "kind": kind, "version": FORMAT_VERSION, **facts})
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -43,10 +58,8 @@ def write(
 
 
 def _checksum(header: str, arrays: dict[str, NDArray[Any]]) -> str:
-    """SHA-256 of the header's text and of the name, dtype, shape and bytes of every member.
-
-    header : the text with an empty checksum in it
-    """
+    """Return the SHA-256 of the header, whose checksum field is empty, and of all arrays: their
+    names, dtypes, shapes and bytes."""
     # a lone surrogate cannot be encoded otherwise; JSON has escaped those of column names
     digest = hashlib.sha256(header.encode("utf-8", "surrogatepass"))
     for name in sorted(arrays):
@@ -58,10 +71,12 @@ def _checksum(header: str, arrays: dict[str, NDArray[Any]]) -> str:
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of the target, or of what that links to, when all has
-    gone well: a reader, or a crash, finds the old file or the new one, whole. An old file's mode is
-    kept. Temporary files of dead processes that were writing to the same target are removed. A
-    target that is no regular file (a pipe, a device) is written directly."""
+    """Give a file to write that replaces the target, or what it links to, if the block succeeds.
+
+    A reader finds the old file or the new one, whole, also after a crash. The mode of an old file
+    is kept. Temporary files that dead processes left beside the target are removed. A target that
+    is not a regular file (a pipe, a device) is written directly.
+    """
     target = Path(os.path.realpath(target))
     mode = None
     with contextlib.suppress(FileNotFoundError):
@@ -71,12 +86,12 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
             yield direct
         return
     _remove_stale(target)
-    # 32 characters: the target's name may be as long as names can be
-    owner = f"{_machine()}-{os.getpid()}"
-    temporary = target.parent / f"{target.name[:32]}.{owner}-{secrets.token_hex(8)}.part"
+    owner = f"{_machine_id()}-{os.getpid()}"
+    prefix = target.name[:TARGET_CHARACTERS]
+    temporary = target.parent / f"{prefix}.{owner}-{secrets.token_hex(8)}.part"
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
-    _in_use.add(temporary.name)
+    _being_written.add(temporary.name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -89,20 +104,20 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
         os.unlink(temporary)
         raise
     finally:
-        _in_use.discard(temporary.name)
+        _being_written.discard(temporary.name)
 
 
 # -- temporary files of killed saves -------------------------------------------------------------
 
-_in_use: set[str] = set()  # names of the temporary files that this process is writing
+_being_written: set[str] = set()  # names of the temporary files of this process
 
 
 @functools.cache
-def _machine() -> str:
-    """Eight hex digits for the machine, its boot and its process namespace.
+def _machine_id() -> str:
+    """Return eight hex digits for the machine, its boot and its process namespace.
 
     Two processes with the same digits see each other's process ids. Where the system does not tell
-    boot and namespace, the name of the host has to do.
+    boot and namespace, the name of the host serves.
     """
     facts = [socket.gethostname()]
     with contextlib.suppress(OSError):
@@ -112,19 +127,20 @@ def _machine() -> str:
 
 
 def _remove_stale(target: Path) -> None:
-    """Remove what killed saves of this target left: files of dead processes of this machine at
-    once, others (another host, an earlier boot) after STALE_SECONDS."""
-    pattern = re.compile(
-        re.escape(target.name[:32]) + r"\.(?:([0-9a-f]{8})-(\d{1,10})-)?[0-9a-f]{16}\.part"
-    )
-    with contextlib.suppress(OSError):  # the save itself says what is wrong with the folder
+    """Remove the temporary files that killed processes left beside the target.
+
+    Those of this machine go at once, those of another host or an earlier boot after STALE_SECONDS.
+    """
+    prefix = re.escape(target.name[:TARGET_CHARACTERS])
+    pattern = re.compile(prefix + r"\.(?:([0-9a-f]{8})-(\d{1,10})-)?[0-9a-f]{16}\.part")
+    with contextlib.suppress(OSError):  # writing will say what is wrong with the folder
         for name in os.listdir(target.parent):
             found = pattern.fullmatch(name)
-            if found is None or name in _in_use:
+            if found is None or name in _being_written:
                 continue
             path = target.parent / name
-            with contextlib.suppress(OSError):  # another process was faster, or it is not ours
-                if found[1] == _machine() and os.name != "nt":
+            with contextlib.suppress(OSError):  # removed by another process, or not ours
+                if found[1] == _machine_id() and os.name != "nt":
                     is_stale = int(found[2]) == os.getpid() or not _is_alive(int(found[2]))
                 else:
                     is_stale = time.time() - path.stat().st_mtime > STALE_SECONDS
@@ -147,15 +163,15 @@ def _is_alive(pid: int) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, NDArray[Any]]]:
-    """(kind, facts, arrays) of a file made by ``write``; ValueError for anything else.
+    """Return (kind, facts, arrays) of a file made by ``write``; ValueError for anything else.
 
-    Members are checked before their bytes are taken in: stored uncompressed, of distinct names, of
-    plain dtypes, and exactly as long as their headers say. Then the checksum is compared.
+    Members are checked before they are read: they must be uncompressed, have distinct names and
+    plain dtypes, and be exactly as long as their headers say. Then the checksum is compared.
     """
     name = os.fspath(path)
     try:
         with zipfile.ZipFile(name) as archive:
-            arrays = _members(archive)
+            arrays = _read_members(archive)
     except (FileNotFoundError, PermissionError, IsADirectoryError, MemoryError):
         raise
     except Exception as error:  # damaged bytes end in errors of many types within zipfile and NumPy
@@ -164,8 +180,21 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, N
         ) from error
     if HEADER not in arrays or arrays[HEADER].dtype.kind != "U" or arrays[HEADER].shape != ():
         raise ValueError(f"{name!r} is not a file saved by tgpfast: it has no header")
+    text = str(arrays.pop(HEADER))
+    kind, facts = _read_header(text, name)
+    if CHECKSUM in facts:
+        claimed = str(facts.pop(CHECKSUM))
+        if claimed != _checksum(text.replace(f'"{claimed}"', '""', 1), arrays):
+            raise ValueError(
+                f"{name!r} is damaged: its contents do not match its checksum, so members were "
+                f"changed or come from another file; {REMEDY}"
+            )
+    return kind, facts, arrays
+
+
+def _read_header(text: str, name: str) -> tuple[str, dict[str, Any]]:
+    """Return (kind, facts) of a header; ValueError names the file."""
     try:
-        text = str(arrays.pop(HEADER))
         facts = json.loads(text)
         kind, version = str(facts.pop("kind")), int(facts.pop("version"))
         _check_depth(facts)
@@ -178,18 +207,11 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, Any], dict[str, N
             f"{name!r} has format version {version}, this tgpfast reads up to {FORMAT_VERSION}; "
             "upgrade tgpfast to load it"
         )
-    if CHECKSUM in facts:
-        claimed = str(facts.pop(CHECKSUM))
-        if claimed != _checksum(text.replace(f'"{claimed}"', '""', 1), arrays):
-            raise ValueError(
-                f"{name!r} is damaged: its contents do not match its checksum, so that members "
-                f"were changed or come from another file; {REMEDY}"
-            )
-    return kind, facts, arrays
+    return kind, facts
 
 
 def _check_depth(facts: Any) -> None:
-    """RecursionError for a header that is nested too deeply to be printed or saved again."""
+    """Raise RecursionError for a header that is nested too deeply to be printed or saved again."""
     level = [facts]
     for _ in range(DEEPEST_HEADER):
         inner: list[Any] = []
@@ -208,15 +230,43 @@ _readers: dict[str, Callable[..., Any]] = {}
 
 
 def register_reader(kind: str, reader: Callable[..., Any]) -> None:
-    """Make ``load`` read files of a kind by ``reader(path, facts, arrays)``."""
+    """Let ``load`` read files of a kind.
+
+    Parameters
+    ----------
+    kind : str
+        As given to ``write``.
+    reader : callable
+        reader(path, facts, arrays) returns the object.
+    """
     _readers[kind] = reader
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Whatever was saved to this file by a ``save`` method of tgpfast.
+    """Load what a ``save`` method of tgpfast has written: a model, statistics or a spectrum.
 
-    ValueError says what is wrong with a file that is truncated, of another kind, of a newer version
-    or doctored.
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    Density, GroupedDensity, Statistics or Spectrum
+
+    Raises
+    ------
+    ValueError
+        If the file is truncated, damaged, of another kind or of a newer version.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> import tgpfast as tgp
+    >>> stats = tgp.accumulate(np.zeros((3, 1)), tgp.Features([[1.0]], [0.0], 1.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     stats.save(f"{folder}/stats.npz")
+    ...     tgp.load(f"{folder}/stats.npz").n
+    3.0
     """
     kind, facts, arrays = read(path)
     if kind not in _readers:
@@ -232,7 +282,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{text}; {REMEDY}") from error
 
 
-def _members(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
+def _read_members(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     for info in archive.infolist():
         member = info.filename.removesuffix(".npy")
@@ -242,7 +292,7 @@ def _members(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
             raise ValueError(f"member {member!r} is compressed")
         with archive.open(info) as file, warnings.catch_warnings():
             warnings.simplefilter("error")  # what numpy writes is read without a warning
-            shape, dtype = array_layout(file, member)
+            shape, dtype = read_array_layout(file, member)
             if dtype.kind not in "fiubUMm" or not dtype.itemsize:
                 raise ValueError(f"member {member!r} has dtype {dtype}")
             size = int(np.prod(shape, dtype=object)) * dtype.itemsize
@@ -253,9 +303,11 @@ def _members(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def array_layout(file: IO[bytes], member: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """(shape, dtype) that the first bytes of an npy stream promise; ValueError where they are
-    damaged. The stream is left at the first byte of the array."""
+def read_array_layout(file: IO[bytes], member: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and dtype in the first bytes of an npy stream; ValueError if damaged.
+
+    The stream is left at the first byte of the array.
+    """
     version = np.lib.format.read_magic(file)
     reader = {
         (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0,
@@ -274,7 +326,22 @@ def array_layout(file: IO[bytes], member: str) -> tuple[tuple[int, ...], np.dtyp
 def take(
     arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...] | None, path: Any
 ) -> NDArray[np.float64]:
-    """One float64 array out of those read, of the shape that its neighbours imply."""
+    """Remove one float64 array from those read, and return it.
+
+    Parameters
+    ----------
+    arrays : dict of str to array
+    name : str
+    shape : tuple of int, or None
+        The shape that other arrays imply; None for any.
+    path : str or path-like
+        Of the file, for messages.
+
+    Raises
+    ------
+    ValueError
+        If the array is missing, or of another dtype or shape.
+    """
     array = arrays.pop(name, None)
     if array is None:
         raise ValueError(f"{os.fspath(path)!r} is damaged: it lacks {name!r}")

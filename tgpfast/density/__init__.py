@@ -1,1 +1,1 @@
-"""density"""
+"""The density object: its exponent, its normalizer, samples from it, and densities of groups."""

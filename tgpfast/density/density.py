@@ -15,13 +15,15 @@ from ..bases.gaussian import Base, GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.student import StudentBase
 from ..data import storage
-from ..data.blocks import BLOCK_ROWS, Blocks, Table, as_blocks
+from ..data.blocks import Blocks, as_blocks
 from ..data.scaling import Scaling
+from ..data.table import BLOCK_ROWS, Table
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..statistics.feature_sums import FeatureSums
-from ..statistics.spectral import DIMENSIONS
-from ..statistics.statistics import Statistics, packed, unpacked
+from ..statistics.feature_means import FeatureMeans
+from ..statistics.statistics import Statistics
+from ..statistics.transforms import TRANSFORM_DIMENSIONS
+from ..statistics.triangles import pack_triangle, unpack_triangle
 from ..validation import Array, as_floats, check_derivative, whole, without_far
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .modes import find_modes
@@ -337,10 +339,7 @@ class Density:
             raise ValueError(f"sigma={level}: expected a number of at least 0, of a finite square")
         assert isinstance(self.tilt, PointTilt)
         f = self.features
-        features = Features(
-            f.frequencies, f.phases, float(np.hypot(f.bandwidth, level)), covariance=f.covariance,
-            seed=f.seed,
-        )  # fmt: skip
+        features = replace(f, bandwidth=float(np.hypot(f.bandwidth, level)))
         base = GaussianBase(
             self.base.mean, self.base.covariance + level**2 * np.eye(self.dimension)
         )
@@ -376,7 +375,7 @@ class Density:
     def _blocks(self, Y: Any) -> Any:
         return as_blocks(
             Y, dimension=self.dimension, columns=self.table.columns, name="Y",
-            block_rows=TRANSFORM_ROWS if self.dimension <= DIMENSIONS else BLOCK_ROWS,
+            block_rows=TRANSFORM_ROWS if self.dimension <= TRANSFORM_DIMENSIONS else BLOCK_ROWS,
         )  # fmt: skip
 
     def _rows(self, blocks: Blocks) -> Any:
@@ -405,12 +404,12 @@ class Density:
         if isinstance(self.tilt, PointTilt):
             arrays["theta"] = self.tilt.theta
         else:
-            arrays["m"], arrays["factor"] = self.tilt.m, packed(self.tilt.factor.T)
+            arrays["m"], arrays["factor"] = self.tilt.m, pack_triangle(self.tilt.factor.T)
         known, cover = self.__dict__.get("log_normalizer"), self.__dict__.get("_cover")
         if isinstance(cover, Proposal) and cover.modes is not None:  # samples depend on them
             arrays.update({MODES + name: a for name, a in cover.modes.parameters().items()})
         facts = {
-            "method": self.method, "bandwidth": f.bandwidth, "seed": f.seed,
+            "method": self.method, **f.facts,
             "base": self.base.kind, "selection": self.selection,
             "settings": self.settings, "diagnostics": self.diagnostics,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
@@ -420,7 +419,7 @@ class Density:
         if statistics:
             if self.statistics is None:
                 raise ValueError("statistics=True: this model does not hold its statistics")
-            facts["statistics"], sums = self.statistics._members()
+            facts["statistics"], sums = self.statistics.to_members()
             arrays.update({STATISTICS + name: array for name, array in sums.items()})
         storage.write(path, KIND, facts, arrays)
 
@@ -442,13 +441,11 @@ class Density:
                 raise ValueError(f"method {facts['method']!r} is not known")
             base = _base_from(facts.get("base", "gaussian"), arrays, d, take)
             table = Table.from_facts(facts["columns"], facts["kind_of_table"], d)
-            features = Features(
-                z, phases, facts["bandwidth"], covariance=drawn, seed=facts["seed"]
-            )
+            features = Features.from_facts(z, phases, drawn, facts)
             tilt: Tilt
             if facts["method"] == "fvpd":
                 m, triangle = take("m", (S,)), take("factor", (S * (S + 1) // 2,))
-                factor = np.tril(unpacked(triangle, S))
+                factor = np.tril(unpack_triangle(triangle, S))
                 if not (np.isfinite(factor).all() and (np.diag(factor) > 0).all()):
                     raise ValueError("the factor of M must be finite with a positive diagonal")
                 if not np.isfinite(m).all():
@@ -463,8 +460,8 @@ class Density:
                 names = [name for name in arrays if name.startswith(STATISTICS)]
                 sums = {name.removeprefix(STATISTICS): arrays.pop(name) for name in names}
                 known = dict(facts["statistics"])
-                kind: Any = FeatureSums if sums.keys() == {"sum_phi"} else Statistics
-                stats = kind._from_members(path, features, known, sums)
+                kind: Any = FeatureMeans if sums.keys() == {"sum_phi"} else Statistics
+                stats = kind.from_members(path, features, known, sums)
             modes = {n.removeprefix(MODES): arrays.pop(n) for n in list(arrays) if n[:6] == MODES}
             if arrays:
                 raise ValueError(f"unexpected members {sorted(arrays)}")

@@ -18,7 +18,7 @@ from scipy.linalg.blas import dtrsm
 from .. import kernels
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..statistics.costs import load_costs
+from ..statistics import costs
 from ..validation import Array
 from .waves import Waves, at_points, on_lattice, point_waves, quadratic_waves, usable
 
@@ -161,7 +161,7 @@ class PointTilt(_Evaluated):
 
     @property
     def _row_cost(self) -> float:
-        return load_costs().tilt_row(self.features)
+        return costs.COSTS.tilt_row(self.features)
 
     @property
     def is_zero(self) -> bool:
@@ -230,7 +230,7 @@ class PredictiveTilt(_Evaluated):
 
     @property
     def _row_cost(self) -> float:
-        return load_costs().quadratic_row(self.features)
+        return costs.COSTS.quadratic_row(self.features)
 
     @functools.cached_property
     def bound(self) -> float:
@@ -325,17 +325,6 @@ def weighted_features(
     for _, _, _, sums in _feature_blocks(features, u, weights, origin, threads):
         total += sums
     return total
-
-
-def feature_matrix(
-    features: Features, u: Array, origin: Array, threads: Threads
-) -> tuple[Array, Array]:
-    """(phi, phi') at every row of u, (S, n) each, C-ordered."""
-    phi = np.empty((features.n_features, len(u)))
-    dphi = np.empty_like(phi)
-    for part, some, slopes, _ in _feature_blocks(features, u, None, origin, threads):
-        phi[:, part], dphi[:, part] = some, slopes
-    return phi, dphi
 
 
 def _feature_blocks(

@@ -18,14 +18,14 @@ import numpy as np
 
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..statistics.costs import load_costs
-from ..statistics.spectral import (
-    DIMENSIONS,
+from ..runtime import memory
+from ..statistics import costs
+from ..statistics.transform_plan import plan_transform
+from ..statistics.transforms import (
+    TRANSFORM_DIMENSIONS,
     Complex,
     kernel_width,
     load_finufft,
-    memory_budget,
-    plan_chunk,
     transform,
 )
 from ..validation import Array
@@ -81,7 +81,7 @@ def quadratic_waves(features: Features, inverse: Array, linear: Array, origin: A
 
 def usable(d: int, n_points: int) -> bool:
     """Whether a transform is to be considered at all."""
-    return d <= DIMENSIONS and n_points >= LEAST_ROWS and (
+    return d <= TRANSFORM_DIMENSIONS and n_points >= LEAST_ROWS and (
         importlib.util.find_spec("finufft") is not None
     )
 
@@ -114,17 +114,17 @@ def at_points(
     _, count = threads.resolve()
     # two real functions share a transform, made of waves of both signs
     sources = len(waves.strengths) * (2 if len(sets) > 1 else 1)
-    least = load_costs().transform(
+    least = costs.COSTS.transform(
         len(y), sources, 2.0, kernel_width(eps, 2.0), d, (len(sets) + 1) // 2
     )
     if least > 0.8 * row_cost * len(y):
         return None
     out = np.empty((len(y), len(sets)))
-    costs, budget = load_costs(), memory_budget()
+    budget = memory.budget()
     for start in range(0, len(y), CHUNK_ROWS):
         part = y[start : start + CHUNK_ROWS]
-        plan = plan_chunk(
-            part, waves.reach, sources, row_cost, eps, budget, costs,
+        plan = plan_transform(
+            part, waves.reach, sources, row_cost, eps, budget,
             spreads=(len(sets) + 1) // 2,
         )  # fmt: skip
         if plan is None or plan.seconds > 0.8 * row_cost * len(part):

@@ -1,1 +1,1 @@
-"""evaluation"""
+"""Measures of a model on rows: KS, Wasserstein, likelihood; kernel density estimates as rivals."""

@@ -1,6 +1,6 @@
-"""Weighted marginal CDFs along directions, and the distances between two of them with errors.
+"""Weighted CDFs of rows projected on directions, and the distances between two of them.
 
-Rows stream through in blocks; a direction costs its grid, whatever the number of rows.
+Rows are read in blocks. The memory for a direction depends on its grid, not on the number of rows.
 """
 
 from __future__ import annotations
@@ -14,15 +14,25 @@ import numpy as np
 
 from .. import kernels
 from ..data.blocks import Blocks
+from ..kernels.thread_choice import Threads
 from ..validation import Array, as_floats
 
-BLOCK_BYTES = 2**22  # of rows given to the kernel at once: long enough, and in the shared cache
-LEAST_STEP = 1e-300  # a grid of no extent has a step all the same
+BLOCK_BYTES = 2**22  # bytes of rows per call of the kernel: long calls that fit the shared cache
+LEAST_BLOCK_ROWS, MOST_BLOCK_ROWS = 4_096, 65_536  # whatever the number of columns
+TILE = 512  # rows and directions per product when ranges are sought: the product stays in cache
+LEAST_STEP = 1e-300  # step of a grid without extent; steps must be positive
 
 
 @dataclass(frozen=True, eq=False)
 class Grids:
-    """Equally spaced points low[v] + j step[v], j < n_grid, along every direction (V, d)."""
+    """Equally spaced points low[v] + j step[v], 0 <= j < n_grid, along V directions.
+
+    Attributes
+    ----------
+    directions : ndarray of shape (V, d)
+    low, step : ndarray of shape (V,)
+    n_grid : int
+    """
 
     directions: Array
     low: Array
@@ -34,7 +44,7 @@ class Grids:
         if v.size == 0:
             raise ValueError(f"directions must not be empty, got shape {v.shape}")
         if len(self.low) != len(v) or len(self.step) != len(v):
-            raise ValueError(f"low and step must have one entry a direction: {len(v)}")
+            raise ValueError(f"low and step must have one entry per direction: {len(v)}")
         if not (self.step > 0).all():
             raise ValueError(f"step must be positive, got {self.step.min()}")
         if not 1 <= self.n_grid < 2**31 - 1:
@@ -42,71 +52,94 @@ class Grids:
 
     @classmethod
     def between(cls, directions: Array, n_grid: int, draws: Array, rows: Array | None) -> Grids:
-        """Over the range that ``draws`` and ``rows`` share; over the draws' where rows are None.
+        """Grids over the range that ``draws`` and ``rows`` have in common.
 
-        Where only one of two samples has mass beyond an end, the integral of the gap between
-        their CDFs out there is what its mass lies beyond, which `Mass` adds up: no grid is needed,
-        and an outlier does not coarsen it.
+        Where only one of two samples has mass beyond an end of the grid, the integral of the gap
+        between their CDFs out there is a sum over that mass, which `ProjectedCDFs` collects. So
+        the grid need not reach it, and an outlier does not make the grid coarser.
+
+        Parameters
+        ----------
+        directions : ndarray of shape (V, d)
+        n_grid : int
+        draws : ndarray of shape (m, d)
+        rows : ndarray of shape (n, d) or None
+            None for the range of the draws alone.
         """
-        low, high = _range(draws, directions)
+        low, high = _projected_range(draws, directions)
         if rows is not None:
-            row_low, row_high = _range(rows, directions)
+            row_low, row_high = _projected_range(rows, directions)
             inner = np.maximum(low, row_low), np.minimum(high, row_high)
             outer = np.minimum(low, row_low), np.maximum(high, row_high)
-            apart = inner[1] <= inner[0]
-            low, high = (np.where(apart, o, i) for i, o in zip(inner, outer, strict=True))
+            disjoint = inner[1] <= inner[0]
+            low, high = (np.where(disjoint, o, i) for i, o in zip(inner, outer, strict=True))
         step = (high - low) / max(n_grid - 1, 1)
         least = np.maximum(np.maximum(np.abs(low), np.abs(high)) * 1e-15, LEAST_STEP)
         return cls(directions, low, np.maximum(step, least), n_grid)
 
     def part(self, start: int, stop: int) -> Grids:
-        """Some of the directions."""
+        """The grids of the directions start to stop."""
         rows = slice(start, stop)
         return Grids(self.directions[rows], self.low[rows], self.step[rows], self.n_grid)
 
 
-def _range(x: Array, directions: Array) -> tuple[Array, Array]:
-    """Least and largest projection of the rows on every direction."""
+def _projected_range(x: Array, directions: Array) -> tuple[Array, Array]:
+    """Smallest and largest projection of the rows on every direction."""
     low, high = np.full(len(directions), np.inf), np.full(len(directions), -np.inf)
-    for first in range(0, len(directions), 512):  # a tile of projections stays in cache
-        some = slice(first, first + 512)
-        for start in range(0, len(x), 512):
-            projection = x[start : start + 512] @ directions[some].T
+    for first in range(0, len(directions), TILE):
+        some = slice(first, first + TILE)
+        for start in range(0, len(x), TILE):
+            projection = x[start : start + TILE] @ directions[some].T
             np.minimum(low[some], projection.min(axis=0), out=low[some])
             np.maximum(high[some], projection.max(axis=0), out=high[some])
     return low, high
 
 
-class Mass:
-    """Weight of the rows between the points of grids, added up block by block."""
+class ProjectedCDFs:
+    """Weighted histograms of projected rows, added up block by block; `cdf` normalizes them.
 
-    def __init__(self, grids: Grids, backend: str = "auto", n_threads: int | None = None) -> None:
+    Parameters
+    ----------
+    grids : Grids
+    threads : Threads, optional
+        Backend and number of threads.
+
+    Attributes
+    ----------
+    cells : ndarray of shape (V, n_grid + 1)
+        Weight of the rows between neighboring grid points, and beyond both ends.
+    squares : ndarray of shape (V, n_grid + 1), or (0, n_grid + 1) while all weights are one
+        The same for squared weights.
+    excess : ndarray of shape (V, 2)
+        Weight times distance of the rows beyond the lower and the upper end.
+    """
+
+    def __init__(self, grids: Grids, threads: Threads = Threads()) -> None:  # noqa: B008 - frozen
         self.grids = grids
         self.cells = np.zeros((len(grids.directions), grids.n_grid + 1))
-        self.squares = np.zeros((0, grids.n_grid + 1))  # of weights, from the first that come
+        self.squares = np.zeros((0, grids.n_grid + 1))
         self.excess = np.zeros((len(grids.directions), 2))
-        self._module = kernels.load(backend)
-        self._threads = kernels.resolve_threads(self._module, n_threads)
+        self._module, self._n_threads = threads.resolve()
 
     def add(self, x: Array, w: Array | None) -> None:
-        """Rows (n, d) with their weights, or None for ones."""
+        """Add rows (n, d) with their weights; None means weights of one."""
         g = self.grids
         if w is not None and not len(self.squares):
-            self.squares = self.cells.copy()  # rows so far had weights of one
+            self.squares = self.cells.copy()  # all weights were one before
         inputs = (x, np.zeros(0) if w is None else w, g.directions, g.low, g.step)
-        with kernels.threads(self._module, self._threads):
+        with kernels.threads(self._module, self._n_threads):
             self._module.marginal_mass(
-                *map(_read_only, inputs), self.cells, self.squares, self.excess, self._threads
+                *map(_read_only, inputs), self.cells, self.squares, self.excess, self._n_threads
             )
 
-    def add_all(self, blocks: Iterable[tuple[Array, Array | None]]) -> Mass:
-        """Every block of an iterable; returns itself."""
+    def add_all(self, blocks: Iterable[tuple[Array, Array | None]]) -> ProjectedCDFs:
+        """Add every block of an iterable; returns itself."""
         for x, w in blocks:
             self.add(x, w)
         return self
 
-    def part(self, start: int, stop: int) -> Mass:
-        """Some of the directions; shares memory."""
+    def part(self, start: int, stop: int) -> ProjectedCDFs:
+        """The directions start to stop; shares memory."""
         other = copy.copy(self)
         rows = slice(start, stop)
         other.grids, other.cells = self.grids.part(start, stop), self.cells[rows]
@@ -114,22 +147,22 @@ class Mass:
         return other
 
     def cdf(self, v: int) -> tuple[Array, float]:
-        """(shares up to every grid point and 1 at the end, total weight) of direction v."""
+        """(CDF at every grid point of direction v and 1 at the end, total weight)."""
         running = np.cumsum(self.cells[v])
         total = float(running[-1])
         return running / total, total
 
 
 def _read_only(array: Array) -> Array:
-    """Always: Numba compiles a kernel again for an argument that may be written to."""
+    """A read-only view: Numba would compile the kernel again for a writable argument."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def block_rows(dimension: int) -> int:
-    """How many rows to give to the kernel at once."""
-    return max(4_096, min(65_536, BLOCK_BYTES // (8 * dimension)))
+    """Number of rows per call of the kernel."""
+    return max(LEAST_BLOCK_ROWS, min(MOST_BLOCK_ROWS, BLOCK_BYTES // (8 * dimension)))
 
 
 def marginal_cdfs(
@@ -143,24 +176,34 @@ def marginal_cdfs(
     backend: str = "auto",
     n_threads: int | None = None,
 ) -> Array:
-    """Weighted empirical CDF of the rows projected on every direction, (V, n_grid).
+    """Weighted empirical CDFs of the rows projected on every direction.
 
-    Entry (v, j) is the share of weight with x . directions[v] <= low[v] + j step[v], but for the
+    Entry (v, j) is the share of weight with x . directions[v] <= low[v] + j step[v], up to the
     rounding of rows that lie on a grid point.
 
     Parameters
     ----------
-    X : rows, as for ``accumulate``
-    directions : (V, d)
-    low, step : (V,) start and spacing (> 0) of each direction's grid
-    n_grid : number of grid points
+    X : rows
+        As for ``accumulate``.
+    directions : array of shape (V, d)
+    low, step : array of shape (V,)
+        Start and positive spacing of each direction's grid.
+    n_grid : int
+        Number of grid points.
+    sample_weight : array of shape (n,), optional
+    backend : str, default "auto"
+    n_threads : int, optional
+
+    Returns
+    -------
+    ndarray of shape (V, n_grid)
     """
     v = as_floats(directions, "directions", "(V, d)", 2)
     grids = Grids(v, as_floats(low, "low", "(V,)", 1), as_floats(step, "step", "(V,)", 1), n_grid)
     d = v.shape[1]
     blocks = Blocks(X, sample_weight=sample_weight, dimension=d, block_rows=block_rows(d))
-    mass = Mass(grids, backend, n_threads).add_all(blocks)
-    return np.stack([mass.cdf(k)[0][:-1] for k in range(len(v))])
+    cdfs = ProjectedCDFs(grids, Threads(backend, n_threads)).add_all(blocks)
+    return np.stack([cdfs.cdf(k)[0][:-1] for k in range(len(v))])
 
 
 @dataclass(frozen=True)
@@ -173,29 +216,29 @@ class Distance:
     wd_error: float
 
 
-def distance(of_data: Mass, of_model: Mass, v: int) -> Distance:
-    """Between data and a model's draws, both with or without weights, along direction v.
+def distance(of_data: ProjectedCDFs, of_model: ProjectedCDFs, v: int) -> Distance:
+    """Distances between data and the model's draws along direction v.
 
-    The errors are those of the two samples, to first order: both distances are linear in the CDFs
-    P and Q once the place of the largest gap, and the sign of the gap everywhere, are held fixed.
-    Rows beyond the grid enter the error as if they lay at its end.
+    The errors are those of both samples to first order: KS and WD are linear in the CDFs P and Q
+    if the place of the largest gap and the sign of every gap stay fixed. Rows beyond the grid enter
+    the error as if they were at its end.
     """
     step, (p, n), (q, total) = of_data.grids.step[v], of_data.cdf(v), of_model.cdf(v)
     gap = (p - q)[:-1]
     at = int(np.argmax(np.abs(gap)))
     beyond = np.abs(of_data.excess[v] / n - of_model.excess[v] / total)
     wd = float(np.abs(gap[:-1]).sum() * step + beyond.sum())
-    # a row in cell j raises P at the nodes from j on: WD rises by h_j = sum of the signs there
+    # a row in cell j raises P at the points from j on: WD changes by h_j = sum of the signs there
     h = np.zeros(len(gap) + 1)
     np.cumsum(np.where(gap[-2::-1] > 0.0, step, -step), out=h[-3::-1])
     ks_variance = wd_variance = 0.0
-    for mass, share, weight in ((of_data, p[at], n), (of_model, q[at], total)):
-        # variance of a mean of f: sum of w^2 (f - mean)^2 / (sum of w)^2
-        cells, squares = mass.cells[v], mass.squares[v] if len(mass.squares) else mass.cells[v]
-        below, all_of_them = squares[: at + 1].sum(), squares.sum()
-        spread = below * (1.0 - share) ** 2 + (all_of_them - below) * share**2
+    for cdfs, share, weight in ((of_data, p[at], n), (of_model, q[at], total)):
+        # variance of a weighted mean of f: sum of w^2 (f - mean)^2 / (sum of w)^2
+        cells, squares = cdfs.cells[v], cdfs.squares[v] if len(cdfs.squares) else cdfs.cells[v]
+        below, everything = squares[: at + 1].sum(), squares.sum()
+        spread = below * (1.0 - share) ** 2 + (everything - below) * share**2
         ks_variance += spread / weight**2
         wd_variance += squares @ np.square(h - cells @ h / weight) / weight**2
-    # where all rows lie on one side, rounding may leave less than nothing
+    # rounding may give a negative variance where all rows are on one side
     ks_error, wd_error = np.sqrt(np.maximum([ks_variance, wd_variance], 0.0)).tolist()
     return Distance(float(abs(gap[at])), wd, ks_error, wd_error)

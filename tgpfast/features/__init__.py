@@ -1,1 +1,1 @@
-"""features"""
+"""Features of rows: how they are drawn, and how they are evaluated."""

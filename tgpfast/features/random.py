@@ -3,27 +3,65 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..runtime import memory
-from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, whole
+from ..validation import (
+    LEAST_BANDWIDTH,
+    MOST_BANDWIDTH,
+    Array,
+    Seed,
+    as_floats,
+    as_seed,
+    check_choice,
+    whole,
+)
+from .spectral_density import KERNELS, draw_frequency_scales
+
+SYMMETRY_TOLERANCE = 1e-8  # relative difference of entries that should be equal
+NEGATIVE_SHARE = 1e-10  # of the largest eigenvalue; a smaller negative one is rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """phi_s(x) = sqrt(2/S) cos(z_s . x / gamma + c_s), s = 1 .. S (Definition 2 of the paper).
+    """phi_s(x) = sqrt(2/S) cos(z_s . x / gamma + c_s), s = 1 .. S.
+
+    ``Features.draw`` draws them. Two `Features` are equal if their frequencies, phases and
+    bandwidth are equal bit by bit.
 
     Parameters
     ----------
-    frequencies : (S, d) array, the z_s
-    phases : (S,) array, the c_s
-    bandwidth : float > 0, gamma
-    covariance : (d, d) array, optional: that of the distribution the frequencies were drawn from
-    seed : int, optional: the seed they were drawn with
+    frequencies : (S, d) array
+        The z_s.
+    phases : (S,) array
+        The c_s.
+    bandwidth : float
+        gamma > 0.
+    covariance : (d, d) array or None, default None
+        Covariance of the Gaussian from which the frequencies were drawn.
+    seed : int or None, default None
+        Seed with which they were drawn.
+    kernel : str, default "gaussian"
+        Kernel whose spectral density they were drawn from: "gaussian", "matern12", "matern32" or
+        "matern52".
+    interactions : int or None, default None
+        Columns that each frequency involves; None is all.
+
+    References
+    ----------
+    Definition 2 of the paper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tgpfast as tgp
+    >>> tgp.Features.draw(100, bandwidth=0.5, covariance=np.eye(3), seed=1, kernel="matern32")
+    Features(n_features=100, dimension=3, bandwidth=0.5, seed=1, kernel='matern32')
     """
 
     frequencies: Array
@@ -31,6 +69,8 @@ class Features:
     bandwidth: float
     covariance: Array | None = field(default=None, kw_only=True)
     seed: int | None = field(default=None, kw_only=True)
+    kernel: str = field(default="gaussian", kw_only=True)
+    interactions: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         z = as_floats(self.frequencies, "frequencies", "(S, d)", 2)
@@ -39,25 +79,15 @@ class Features:
             raise ValueError(f"frequencies must have at least one row and column, got {z.shape}")
         if len(c) != len(z):
             raise ValueError(f"phases must have one entry a frequency: {len(z)}, got {len(c)}")
-        gamma = as_floats(self.bandwidth, "bandwidth", "()", 0)
-        if not gamma > 0:
-            raise ValueError(f"bandwidth must be positive, got {float(gamma)}")
-        if not LEAST_BANDWIDTH <= gamma <= MOST_BANDWIDTH:
-            raise ValueError(
-                f"bandwidth={float(gamma):.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
-                f"{MOST_BANDWIDTH:g}; beyond, its square overflows or vanishes in float64. Give "
-                "the rows other units, as scale=\"standardize\" does"
-            )
-        with np.errstate(over="ignore"):
-            if not np.isfinite(z / gamma).all():
-                raise ValueError(f"frequencies / bandwidth overflows: bandwidth={float(gamma)}")
         object.__setattr__(self, "frequencies", z)
         object.__setattr__(self, "phases", c)
-        object.__setattr__(self, "bandwidth", float(gamma))
+        object.__setattr__(self, "bandwidth", _check_bandwidth(self.bandwidth, z))
+        check_choice("kernel", self.kernel, KERNELS)
+        object.__setattr__(self, "interactions", _check_interactions(self.interactions, z.shape[1]))
         if self.seed is not None and not hasattr(self.seed, "__index__"):
             raise TypeError(f"seed={self.seed!r}: expected an integer or None")
         if self.seed is not None:
-            object.__setattr__(self, "seed", int(self.seed))  # one of numpy is not written as text
+            object.__setattr__(self, "seed", int(self.seed))  # files cannot hold one of numpy
         if self.covariance is not None:
             v = as_floats(self.covariance, "covariance", "(d, d)", 2)
             if v.shape != (z.shape[1], z.shape[1]):
@@ -66,43 +96,74 @@ class Features:
 
     @classmethod
     def draw(
-        cls, n_features: int, bandwidth: float, covariance: ArrayLike, seed: int = 0
+        cls,
+        n_features: int,
+        bandwidth: float,
+        covariance: ArrayLike,
+        seed: Seed = 0,
+        kernel: str = "gaussian",
+        interactions: int | None = None,
     ) -> Features:
-        """Draw z_s ~ N(0, covariance) and c_s ~ Uniform(0, 2 pi).
+        """Draw frequencies from the spectral density of a kernel, and phases from U(0, 2 pi).
+
+        With g_s ~ N(0, covariance): the Gaussian kernel has z_s = g_s, a Matern kernel of
+        smoothness nu has z_s = g_s sqrt(2 nu / chi^2), with a chi^2 of 2 nu degrees of freedom.
+        That is a multivariate t: it adds high frequencies, for densities with many scales.
 
         Parameters
         ----------
-        n_features : S, at least 1
-        bandwidth : gamma > 0
-        covariance : (d, d), symmetric and positive semi-definite; ``np.eye(d)`` for a plain kernel
-        seed : for numpy's default generator; the same seed gives the same features
-        """
-        n_features, seed = whole("n_features", n_features), whole("seed", seed, 0)
-        v = as_floats(covariance, "covariance", "(d, d)", 2)
-        if v.shape[0] != v.shape[1] or v.size == 0:
-            raise ValueError(f"covariance must be square, got shape {v.shape}")
-        if not np.allclose(v, v.T, rtol=1e-8, atol=1e-12 * np.abs(v).max()):
-            raise ValueError("covariance must be symmetric")
-        memory.check(
-            3 * 8 * n_features * (len(v) + 1), f"n_features={n_features:,}", "use fewer features"
-        )
-        values, vectors = np.linalg.eigh(v)
-        if values[0] < -1e-10 * max(values[-1], 0.0):
-            raise ValueError(
-                f"covariance must be positive semi-definite; its least eigenvalue is {values[0]:g}"
-            )
-        root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-        rng = np.random.default_rng(seed)
-        z = rng.standard_normal((n_features, len(v))) @ root
-        c = rng.uniform(0.0, 2.0 * np.pi, n_features)
-        return cls(z, c, bandwidth, covariance=v, seed=seed)
+        n_features : int
+            S, at least 1.
+        bandwidth : float
+            gamma > 0.
+        covariance : (d, d) array
+            Symmetric and positive semi-definite; ``np.eye(d)`` for a plain kernel.
+        seed : int, None or numpy Generator, default 0
+            The same integer gives the same features; None draws a new seed. The integer that was
+            used is kept as ``features.seed``.
+        kernel : str, default "gaussian"
+            "gaussian", "matern12", "matern32" or "matern52".
+        interactions : int or None, default None
+            Columns that each frequency involves: chosen at random, the other entries are exactly
+            zero. Then f is a sum of functions of so many columns each. None involves all columns.
 
-    def _first(self, n: int) -> Features:
-        """The first n of them: what was drawn is in no order, so that they serve as fewer draws."""
-        return Features(
-            self.frequencies[:n], self.phases[:n], self.bandwidth, covariance=self.covariance,
-            seed=self.seed,
-        )  # fmt: skip
+        Returns
+        -------
+        Features
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import tgpfast as tgp
+        >>> pairs = tgp.Features.draw(200, 0.5, np.eye(10), seed=0, interactions=2)
+        >>> bool(((pairs.frequencies != 0).sum(axis=1) == 2).all())
+        True
+        """
+        n_features, seed = whole("n_features", n_features), as_seed(seed)
+        check_choice("kernel", kernel, KERNELS)
+        v = as_floats(covariance, "covariance", "(d, d)", 2)
+        root = _square_root(v)
+        d = len(v)
+        columns = _check_interactions(interactions, d)
+        memory.check(
+            3 * 8 * n_features * (d + 1), f"n_features={n_features:,}", "use fewer features"
+        )
+        rng = np.random.default_rng(seed)
+        z = rng.standard_normal((n_features, d)) @ root
+        c = rng.uniform(0.0, 2.0 * np.pi, n_features)
+        if kernel != "gaussian":
+            z *= draw_frequency_scales(kernel, n_features, rng)[:, None]
+        if columns is not None:
+            # some entries of a Gaussian vector are Gaussian with that part of the covariance
+            order = rng.permuted(np.tile(np.arange(d), (n_features, 1)), axis=1)
+            z[order >= columns] = 0.0
+        return cls(
+            z, c, bandwidth, covariance=v, seed=seed, kernel=kernel, interactions=columns
+        )
+
+    def first(self, n: int) -> Features:
+        """The first n features. Draws have no order, so that these are n draws."""
+        return replace(self, frequencies=self.frequencies[:n], phases=self.phases[:n])
 
     @property
     def n_features(self) -> int:
@@ -116,7 +177,7 @@ class Features:
 
     @property
     def bandlimit(self) -> Array:
-        """max over s, t of |z_s +- z_t| / gamma along each axis, (d,): radians per unit of x."""
+        """(d,) largest |z_s +- z_t| / gamma along each axis, in radians per unit of x."""
         limit: Array = 2.0 * np.abs(self.frequencies).max(axis=0) / self.bandwidth
         return limit
 
@@ -128,6 +189,30 @@ class Features:
             digest.update(np.asarray(part).astype("<f8").tobytes())
         return digest.hexdigest()
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a file holds of features beside their arrays; ``from_facts`` reads it."""
+        return {
+            "bandwidth": self.bandwidth, "seed": self.seed, "kernel": self.kernel,
+            "interactions": self.interactions,
+        }  # fmt: skip
+
+    @classmethod
+    def from_facts(
+        cls, frequencies: Array, phases: Array, covariance: Array | None, facts: Mapping[str, Any]
+    ) -> Features:
+        """Features of a file. Files of version 0.1 name no kernel: theirs is Gaussian.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If the file is damaged.
+        """
+        return cls(
+            frequencies, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"],
+            kernel=facts.get("kernel", "gaussian"), interactions=facts.get("interactions"),
+        )  # fmt: skip
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Features):
             return NotImplemented
@@ -138,6 +223,10 @@ class Features:
 
     def __repr__(self) -> str:
         drawn = "" if self.seed is None else f", seed={self.seed}"
+        if self.kernel != "gaussian":
+            drawn += f", kernel={self.kernel!r}"
+        if self.interactions is not None:
+            drawn += f", interactions={self.interactions}"
         return (
             f"Features(n_features={self.n_features}, dimension={self.dimension}, "
             f"bandwidth={self.bandwidth:.6g}{drawn})"
@@ -145,8 +234,15 @@ class Features:
 
 
 def covariance_of_frequencies(kind: Any, covariance: Array) -> Array:
-    """Of the data's covariance V: I, "data" d V / tr V or "precision" d V^-1 / tr V^-1; or the
-    array that was given."""
+    """Covariance from which frequencies are drawn, for data with covariance V.
+
+    Parameters
+    ----------
+    kind : str or (d, d) array
+        "identity" is I, "data" is d V / tr V, "precision" is d V^-1 / tr V^-1; an array is itself.
+    covariance : (d, d) array
+        V.
+    """
     d = len(covariance)
     if not isinstance(kind, str):
         given = as_floats(kind, "frequency_covariance", f"({d}, {d})", 2)
@@ -161,3 +257,44 @@ def covariance_of_frequencies(kind: Any, covariance: Array) -> Array:
     precision = np.linalg.inv(unit)
     precision = 0.5 * (precision + precision.T)
     return np.asarray(precision * (d / np.trace(precision)))
+
+
+def _check_bandwidth(bandwidth: Any, frequencies: Array) -> float:
+    gamma = float(as_floats(bandwidth, "bandwidth", "()", 0))
+    if not gamma > 0:
+        raise ValueError(f"bandwidth must be positive, got {gamma}")
+    if not LEAST_BANDWIDTH <= gamma <= MOST_BANDWIDTH:
+        raise ValueError(
+            f"bandwidth={gamma:.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
+            f"{MOST_BANDWIDTH:g}; beyond, its square overflows or vanishes in float64. Give "
+            'the rows other units, as scale="standardize" does'
+        )
+    with np.errstate(over="ignore"):
+        if not np.isfinite(frequencies / gamma).all():
+            raise ValueError(f"frequencies / bandwidth overflows: bandwidth={gamma}")
+    return gamma
+
+
+def _check_interactions(interactions: Any, d: int) -> int | None:
+    if interactions is None:
+        return None
+    columns = whole("interactions", interactions)
+    if columns > d:
+        raise ValueError(f"interactions={columns}: expected None, or at most {d}, the columns")
+    return columns
+
+
+def _square_root(covariance: Array) -> Array:
+    """The symmetric square root; ValueError unless positive semi-definite."""
+    v = covariance
+    if v.shape[0] != v.shape[1] or v.size == 0:
+        raise ValueError(f"covariance must be square, got shape {v.shape}")
+    if not np.allclose(v, v.T, rtol=SYMMETRY_TOLERANCE, atol=1e-12 * np.abs(v).max()):
+        raise ValueError("covariance must be symmetric")
+    values, vectors = np.linalg.eigh(v)
+    if values[0] < -NEGATIVE_SHARE * max(values[-1], 0.0):
+        raise ValueError(
+            f"covariance must be positive semi-definite; its least eigenvalue is {values[0]:g}"
+        )
+    root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return root

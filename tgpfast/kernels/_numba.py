@@ -7,7 +7,6 @@ Parallel loops run over ``n_threads`` slots and each slot walks its tasks in a f
 result does not depend on the slot that took it, so results are bit-identical for any thread count.
 """
 
-import functools
 import math
 import warnings
 
@@ -98,13 +97,10 @@ def _inner(function=None, *, reassociate=False, inline=False):
     return decorate(function) if function else decorate
 
 
-def _kernel(function=None, *, serial=False):
-    """An entry point: parallel unless it is serial, without the GIL, cached on disk where there is
-    a place for it."""
-    if function is None:
-        return functools.partial(_kernel, serial=serial)
-    options = {"nogil": True, "error_model": "numpy", "parallel": not serial}
-    options["fastmath"] = not serial and {"contract", "nsz"}
+def _kernel(function):
+    """Compile an entry point: parallel, without the GIL, cached on disk where a folder allows."""
+    options = {"nogil": True, "error_model": "numpy", "parallel": True}
+    options["fastmath"] = {"contract", "nsz"}
     try:
         dispatcher = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder to cache in can be found or written: compile in each process
@@ -1172,150 +1168,3 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
                     for j in range(n_grid + 1):
                         mass[v, j] += count[j]
                     count[:] = 0
-
-
-# -- numbers in text -------------------------------------------------------------------------------
-
-TENS = np.array([10.0**k for k in range(23)])  # those that are exact
-LOW_HALF = np.uint64(2**32 - 1)
-
-
-@_inner
-def _wide_product(a, b):
-    """The two 64-bit halves of a product of 64-bit integers."""
-    half = np.uint64(32)
-    a1, a0, b1, b0 = a >> half, a & LOW_HALF, b >> half, b & LOW_HALF
-    low = a0 * b0
-    one = a1 * b0 + (low >> half)
-    two = a0 * b1 + (one & LOW_HALF)
-    return a1 * b1 + (one >> half) + (two >> half), (two << half) | (low & LOW_HALF)
-
-
-@_inner
-def _decimal(w, q, first, second):
-    """w 10^q, correctly rounded, for 0 < w < 2^64. Where neither w nor the power is rounded, one
-    operation is; else by w times the first 128 bits of 5^q, as Lemire found (Software: Practice and
-    Experience 51, 2021) and proved with Mushtak to suffice (53, 2023)."""
-    if w <= np.uint64(2**53) and -22 <= q <= 22:
-        ten = TENS[np.uint64(abs(q))]
-        return float(w) * ten if q >= 0 else float(w) / ten
-    shift = 0
-    for step in (32, 16, 8, 4, 2, 1):
-        if w >> np.uint64(64 - step) == np.uint64(0):
-            w <<= np.uint64(step)
-            shift += step
-    high, low = _wide_product(w, first)
-    carry, _ = _wide_product(w, second)
-    low += carry
-    if low < carry:
-        high += np.uint64(1)
-    spare = np.uint64(9) + (high >> np.uint64(63))  # bits below the 53 and the one to round by
-    m = high >> spare
-    # halfway between two numbers, which only these powers can be: to the even one
-    half = low == np.uint64(0) and -4 <= q <= 23 and (m << spare) == high
-    if not (half and m & np.uint64(3) == np.uint64(1)):
-        m += m & np.uint64(1)
-    # 217706 / 2^16 is log2(10) closely enough for the floor of its multiples
-    return math.ldexp(float(m >> np.uint64(1)), int(spare) + 2 + ((217706 * q) >> 16) - shift)
-
-
-@intrinsic
-def _byte(typingctx, at):
-    """The byte at an address: an array handed on would have its references counted each time."""
-
-    def codegen(context, builder, signature, args):
-        return builder.load(builder.inttoptr(args[0], ir.IntType(8).as_pointer()))
-
-    return types.uint8(types.int64), codegen
-
-
-@_inner
-def _digits(at, w):
-    """(the address after the digits that begin at one, w with them appended)."""
-    digit = np.uint8(_byte(at) - np.uint8(48))
-    while digit < np.uint8(10):
-        w = w * np.uint64(10) + np.uint64(digit)
-        at += 1
-        digit = np.uint8(_byte(at) - np.uint8(48))
-    return at, w
-
-
-@_inner
-def _number(at):
-    """(the address after a number of w and q, 0 where there is none that is plain; w, q)."""
-    first, q = at, 0
-    at, w = _digits(at, np.uint64(0))
-    n_digits = at - first
-    if _byte(at) == 46:
-        mark = at + 1
-        at, w = _digits(mark, w)
-        q = mark - at
-        n_digits -= q
-    plain = n_digits > 0
-    if n_digits > 19:  # w may have overflown, unless they begin with zeros
-        while _byte(first) == 48 or _byte(first) == 46:
-            n_digits -= _byte(first) == 48
-            first += 1
-        plain = n_digits <= 19
-    if _byte(at) | 32 == 101:
-        at += 1
-        down = _byte(at) == 45
-        at += down or _byte(at) == 43
-        mark = at
-        at, e = _digits(at, np.uint64(0))
-        plain = plain and 0 < at - mark < 19
-        q += -np.int64(e) if down else np.int64(e)
-    return at if plain else 0, w, q
-
-
-@_inner
-def _is_inside(c, delimiter, blank):
-    """Whether a byte may stand in a plain cell; blanks do not where they delimit."""
-    plain = 32 < c < 127 or (delimiter != 0 and (c == 32 or c == blank))
-    return plain and c != delimiter and c != 34
-
-
-@_inner
-def _after_blanks(at, blank):
-    while _byte(at) == 32 or _byte(at) == blank:
-        at += 1
-    return at
-
-
-@_kernel(serial=True)
-def parse_rows(text, delimiter, places, powers, out):
-    blank = 32 if delimiter == 9 else 9  # beside 32
-    most, last, rows = powers.shape[0] // 2, places.shape[0] - 1, 0
-    begin = np.int64(text.ctypes.data)
-    at, end = begin, begin + text.shape[0]
-    while rows < out.shape[0] and at < end:  # within a line its end stops every loop
-        start = at
-        for j in range(last + 1):
-            at = _after_blanks(at, blank)
-            mark = at
-            if places[j] >= 0:
-                minus = _byte(at) == 45
-                at, w, q = _number(at + (minus or _byte(at) == 43))
-                if at == 0 or (w != np.uint64(0) and abs(q) > most):
-                    return rows, start - begin
-                value = 0.0
-                if w != np.uint64(0):
-                    value = _decimal(w, q, powers[q + most, 0], powers[q + most, 1])
-                out[rows, places[j]] = -value if minus else value
-            else:
-                while _is_inside(_byte(at), delimiter, blank):
-                    at += 1
-                if delimiter == 0 and at == mark:  # blanks, and then no cell
-                    return rows, start - begin
-            mark = at
-            at = _after_blanks(at, blank)
-            if j < last:
-                if (at == mark) if delimiter == 0 else (_byte(at) != delimiter):
-                    return rows, start - begin
-                at += delimiter != 0
-        at += _byte(at) == 13
-        if _byte(at) != 10:
-            return rows, start - begin
-        at += 1
-        rows += 1
-    return rows, at - begin

@@ -16,8 +16,6 @@ results repeat bit by bit.
 This module runs on one thread and ignores scratch.
 """
 
-import re
-
 import numpy as np
 from scipy.linalg import solve_triangular
 
@@ -264,51 +262,3 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
         high = low[v] + (n_grid - 1) * step[v]
         excess[v, 0] += w @ np.maximum(low[v] - projection, 0.0)
         excess[v, 1] += w @ np.maximum(projection - high, 0.0)
-
-
-NUMBER = re.compile(rb"[+-]?([0-9]+)?(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,18}))?")
-PLAIN = re.compile(rb"[\t !#-~]*")  # ASCII, without a quote
-
-
-def parse_rows(text, delimiter, places, powers, out):
-    """(rows, bytes) read of the plain lines that text begins with; the rows stand in out.
-
-    A line is plain if it is ASCII without a quote, has len(places) cells, and each of them that is
-    wanted is a decimal number of at most 19 digits after leading zeros, the last of which counts
-    10^-P to 10^P. Blanks may stand around cells. Cell j goes to column places[j] of out, correctly
-    rounded, or nowhere where that is negative. Reading ends with the rows of out, with text, or
-    before a line that is not plain; the row of out that was its turn is not defined.
-
-    text : (bytes,) uint8, which ends with a line feed; lines end with one, or with CR LF
-    delimiter : a byte, or 0 where blanks delimit; places : (cells,) int64
-    powers : (2 P + 1, 2) uint64, the first 128 bits of 5^q, -P <= q <= P, rounded up for q < 0
-    out : (rows, columns) float64
-    """
-    data, rows, at = text.tobytes(), 0, 0
-    while rows < len(out) and at < len(data):
-        end = data.index(b"\n", at)
-        line = data[at:end].removesuffix(b"\r")
-        cells = line.split(bytes([delimiter])) if delimiter else line.split()
-        if not PLAIN.fullmatch(line) or len(cells) != len(places):
-            break
-        for cell, place in zip(cells, places, strict=True):
-            number = cell.strip(b" " if delimiter == 9 else b" \t")
-            if place >= 0:
-                if not _is_short(number, len(powers) // 2):
-                    return rows, at
-                out[rows, place] = float(number)
-        rows, at = rows + 1, end + 1
-    return rows, at
-
-
-def _is_short(number, most):
-    """Whether it is a number, and one that 19 digits and a power of ten within 10^most make."""
-    match = NUMBER.fullmatch(number)
-    if not match:
-        return False
-    whole, part, exponent = (found or b"" for found in match.groups())
-    significant = (whole + part).lstrip(b"0")
-    last = int(exponent or b"0") - len(part)
-    return bool(whole + part) and (
-        not significant or (len(significant) <= 19 and abs(last) <= most)
-    )

@@ -1,14 +1,16 @@
-"""Toy data: two-dimensional shapes that a density should be able to learn.
+"""Toy data: two-dimensional shapes for trying out densities.
 
-Every generator is ``name(n, *, seed=0, ...)`` and returns (n, 2) rows, float64, in random order;
-`GENERATORS` holds them all by name. The same arguments give the same rows.
+Every generator is ``name(n, *, seed=0, ...)``. It returns an (n, 2) float64 array with its rows in
+random order. `GENERATORS` maps the name of every generator to its function. The same arguments give
+the same rows, unless ``seed`` is None or a Generator.
 
-    import tgpfast as tgp
-    from tgpfast import datasets
-
-    model = tgp.fit(datasets.two_moons(10_000))
-
-``noise`` is the standard deviation of independent Gaussian noise on both coordinates.
+Examples
+--------
+>>> from tgpfast import datasets
+>>> datasets.two_moons(1_000).shape
+(1000, 2)
+>>> sorted(datasets.GENERATORS)[:3]
+['banana', 'checkerboard', 'eight_gaussians']
 """
 
 from __future__ import annotations
@@ -19,31 +21,67 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import Array, whole
+from ..validation import Array, Seed, as_seed, whole
+
+__all__ = [
+    "GENERATORS",
+    "banana",
+    "checkerboard",
+    "eight_gaussians",
+    "heavy_tails",
+    "pinwheel",
+    "rings",
+    "smile",
+    "spirals",
+    "two_moons",
+    "xo",
+]
 
 
-def two_moons(n: int, *, seed: int = 0, noise: float = 0.08) -> Array:
-    """Two interleaved half circles of radius 1: the upper about (0, 0), the lower about (1, 0.5).
+def two_moons(n: int, *, seed: Seed = 0, noise: float = 0.08) -> Array:
+    """Draw rows on two interleaved half circles.
+
+    Both circles have radius 1. The upper half circle has its center at (0, 0), the lower one at
+    (1, 0.5).
 
     Parameters
     ----------
-    noise : standard deviation around the arcs
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    noise : float, default 0.08
+        Standard deviation of Gaussian noise on both coordinates.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     t = rng.uniform(0.0, np.pi, n)
     lower = rng.integers(0, 2, n).astype(bool)
     x = np.where(lower, 1.0 - np.cos(t), np.cos(t))
     y = np.where(lower, 0.5 - np.sin(t), np.sin(t))
-    return _noisy(x, y, noise, rng)
+    return _add_noise(x, y, noise, rng)
 
 
-def banana(n: int, *, seed: int = 0, curvature: float = 0.5, noise: float = 0.3) -> Array:
-    """x from N(0, 1), and y = curvature (x^2 - 1) with noise: a bent Gaussian of mean 0.
+def banana(n: int, *, seed: Seed = 0, curvature: float = 0.5, noise: float = 0.3) -> Array:
+    """Draw rows of a bent Gaussian: x from N(0, 1), y = curvature (x^2 - 1) plus noise.
 
     Parameters
     ----------
-    curvature : 0 for a straight one, negative for one that hangs down
-    noise : standard deviation of y around the parabola
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    curvature : float, default 0.5
+        0 gives a straight Gaussian; a negative number bends it downwards.
+    noise : float, default 0.3
+        Standard deviation of y around the parabola.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     curvature = _number("curvature", curvature, "")
@@ -54,82 +92,115 @@ def banana(n: int, *, seed: int = 0, curvature: float = 0.5, noise: float = 0.3)
 def rings(
     n: int,
     *,
-    seed: int = 0,
+    seed: Seed = 0,
     radii: Sequence[float] = (1.0, 2.0, 3.0),
     centres: Sequence[Sequence[float]] | None = None,
     noise: float = 0.08,
 ) -> Array:
-    """A mixture of rings, each with a share of the rows in proportion to its radius.
+    """Draw rows on rings. The probability of a ring is proportional to its radius.
 
     Parameters
     ----------
-    radii : one a ring, positive
-    centres : (x, y), one a ring; all at the origin unless given
-    noise : standard deviation around the circles
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    radii : sequence of float, default (1.0, 2.0, 3.0)
+        One positive number per ring.
+    centres : sequence of (x, y), optional
+        One center per ring; by default every ring is centered at the origin.
+    noise : float, default 0.08
+        Standard deviation of Gaussian noise on both coordinates.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     if isinstance(radii, str) or not isinstance(radii, (Sequence, np.ndarray)) or not len(radii):
         raise ValueError(f"radii={radii!r}: expected at least one positive number")
     r = np.array([_number(f"radii[{k}]", v, "above 0") for k, v in enumerate(radii)])
-    middle: Array = np.zeros((len(r), 2))
-    if centres is not None:
-        try:
-            middle = np.array(centres, dtype=float)
-        except (TypeError, ValueError):
-            middle = np.zeros(0)
-        if middle.shape != (len(r), 2) or not np.isfinite(middle).all():
-            raise ValueError(f"centres={centres!r}: expected {len(r)} pairs (x, y), one a ring")
+    centers = _check_centers(centres, len(r))
     ring = rng.choice(len(r), size=n, p=r / r.sum())
     t = rng.uniform(0.0, 2.0 * np.pi, n)
-    x, y = middle[ring].T
-    return _noisy(x + r[ring] * np.cos(t), y + r[ring] * np.sin(t), noise, rng)
+    x, y = centers[ring].T
+    return _add_noise(x + r[ring] * np.cos(t), y + r[ring] * np.sin(t), noise, rng)
 
 
-def heavy_tails(n: int, *, seed: int = 0, dimension: int = 2, degrees: float = 3.0) -> Array:
-    """Student's t in any dimension, (n, dimension): round, and every column is a t by itself.
+def heavy_tails(n: int, *, seed: Seed = 0, dimension: int = 2, degrees: float = 3.0) -> Array:
+    """Draw rows of a spherical Student t distribution in any dimension.
 
     Parameters
     ----------
-    dimension : columns
-    degrees : of freedom, positive: fewer are heavier; no variance at 2 or below, no mean at 1
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    dimension : int, default 2
+        Number of columns.
+    degrees : float, default 3.0
+        Degrees of freedom. Fewer give heavier tails: there is no variance at 2 or below, and no
+        mean at 1 or below.
+
+    Returns
+    -------
+    ndarray of shape (n, dimension)
     """
     n, rng, d = whole("n", n), _generator(seed), whole("dimension", dimension)
     degrees = _number("degrees", degrees, "above 0")
     normal = rng.standard_normal((n, d))
-    # a chi-squared of few degrees may round to 0, and a row must be finite
+    # a chi-squared draw with few degrees of freedom may round to 0; rows must be finite
     spread = np.maximum(rng.chisquare(degrees, (n, 1)), np.finfo(float).tiny) / degrees
     return normal / np.sqrt(spread)
 
 
-def xo(n: int, *, seed: int = 0, noise: float = 0.08) -> Array:
-    """The letters X and O side by side, half of the rows each, after the paper's XO.
+def xo(n: int, *, seed: Seed = 0, noise: float = 0.08) -> Array:
+    """Draw rows on the letters X and O side by side, with equal probability.
 
-    The strokes of X run from corner to corner of the square of side 2 about (-1.5, 0); O is the
-    circle of radius 1 about (1.5, 0).
+    X consists of the diagonals of the square of side 2 with its center at (-1.5, 0). O is the
+    circle of radius 1 with its center at (1.5, 0). It resembles the paper's set XO.
 
     Parameters
     ----------
-    noise : standard deviation around the strokes
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    noise : float, default 0.08
+        Standard deviation of Gaussian noise on both coordinates.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
-    letter = rng.integers(0, 2, n).astype(bool)  # O where true
-    rising = np.where(rng.integers(0, 2, n), 1.0, -1.0)
+    is_o = rng.integers(0, 2, n).astype(bool)
+    slope = np.where(rng.integers(0, 2, n), 1.0, -1.0)
     along = rng.uniform(-1.0, 1.0, n)
-    x = np.where(letter, 1.5 + np.cos(np.pi * along), along - 1.5)
-    y = np.where(letter, np.sin(np.pi * along), rising * along)
-    return _noisy(x, y, noise, rng)
+    x = np.where(is_o, 1.5 + np.cos(np.pi * along), along - 1.5)
+    y = np.where(is_o, np.sin(np.pi * along), slope * along)
+    return _add_noise(x, y, noise, rng)
 
 
-def smile(n: int, *, seed: int = 0, noise: float = 0.08) -> Array:
-    """A smiling face, after the paper's Smile.
+def smile(n: int, *, seed: Seed = 0, noise: float = 0.08) -> Array:
+    """Draw rows on a smiling face. It resembles the paper's set Smile.
 
-    Half of the rows are the face, a circle of radius 2 about the origin; an eighth each of the two
-    eyes, discs of radius 0.25 about (-0.7, 0.7) and (0.7, 0.7); a quarter the mouth, an arc of
-    radius 1.1 about (0, 0) from 210 to 330 degrees.
+    Half of the rows are on the outline of the face, a circle of radius 2 at the origin. One eighth
+    is in each eye, a disc of radius 0.25 at (-0.7, 0.7) or (0.7, 0.7). One quarter is on the mouth,
+    an arc of radius 1.1 around the origin from 210 to 330 degrees.
 
     Parameters
     ----------
-    noise : standard deviation around all of these
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    noise : float, default 0.08
+        Standard deviation of Gaussian noise on both coordinates.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     part = rng.choice(4, size=n, p=[0.5, 0.125, 0.125, 0.25])  # face, left eye, right eye, mouth
@@ -139,27 +210,38 @@ def smile(n: int, *, seed: int = 0, noise: float = 0.08) -> Array:
     angle = np.where(part == 3, np.pi * (7.0 + 4.0 * u) / 6.0, 2.0 * np.pi * u)
     x = radius * np.cos(angle) + np.select([part == 1, part == 2], [-0.7, 0.7], 0.0)
     y = radius * np.sin(angle) + np.where(eye, 0.7, 0.0)
-    return _noisy(x, y, noise, rng)
+    return _add_noise(x, y, noise, rng)
 
 
 def pinwheel(
     n: int,
     *,
-    seed: int = 0,
+    seed: Seed = 0,
     arms: int = 5,
     radial: float = 0.3,
     tangential: float = 0.05,
     rate: float = 0.25,
 ) -> Array:
-    """Gaussians in a circle, each bent into an arm.
+    """Draw rows of Gaussians that are placed on a circle and bent into arms.
 
-    Around (1, 0) a point (a, b) is drawn, turned by the angle of its arm and by rate e^a.
+    A point (a, b) is drawn around (1, 0), then rotated by the angle of its arm plus rate e^a.
 
     Parameters
     ----------
-    arms : how many, equally likely
-    radial, tangential : standard deviations of a and b
-    rate : how far the arms are bent
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    arms : int, default 5
+        Number of arms, all equally likely.
+    radial, tangential : float, default 0.3 and 0.05
+        Standard deviations of a and b.
+    rate : float, default 0.25
+        How strongly the arms bend.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, arms = whole("n", n), _generator(seed), whole("arms", arms)
     radial, tangential = _number("radial", radial), _number("tangential", tangential)
@@ -170,14 +252,23 @@ def pinwheel(
     return np.column_stack([c * a - s * b, s * a + c * b])
 
 
-def checkerboard(n: int, *, seed: int = 0, squares: int = 4) -> Array:
-    """Uniform on the dark squares of a board of unit squares about the origin.
+def checkerboard(n: int, *, seed: Seed = 0, squares: int = 4) -> Array:
+    """Draw rows uniformly on the dark squares of a board of unit squares, centered at the origin.
 
     The square in the lower left corner is dark.
 
     Parameters
     ----------
-    squares : along a side
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    squares : int, default 4
+        Number of squares along a side.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, squares = whole("n", n), _generator(seed), whole("squares", squares)
     column, row = np.nonzero(np.add.outer(np.arange(squares), np.arange(squares)) % 2 == 0)
@@ -187,37 +278,58 @@ def checkerboard(n: int, *, seed: int = 0, squares: int = 4) -> Array:
 
 
 def spirals(
-    n: int, *, seed: int = 0, arms: int = 2, turns: float = 1.5, noise: float = 0.08
+    n: int, *, seed: Seed = 0, arms: int = 2, turns: float = 1.5, noise: float = 0.08
 ) -> Array:
-    """Spirals of Archimedes wound into each other, from the origin out to radius 3.
+    """Draw rows on interleaved Archimedean spirals from the origin to radius 3.
 
-    The radius is 3 sqrt(u) with u uniform, so that rows lie about evenly along an arm.
+    The radius is 3 sqrt(u) with u uniform, so that rows are spread about evenly along an arm.
 
     Parameters
     ----------
-    arms : how many, equally likely
-    turns : of each arm, positive
-    noise : standard deviation around the arms
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    arms : int, default 2
+        Number of arms, all equally likely.
+    turns : float, default 1.5
+        Number of turns of each arm, positive.
+    noise : float, default 0.08
+        Standard deviation of Gaussian noise on both coordinates.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     arms, turns = whole("arms", arms), _number("turns", turns, "above 0")
     share = np.sqrt(rng.uniform(0.0, 1.0, n))
     angle = 2.0 * np.pi * (turns * share + rng.integers(0, arms, n) / arms)
-    return _noisy(3.0 * share * np.cos(angle), 3.0 * share * np.sin(angle), noise, rng)
+    return _add_noise(3.0 * share * np.cos(angle), 3.0 * share * np.sin(angle), noise, rng)
 
 
-def eight_gaussians(n: int, *, seed: int = 0, radius: float = 2.0, noise: float = 0.2) -> Array:
-    """Eight round Gaussians, equally likely, at multiples of 45 degrees on a circle.
+def eight_gaussians(n: int, *, seed: Seed = 0, radius: float = 2.0, noise: float = 0.2) -> Array:
+    """Draw rows of eight equally likely spherical Gaussians, every 45 degrees on a circle.
 
     Parameters
     ----------
-    radius : of the circle, positive
-    noise : standard deviation of each
+    n : int
+        Number of rows.
+    seed : int, None or numpy.random.Generator, default 0
+        None draws new rows at every call.
+    radius : float, default 2.0
+        Radius of the circle, positive.
+    noise : float, default 0.2
+        Standard deviation of each Gaussian.
+
+    Returns
+    -------
+    ndarray of shape (n, 2)
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     radius = _number("radius", radius, "above 0")
     angle = 0.25 * np.pi * rng.integers(0, 8, n)
-    return _noisy(radius * np.cos(angle), radius * np.sin(angle), noise, rng)
+    return _add_noise(radius * np.cos(angle), radius * np.sin(angle), noise, rng)
 
 
 GENERATORS: dict[str, Callable[..., Array]] = {
@@ -229,16 +341,29 @@ GENERATORS: dict[str, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-def _noisy(x: Array, y: Array, noise: float, rng: np.random.Generator) -> Array:
+def _check_centers(given: Any, count: int) -> Array:
+    """Centers (count, 2): zeros for None, else the pairs given, or a ValueError."""
+    if given is None:
+        return np.zeros((count, 2))
+    try:
+        centers = np.array(given, dtype=float)
+    except (TypeError, ValueError):
+        centers = np.zeros(0)
+    if centers.shape != (count, 2) or not np.isfinite(centers).all():
+        raise ValueError(f"centres={given!r}: expected {count} pairs (x, y), one per ring")
+    return centers
+
+
+def _add_noise(x: Array, y: Array, noise: float, rng: np.random.Generator) -> Array:
     return np.column_stack([x, y]) + noise * rng.standard_normal((len(x), 2))
 
 
-def _generator(seed: Any) -> np.random.Generator:
-    return np.random.default_rng(whole("seed", seed, least=0))
+def _generator(seed: Seed) -> np.random.Generator:
+    return np.random.default_rng(as_seed(seed))
 
 
 def _number(name: str, value: Any, wanted: str = "of at least 0") -> float:
-    """A finite number, ``wanted`` "of at least 0", "above 0" or "" for any."""
+    """A finite number; ``wanted`` is "of at least 0", "above 0", or "" for any sign."""
     try:
         number = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""What the paper printed: the figures of its two tables, and the data sets behind them.
+"""The figures that the paper prints in its two tables, and the data sets that it uses.
 
-Every number here is the paper's, none was computed by this package. KS and WD are printed x100.
-Of its ten sets the paper says that they are from UCI; the sources below were identified by name and
-size, and say where that leaves a doubt.
+Every number in this module is copied from the paper; this package computed none of them. KS and WD
+are multiplied by 100, as in the paper. The paper says that its ten sets are from UCI. The sources
+below were identified by name and size; each says where that identification is uncertain.
 """
 
 from __future__ import annotations
@@ -11,37 +11,54 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-METHODS = ("map", "fd", "ncfd", "fvpd")  # in the order of the paper's tables
-MEASURES = ("ks", "wd")  # in the order of a pair
+# method of `fit` -> name in the paper, in the order of its tables
+METHOD_NAMES = {"map": "MAP", "fd": "FD", "ncfd": "NCFD", "fvpd": "FVPD"}
+METHODS = tuple(METHOD_NAMES)
 
-Pair = tuple[float, float]
+Pair = tuple[float, float]  # (KS, WD)
 
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """One of the ten data sets of the paper's tables, with the figures printed for it."""
+    """One of the ten data sets of the paper's tables, with the figures that the paper prints.
 
-    name: str  # as printed
+    Attributes
+    ----------
+    name : str
+        Name in the paper.
+    n_rows, n_columns : int
+        Size in the paper.
+    median, mean : dict of str to (float, float)
+        Method -> (KS, WD) x100 over 500 random directions.
+    seconds : dict of str to float
+        Method -> total run time on the paper's machine.
+    source : str
+        Where to find the original data.
+    aliases : tuple of str
+        File stems that mean this set, in lower case with underscores.
+    """
+
+    name: str
     n_rows: int
     n_columns: int
-    median: dict[str, Pair]  # method -> (KS, WD) x100, over 500 random directions
+    median: dict[str, Pair]
     mean: dict[str, Pair]
-    seconds: dict[str, float]  # method -> total run time on the paper's machine
-    source: str  # where the original lives, in words
-    aliases: tuple[str, ...]  # file stems, in lower case with underscores
+    seconds: dict[str, float]
+    source: str
+    aliases: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Illustration:
-    """One of the four sets that the paper shows in figures only."""
+    """One of the four data sets that the paper shows only in figures."""
 
     name: str
     source: str
     aliases: tuple[str, ...]
-    generated: bool = False  # True: no file is needed
+    generated: bool = False  # True: this package draws the rows, no file is needed
 
 
-def _set(
+def _published_set(
     name: str,
     size: tuple[int, int],
     median: tuple[Pair, ...],
@@ -50,7 +67,7 @@ def _set(
     source: str,
     aliases: tuple[str, ...],
 ) -> PublishedSet:
-    """A set whose tuples are in the order of METHODS."""
+    """A `PublishedSet` from tuples in the order of METHODS."""
     return PublishedSet(
         name=name,
         n_rows=size[0],
@@ -68,7 +85,7 @@ _UCI = "UCI Machine Learning Repository, data set"
 SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the names it prints
     entry.name: entry
     for entry in (
-        _set(
+        _published_set(
             "Bikeshare",
             (11_122, 12),
             ((2.25, 3.60), (2.25, 3.82), (2.29, 3.81), (2.28, 3.70)),
@@ -77,7 +94,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
             f"{_UCI} 'Bike Sharing' (hourly file; the paper's rows are 64 % of it)",
             ("bikeshare", "bike_share", "bikesharing", "bike_sharing"),
         ),
-        _set(
+        _published_set(
             "MIMIC2",
             (15_684, 17),
             ((1.78, 2.78), (1.78, 2.84), (1.79, 2.88), (1.70, 2.76)),
@@ -87,7 +104,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
             "not say how its 17 columns were made)",
             ("mimic2", "mimic_2", "mimicii", "mimic_ii"),
         ),
-        _set(
+        _published_set(
             "MAGIC",
             (19_020, 10),
             ((7.05, 14.1), (5.45, 12.1), (5.44, 11.9), (5.34, 11.9)),
@@ -96,7 +113,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
             f"{_UCI} 'MAGIC Gamma Telescope' (without the class)",
             ("magic", "magic04", "magic_gamma", "magic_gamma_telescope"),
         ),
-        _set(
+        _published_set(
             "HIGGS",
             (50_000, 28),
             ((0.67, 1.21), (0.60, 1.03), (0.66, 1.21), (0.65, 1.19)),
@@ -106,7 +123,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
             "not say which rows)",
             ("higgs",),
         ),
-        _set(
+        _published_set(
             "Credit",
             (182_276, 30),
             ((2.12, 4.62), (2.10, 4.56), (2.05, 4.42), (2.01, 4.46)),
@@ -116,7 +133,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
             "Bruxelles (without the class; the paper's rows are 64 % of it)",
             ("credit", "creditcard", "credit_card", "credit_card_fraud", "credit_fraud"),
         ),
-        _set(
+        _published_set(
             "Power",
             (2_049_280, 7),
             ((11.7, 23.1), (11.3, 23.0), (11.0, 21.4), (11.4, 23.0)),
@@ -131,7 +148,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
                 "individual_household_electric_power_consumption",
             ),
         ),
-        _set(
+        _published_set(
             "GasMod",
             (3_843_160, 18),
             ((7.17, 11.3), (6.79, 11.1), (7.05, 11.9), (6.91, 10.8)),
@@ -147,7 +164,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
                 "gas_sensor_array_temperature_modulation",
             ),
         ),
-        _set(
+        _published_set(
             "GasMix",
             (4_208_261, 16),
             ((7.80, 13.7), (8.23, 14.0), (8.49, 13.9), (8.43, 13.5)),
@@ -163,7 +180,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
                 "gas_sensor_array_under_dynamic_gas_mixtures",
             ),
         ),
-        _set(
+        _published_set(
             "HARTH",
             (6_461_328, 6),
             ((10.1, 21.4), (10.1, 21.2), (10.1, 21.9), (10.1, 21.1)),
@@ -173,7 +190,7 @@ SETS: dict[str, PublishedSet] = {  # in the paper's order; the keys are the name
             "subjects)",
             ("harth",),
         ),
-        _set(
+        _published_set(
             "Twitter",
             (14_262_515, 3),
             ((6.00, 12.0), (6.15, 12.4), (5.72, 13.2), (5.87, 12.3)),
@@ -206,33 +223,35 @@ ILLUSTRATIONS: dict[str, Illustration] = {
 }
 
 
-def match(stem: str) -> PublishedSet | None:
-    """The published set that a file of this name holds, by its name alone; None for others.
+def match_set(stem: str) -> PublishedSet | None:
+    """The published set that a file with this stem holds, or None.
 
-    A stem fits if it is an alias, or an alias with a part that follows a digit, hyphen or
-    underscore: ``higgs``, ``HIGGS_18k``, ``magic04``, but not ``magical``. The rows are not looked
-    at: whoever compares with the paper should compare ``n_rows`` and ``n_columns`` as well.
+    Only the file name counts. A stem matches an alias if it equals the alias, or continues it with
+    a digit, a hyphen or an underscore: ``higgs``, ``HIGGS_18k`` and ``magic04`` match, ``magical``
+    does not. Compare ``n_rows`` and ``n_columns`` before comparing results with the paper.
+
+    Parameters
+    ----------
+    stem : str
+        File name without folder and extension.
     """
-    found = _best(stem, SETS)
+    found = _longest_match(stem, SETS)
     return None if found is None else SETS[found]
 
 
 def match_illustration(stem: str) -> Illustration | None:
-    """The illustrative set that a file of this name holds, by the rule of ``match``."""
-    found = _best(stem, ILLUSTRATIONS)
+    """The illustration that a file with this stem holds, or None; same rule as `match_set`."""
+    found = _longest_match(stem, ILLUSTRATIONS)
     return None if found is None else ILLUSTRATIONS[found]
 
 
-def _best(stem: str, sets: Mapping[str, PublishedSet | Illustration]) -> str | None:
-    """The name of the set whose alias takes up most of the stem."""
+def _longest_match(stem: str, sets: Mapping[str, PublishedSet | Illustration]) -> str | None:
+    """The name of the set with the longest alias that matches the stem."""
     text = re.sub(r"[\s-]", "_", stem.strip().lower())
-    fits = [(len(a), name) for name, entry in sets.items() for a in entry.aliases if _fits(text, a)]
-    return max(fits)[1] if fits else None
-
-
-def _fits(text: str, alias: str) -> bool:
-    """Is the text this alias, bare or with a part that begins with a digit or underscore?"""
-    tail = text.removeprefix(alias)
-    if not text.startswith(alias):
-        return False
-    return not tail or re.fullmatch(r"_+[^_].*|[0-9].*", tail) is not None
+    matches = [
+        (len(alias), name)
+        for name, entry in sets.items()
+        for alias in entry.aliases
+        if re.fullmatch(re.escape(alias) + r"(_+[^_].*|[0-9].*)?", text)
+    ]
+    return max(matches)[1] if matches else None

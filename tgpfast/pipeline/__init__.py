@@ -1,1 +1,1 @@
-"""pipeline"""
+"""What strings the other folders together: `fit`, `update`, `fit_groups` and `warmup`."""

@@ -26,7 +26,7 @@ from ..selection.refinement import FEATURE_COUNTS, SampleSplit, Tempering
 from ..selection.scoring import Fold, FoldFeatures, standard_error
 from ..selection.verification import LAM_FACTORS
 from ..solvers.solver import METHODS
-from ..statistics.sums import MANY_ROWS
+from ..statistics.required_sums import MANY_ROWS
 from ..validation import (
     LEAST_BANDWIDTH,
     MOST_BANDWIDTH,

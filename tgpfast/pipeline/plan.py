@@ -20,7 +20,7 @@ class Problem(Protocol):
     ----------
     settings : Settings
         Complete: nothing is "auto".
-    statistics : Statistics, FeatureSums or another kind that adds
+    statistics : Statistics, FeatureMeans or another kind that adds
     """
 
     @property

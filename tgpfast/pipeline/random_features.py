@@ -23,9 +23,9 @@ from ..selection.refinement import (
 from ..solvers.learned_base import learn_base
 from ..solvers.solver import base_alone, solve
 from ..statistics.accumulation import accumulate
-from ..statistics.feature_sums import FeatureSums
+from ..statistics.feature_means import FeatureMeans
+from ..statistics.required_sums import MANY_ROWS, RequiredSums, RowSums
 from ..statistics.statistics import Statistics
-from ..statistics.sums import MANY_ROWS, Summed, Sums
 from ..validation import Array
 from .rows import Rows
 from .settings import EM_BASES, GRAM_BASES, Settings
@@ -95,7 +95,7 @@ class RandomFeaturesPlan:
         else:
             stats = self._sums(rows, base)(self.features)
         # sums of features alone do not depend on the base, nor does a base alone
-        is_free = isinstance(stats, FeatureSums) or refined.lam == BASE_ALONE
+        is_free = isinstance(stats, FeatureMeans) or refined.lam == BASE_ALONE
         if rows.split is not None and chosen.base in EM_BASES and is_free:
             base = rows.split.refit_base(base)
         problem = RandomFeaturesProblem(
@@ -109,24 +109,24 @@ class RandomFeaturesPlan:
         )  # fmt: skip
         return problem.with_scaled_base(rows) if chosen.base == "scaled" else problem
 
-    def _sums(self, rows: Rows, base: Base) -> Sums:
+    def _sums(self, rows: Rows, base: Base) -> RequiredSums:
         """Features -> what the method needs of all rows."""
         chosen = self.settings
         # MAP needs the sum of the features alone
-        by_features = (
+        means_only = (
             chosen.method == "map" and chosen.engine == "auto"
             and not (isinstance(chosen.base, str) and chosen.base in GRAM_BASES)
         )  # fmt: skip
-        return Sums(
+        return RequiredSums(
             rows.blocks, base, chosen.method, rows.mean, self.noise_levels,
-            by_features=by_features, engine=chosen.engine, precision=chosen.precision,
-            progress=chosen.progress, tolerance=self._tolerance(rows.n), run=_run(chosen),
+            means_only=means_only, engine=chosen.engine, precision=chosen.precision,
+            progress=chosen.progress, tolerance=self._tolerance(rows.n), threads=chosen.threads,
         )  # fmt: skip
 
     def _read_spectrum(self, rows: Rows) -> Any:
         """The statistics of rows that were read only once."""
         assert rows.spectrum is not None
-        return rows.spectrum._scaled_statistics(
+        return rows.spectrum.scaled_statistics(
             self.features, self.noise_levels, rows.scaling, origin=rows.mean,
             weight=rows.weight_factor, **_run(self.settings),
         )  # fmt: skip
@@ -156,7 +156,7 @@ class RandomFeaturesPlan:
         is_tilted = self.selection is not None and self.settings.lam != BASE_ALONE
         return is_tilted and rows.split is not None and rows.split.holds_out
 
-    def _refine(self, sums: Sums, rows: Rows) -> tuple[Any, Refined]:
+    def _refine(self, sums: RequiredSums, rows: Rows) -> tuple[Any, Refined]:
         """Statistics with the bandwidth, number of features and lambda that suit all rows.
 
         Settings that were given stay.
@@ -182,7 +182,7 @@ class RandomFeaturesPlan:
             refined = refinement.refine_size_and_lambda(
                 stats, counts, least_errors=self.least_errors
             )
-            stats = stats._first(refined.n_features)
+            stats = stats.first_features(refined.n_features)
         lam = refined.lam if "lam" in auto else chosen.lam
         return stats, replace(refined, lam=lam, trials=(*trials, *refined.trials))
 
@@ -204,7 +204,7 @@ class RandomFeaturesProblem:
         What the user asked for.
     settings : Settings
         What was chosen; complete.
-    statistics : Statistics or FeatureSums
+    statistics : Statistics or FeatureMeans
     base : Base
     selection : Selection or None
         The candidates that were compared on the pilot.
@@ -216,7 +216,7 @@ class RandomFeaturesProblem:
 
     asked: Settings
     settings: Settings
-    statistics: Summed
+    statistics: RowSums
     base: Base
     selection: Selection | None
     trials: tuple[RefinementTrial, ...]

@@ -8,19 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..bases.gaussian import Base
-from ..data.blocks import Blocks, Table, as_blocks
+from ..data.blocks import Blocks, as_blocks
 from ..data.column_checks import ColumnNote, check_columns
-from ..data.scaling import (
-    Moments,
-    Scaling,
-    check_full_rank,
-    column_name,
-    given_moments,
-    moments_and_sample,
-)
+from ..data.moments import Moments, check_full_rank, given_moments, moments_and_sample
+from ..data.scaling import Scaling
+from ..data.table import Table, column_name
 from ..selection.refinement import SampleSplit
-from ..statistics.spectral import DIMENSIONS
 from ..statistics.spectrum import Spectrum
+from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import Array
 from .settings import Settings
 
@@ -149,19 +144,19 @@ def make_scaling(scale: str, moments: Moments) -> Scaling:
 
 def _read_once(blocks: Blocks, settings: Settings) -> Spectrum:
     """Read an iterator of up to three columns into a grid, and keep a sample of its rows."""
-    begun = blocks.begun()
-    begun.read(STREAM_FIRST_ROWS)
-    first = begun.sample(STREAM_FIRST_ROWS)
+    started = blocks.start_pass()
+    started.read(STREAM_FIRST_ROWS)
+    first = started.sample(STREAM_FIRST_ROWS)
     d, spread = first.shape[1], first.std(axis=0)
-    if d > DIMENSIONS or not (spread > 0).all():
+    if d > TRANSFORM_DIMENSIONS or not (spread > 0).all():
         raise ValueError(
             "X can be read only once, and fit reads its data twice; pass a list of blocks, a "
             "callable that returns a fresh iterator, or moments=(n, mean, covariance)"
         )
     band = 2.0 * STREAM_FREQUENCIES * STREAM_ROWS ** (1.0 / (d + 4)) / spread
-    reservoir = begun.keep_sample()
+    reservoir = started.keep_sample()
     spectrum = Spectrum.from_data(
-        begun.blocks, band, backend=settings.backend, n_threads=settings.n_threads,
+        started.blocks, band, backend=settings.backend, n_threads=settings.n_threads,
         progress=settings.progress,
     )  # fmt: skip
     blocks.sample = reservoir.sample()

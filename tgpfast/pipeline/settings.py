@@ -9,7 +9,7 @@ from ..bases.gaussian import Base
 from ..kernels.thread_choice import Threads
 from ..selection.candidates import SEARCHED_AS, SearchSpace
 from ..solvers.solver import METHODS, SOLVERS, check_solver
-from ..statistics.accumulation import ENGINES, PRECISIONS
+from ..statistics.pass_options import ENGINES, PRECISIONS
 from ..validation import as_seed, check_choice, check_flag, positive, whole
 
 SCALES = ("standardize", "center", "none")

@@ -12,9 +12,9 @@ from ..density.density import Density, register_updater
 from ..density.exponent import PointTilt
 from ..runtime.warnings import DataWarning, warn
 from ..solvers.solver import base_alone, solve
-from ..statistics.feature_sums import FeatureSums
+from ..statistics.feature_means import FeatureMeans
+from ..statistics.required_sums import accumulate_like
 from ..statistics.statistics import check_decay
-from ..statistics.sums import sums_like
 from ..validation import Array, check_flag
 
 OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold
@@ -46,7 +46,7 @@ def update_model(
     )
     scaling = model._scaling
     rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply)
-    part = sums_like(model.statistics, rows, model.base, **run)
+    part = accumulate_like(model.statistics, rows, model.base, **run)
     merged = _merge(model, part, decay)
     base = _update_base(model, merged.statistics)
     new = _solve_again(model, merged.statistics, base, run)
@@ -68,7 +68,7 @@ def _merge(model: Density, part: Any, decay: float) -> Merged:
     if before is not None:
         sum_w = old.n / before
         factor = (sum_w + part.n) / (sum_w / before + part.sum_w2)
-        old, part = old._times(factor / before), part._times(factor)
+        old, part = old.times(factor / before), part.times(factor)
         facts["weight_factor"] = factor
     total = old + part
     if "n_rows" in settings:
@@ -104,7 +104,7 @@ def _solve_again(model: Density, stats: Any, base: Base, run: dict[str, Any]) ->
 
 def _update_base(model: Density, stats: Any) -> Base:
     """From the moments of all rows where it was so before, and they are known; else as it is."""
-    if model.settings.get("base") != "empirical" or isinstance(stats, FeatureSums):
+    if model.settings.get("base") != "empirical" or isinstance(stats, FeatureMeans):
         return model.base
     shift: Array = stats.sum_x / stats.n
     covariance = stats.sum_xx / stats.n - np.outer(shift, shift)

@@ -6,9 +6,8 @@ import numpy as np
 
 from .. import kernels
 from ..bases.gaussian import GaussianBase
-from ..data.csv import powers_of_five
 from ..density.exponent import PointTilt, PredictiveTilt
-from ..evaluation.kde import ExactKDE
+from ..evaluation.exact_kde import ExactKDE
 from ..evaluation.marginals import marginal_cdfs
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
@@ -40,6 +39,4 @@ def warmup(backend: str = "auto") -> str:
     PredictiveTilt(features, np.eye(2), zeros, zeros).value(x, threads)
     ExactKDE(x, bandwidth=1.0, covariance="identity", backend=name).log_density(x)
     marginal_cdfs(x, np.eye(2), [0.0, 0.0], [0.1, 0.1], 4, backend=name)
-    line = np.frombuffer(bytearray(b"1,2\n"), np.uint8)
-    kernels.load(name).parse_rows(line, ord(","), np.arange(2), powers_of_five(), np.empty((1, 2)))
     return str(name)

@@ -1,1 +1,1 @@
-"""runtime"""
+"""Services that do not depend on the mathematics: memory, progress bars and warnings."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+         "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+
 
 def available() -> int | None:
-    """Bytes that this machine can still give without swapping; None where it does not say."""
+    """Return the bytes that this machine can still give without swapping; None if unknown."""
     try:
         with open("/proc/meminfo") as file:
             for line in file:
@@ -21,8 +24,14 @@ def available() -> int | None:
 
 
 def human(size: float) -> str:
-    """1536 -> '1.5 KiB'."""
-    size = min(size, 1e300)  # integers may be beyond floats
+    """Write a number of bytes for people.
+
+    Examples
+    --------
+    >>> human(1536)
+    '1.5 KiB'
+    """
+    size = min(size, 1e300)  # an integer may be beyond float64
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.3g} {unit}"
@@ -31,7 +40,17 @@ def human(size: float) -> str:
 
 
 def check(need: int, what: str, remedy: str) -> None:
-    """ValueError if an allocation of ``need`` bytes does not fit, before it is tried."""
+    """Raise ValueError if an allocation of ``need`` bytes does not fit, before it is tried.
+
+    Parameters
+    ----------
+    need : int
+        Bytes.
+    what : str
+        What needs them, as the subject of the message.
+    remedy : str
+        What to do, as the end of the message.
+    """
     have = available()
     if have is not None and need > have:
         raise ValueError(
@@ -40,15 +59,40 @@ def check(need: int, what: str, remedy: str) -> None:
 
 
 def parse(size: object) -> int:
-    """Bytes of a number, or of text such as "500MB" or "2 GiB"."""
-    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-             "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+    """Return the bytes of a number, or of text such as "500MB" or "2 GiB".
+
+    Examples
+    --------
+    >>> parse("2 GiB")
+    2147483648
+    """
     text = str(size).strip().upper()
     digits = text.rstrip("KMGTIB ")
     try:
-        value = float(digits) * units[text[len(digits) :].strip()]
+        value = float(digits) * UNITS[text[len(digits) :].strip()]
     except (ValueError, KeyError):
         raise ValueError(f"{size!r} is not an amount of memory; give bytes, or '2GB'") from None
     if not 0 < value < 2**63:
         raise ValueError(f"{size!r}: expected a positive amount of memory")
     return int(value)
+
+
+BUDGET_VARIABLE = "TGPFAST_MEMORY_BUDGET"  # bytes, or text such as "2GB"
+BUDGET_SHARE = 0.4  # of the available memory: leaves room for the rows and for other programs
+BUDGET_WITHOUT_FACTS = 2 * 1024**3  # bytes, where the machine does not say what is available
+
+
+def budget(given: object = None) -> int:
+    """Bytes that grids and tables may take.
+
+    Parameters
+    ----------
+    given : int, float or str, default None
+        Bytes, or text such as "2GB". None takes the environment variable TGPFAST_MEMORY_BUDGET, or
+        40 % of the memory that is available.
+    """
+    value = given if given is not None else os.environ.get(BUDGET_VARIABLE)
+    if value is not None:
+        return parse(value)
+    free = available()
+    return int(BUDGET_SHARE * free) if free else BUDGET_WITHOUT_FACTS

@@ -1,104 +1,139 @@
-"""A bar on standard error for passes that take long."""
+"""Progress bars on standard error, drawn by tqdm."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Iterator
+from typing import Any
 
-WIDTH = 28
-INTERVAL = 0.1  # seconds between repaints
+COLUMNS = 78  # width of a bar, in characters: a line that wraps could not be painted over
+STEPS_FORMAT = "{percentage:3.0f}%|{bar}| {elapsed} gone, {remaining} left  {desc}"
+SCALED_TOTAL = 10_000  # items from which on numbers are shown as 12.3k or 4.56M
 
 
 class Progress:
-    """``with Progress(enabled, "rows", total) as bar: bar.add(n)``; silent unless enabled."""
+    """A bar that counts items: how many, how many a second, and the time left.
+
+    Parameters
+    ----------
+    enabled : bool
+        False shows nothing.
+    unit : str
+        Name of the items, such as "rows".
+    total : int or None
+        Number of items; None where it is not known.
+
+    Examples
+    --------
+    >>> with Progress(False, "rows", 10) as bar:
+    ...     bar.add(10)
+    >>> bar.done
+    10
+    """
 
     def __init__(self, enabled: bool, unit: str, total: int | None) -> None:
         self.enabled, self.unit, self.total = enabled, unit, total
-        self.done, self._start, self._painted = 0, 0.0, 0.0
+        self.done = 0
+        self._bar: Any = None
 
     def __enter__(self) -> Progress:
-        self._start = time.perf_counter()
+        if self.enabled:
+            is_scaled = self.total is not None and self.total >= SCALED_TOTAL
+            self._bar = _open_bar(self.total, unit=f" {self.unit}", unit_scale=is_scaled)
         return self
 
     def add(self, n: int) -> None:
+        """Count n more items as done."""
         self.done += n
-        if self.enabled and time.perf_counter() - self._painted > INTERVAL:
-            self._paint()
-
-    def _paint(self) -> None:
-        self._painted = time.perf_counter()
-        rate = self.done / max(self._painted - self._start, 1e-9)
-        line = f"{self.done:,} {self.unit}  {rate:,.0f}/s"
-        if self.total:
-            share = min(self.done / self.total, 1.0)
-            bar = "#" * int(WIDTH * share)
-            left = (self.total - self.done) / max(rate, 1e-9)
-            line = f"[{bar:<{WIDTH}}] {share:4.0%}  {line}  {left:,.0f} s left"
-        _show(f"\r{line:<78}")
+        if self._bar is not None:
+            self._bar.update(n)
 
     def __exit__(self, *exception: object) -> None:
-        if self.enabled:
-            self._paint()
-            _show("\n")
+        if self._bar is not None:
+            self._bar.close()
 
 
 class Steps:
-    """Named pieces of work with a guess at the seconds of each; the bar says what runs and what is
-    left, by how the guesses have proved so far. Silent unless enabled.
+    """A bar over named steps, each with a guess at its seconds.
 
-    ``with Steps(enabled, total) as bar: with bar.step("name", seconds): ...``
+    The bar shows the name of the step that runs, and the time left as the guesses have proved so
+    far.
+
+    Parameters
+    ----------
+    enabled : bool
+        False shows nothing.
+    total : float
+        Sum of the guesses, in seconds.
+
+    Examples
+    --------
+    >>> with Steps(False, 3.0) as bar:
+    ...     with bar.step("first", 1.0):
+    ...         pass
+    >>> bar.done
+    1.0
     """
 
     def __init__(self, enabled: bool, total: float) -> None:
         self.enabled, self.total = enabled, max(total, 1e-9)
-        self.done, self._start = 0.0, 0.0
+        self.done = 0.0
+        self._bar: Any = None
 
     def __enter__(self) -> Steps:
-        self._start = time.perf_counter()
+        if self.enabled:
+            self._bar = _open_bar(self.total, bar_format=STEPS_FORMAT, delay=1e-9)  # until a step
         return self
 
     @contextlib.contextmanager
     def step(self, name: str, seconds: float) -> Iterator[None]:
-        """One piece; counted as done also where it fails."""
-        self._paint(name)
+        """Run one step. A step that fails counts as done too."""
+        self._show(name)
         try:
             yield
         finally:
             self.done += seconds
 
     def drop(self, seconds: float) -> None:
-        """Work that will not be done after all: it is no longer counted."""
+        """Take back work that will not be done after all."""
         self.total = max(self.total - seconds, self.done, 1e-9)
 
-    def _paint(self, name: str) -> None:
-        if not self.enabled:
-            return
-        share = min(self.done / self.total, 1.0)
-        elapsed = time.perf_counter() - self._start
-        undone = max(self.total - self.done, 0.0)
-        left = elapsed / self.done * undone if self.done else undone
-        bar = "#" * int(WIDTH * share)
-        line = f"[{bar:<{WIDTH}}] {share:4.0%}  {_clock(left)} left  {name}"
-        _show(f"\r{line[:78]:<78}")  # a line that wraps could not be painted over
+    def _show(self, name: str, refresh: bool = True) -> None:
+        if self._bar is not None:
+            self._bar.total, self._bar.n = max(self.total, self.done), self.done
+            self._bar.set_description_str(name, refresh)
 
     def __exit__(self, *exception: object) -> None:
-        if self.enabled:
+        if self._bar is not None:
             if exception[0] is None:
                 self.done = self.total
-            self._paint(f"{_clock(time.perf_counter() - self._start)} in all")
-            _show("\n")
+            self._show("done" if exception[0] is None else "stopped", refresh=False)
+            self._bar.close()
 
 
-def _show(text: str) -> None:
-    """Write to standard error. One that is missing (a program without a console), closed or full
-    shows no bar, and the work goes on."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
-            sys.stderr.flush()
+def _open_bar(total: float | None, **options: Any) -> Any:
+    from tqdm import tqdm  # here, so that importing tgpfast does not import it
+
+    # smoothing=0: the average rate, since steps and blocks differ in length
+    return tqdm(total=total, file=_StandardError(), ncols=COLUMNS, smoothing=0, **options)
 
 
-def _clock(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+class _StandardError:
+    """Standard error as tqdm writes to it.
+
+    Where it is missing (a program without a console), closed or full, nothing is shown and the work
+    goes on.
+    """
+
+    encoding = property(lambda self: getattr(sys.stderr, "encoding", "ascii"))
+
+    def write(self, text: str) -> None:
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(text)
+
+    def flush(self) -> None:
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The warnings of tgpfast, and one function that points them at the user's line."""
+"""The warnings of tgpfast, and a function that attributes them to the user's line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import warnings
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_SKIPPED = (functools.__file__,)  # a cached property is computed by a call from there
+_SKIPPED = (functools.__file__,)  # functools calls the functions of cached properties
 
 
 class TGPWarning(RuntimeWarning):
@@ -40,7 +40,13 @@ class FallbackWarning(TGPWarning):
 
 
 def warn(message: str, category: type[TGPWarning]) -> None:
-    """Emit a warning at the nearest caller outside this package."""
+    """Emit a warning that names the nearest caller outside this package.
+
+    Parameters
+    ----------
+    message : str
+    category : type of TGPWarning
+    """
     level, frame = 1, sys._getframe()
     while frame is not None and _is_skipped(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]

@@ -1,1 +1,1 @@
-"""selection"""
+"""Automatic settings: candidates, their scores on held-out rows, refinement and verification."""

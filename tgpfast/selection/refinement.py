@@ -21,7 +21,7 @@ from ..data.blocks import Blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.fisher import fd_system
-from ..statistics.sums import Summed, sums_like
+from ..statistics.required_sums import RowSums, accumulate_like
 from ..validation import Array
 from .base_fits import fit_base, refit_base
 from .candidates import BASE_ALONE
@@ -169,12 +169,12 @@ class Refinement:
             has_nodes=self.method == "map",
         )  # fmt: skip
 
-    def without_held(self, stats: Summed) -> Any:
+    def without_held(self, stats: RowSums) -> Any:
         """The statistics of all rows minus those of the rows held out."""
         held = self.split.held
         rows = Blocks(self.split.x[held], sample_weight=self.split.weights[held])
         run = {"backend": self.threads.backend, "n_threads": self.threads.n_threads}
-        return stats - sums_like(stats, rows, self.base, **run)  # type: ignore[operator]
+        return stats - accumulate_like(stats, rows, self.base, **run)  # type: ignore[operator]
 
     def score(self, rest: Any, fold: Fold) -> list[RefinementTrial]:
         """What the rows held out say of every lambda.
@@ -198,7 +198,7 @@ class Refinement:
     # -- bandwidth --------------------------------------------------------------------------------
 
     def refine_bandwidth(
-        self, sums: Callable[[Features], Summed], features: Features
+        self, sums: Callable[[Features], RowSums], features: Features
     ) -> Refined:
         """The bandwidth that suits all rows: more rows than the pilot's allow a smaller one.
 
@@ -236,7 +236,7 @@ class Refinement:
     # -- number of features and lambda ------------------------------------------------------------
 
     def refine_size_and_lambda(
-        self, stats: Summed, counts: Sequence[int], *, least_errors: float = 0.0
+        self, stats: RowSums, counts: Sequence[int], *, least_errors: float = 0.0
     ) -> Refined:
         """The number of features and the lambda that suit all rows.
 
@@ -246,7 +246,7 @@ class Refinement:
 
         Parameters
         ----------
-        stats : Statistics or FeatureSums
+        stats : Statistics or FeatureMeans
             Of all rows and the most features.
         counts : sequence of int
             Numbers of features to try; those of ``stats`` are tried too.
@@ -274,7 +274,7 @@ class Refinement:
         trials = list[RefinementTrial]()
         best: RefinementTrial | None = None
         for count in counts:
-            found = self.score(rest._first(count), fold)
+            found = self.score(rest.first_features(count), fold)
             trials.extend(found)
             top = max(found, key=lambda t: t.score.mean)
             gain = top.score.mean - (-np.inf if best is None else best.score.mean)
@@ -306,7 +306,7 @@ class Refinement:
 
 def bandwidth_candidates(features: Features) -> list[Features]:
     """The first of the features with every bandwidth that is compared, the largest first."""
-    few = features._first(COMPARED_FEATURES)
+    few = features.first(COMPARED_FEATURES)
     return [replace(few, bandwidth=m * features.bandwidth) for m in NARROWER_MULTIPLES]
 
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from ..bases.gaussian import Base
 from ..bases.quasirandom import logsumexp
-from ..density.exponent import feature_matrix
 from ..density.proposal import Proposal, widened
+from ..features.evaluation import evaluate_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..solvers.closed_form import fd_thetas, fvpd_exponent, fvpd_system
@@ -197,7 +197,9 @@ class FoldFeatures:
         self.sums = sums
 
     def _evaluate(self, x: Array) -> tuple[Array, Array]:
-        return feature_matrix(self.features, x, self.fold.base.mean, self.threads)
+        return evaluate_features(
+            self.features, x, origin=self.fold.base.mean, threads=self.threads
+        )
 
     def _sum(self, phi: Array, dphi: Array, x: Array, weights: Array) -> PilotSums:
         """The sums of some rows: their Fisher score is theta A theta / 2 - b theta, over gamma^2,

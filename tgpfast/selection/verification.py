@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.scaling import column_name
+from ..data.table import column_name
 from ..density.density import Density
 from ..density.normalizer import MOST_ERROR
 from ..validation import Array

@@ -19,7 +19,7 @@ from ..bases.gaussian import Base, GaussianBase
 from ..bases.quasirandom import logsumexp
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..statistics.spectral import load_finufft
+from ..statistics.transforms import load_finufft
 from ..validation import Array
 from .conjugate_gradients import conjugate_gradients
 from .posterior import PosteriorObjective

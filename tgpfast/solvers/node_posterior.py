@@ -15,7 +15,8 @@ from scipy.linalg.blas import dsyrk
 from ..bases.gaussian import Base, GaussianBase
 from ..bases.quasirandom import logsumexp
 from ..data.blocks import Blocks
-from ..density.exponent import PointTilt, weighted_features
+from ..density.exponent import PointTilt
+from ..features.evaluation import sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.direct import accumulate_direct
@@ -89,9 +90,10 @@ class NodeObjective(PosteriorObjective):
         """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
         keep = log_weights > log_weights.max() + np.log(NEGLIGIBLE)
         weights = np.exp(log_weights[keep])
-        mean = weighted_features(
-            self.features, self.nodes[keep], weights / weights.sum(), self.origin, self.threads
-        )
+        mean = sum_features(
+            self.features, self.nodes[keep], weights / weights.sum(), origin=self.origin,
+            threads=self.threads,
+        )  # fmt: skip
         if not second:
             return mean, np.zeros((0, 0))
         module, count = self.threads.resolve()

@@ -44,7 +44,7 @@ class PosteriorObjective:
 
     Parameters
     ----------
-    sums : Statistics, FeatureSums or anything with ``features``, ``n`` and ``sum_phi``
+    sums : Statistics, FeatureMeans or anything with ``features``, ``n`` and ``sum_phi``
     lam : float
         Precision of the prior.
     """

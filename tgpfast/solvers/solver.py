@@ -11,7 +11,7 @@ from ..bases.gaussian import Base
 from ..density.density import Density
 from ..density.exponent import PointTilt, PredictiveTilt, Tilt
 from ..kernels.thread_choice import Threads
-from ..statistics.feature_sums import FeatureSums
+from ..statistics.feature_means import FeatureMeans
 from ..statistics.fisher import fd_system, ncfd_system
 from ..statistics.statistics import Statistics
 from ..validation import (
@@ -218,7 +218,7 @@ def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
 
     sums_serve : whether sums of features alone, which `fit` makes for MAP, will do
     """
-    if not isinstance(stats, Statistics) and not (sums_serve and isinstance(stats, FeatureSums)):
+    if not isinstance(stats, Statistics) and not (sums_serve and isinstance(stats, FeatureMeans)):
         raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
     if not isinstance(base, Base):
         raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")

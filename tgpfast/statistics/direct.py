@@ -1,8 +1,9 @@
-"""The direct engine: features of a block, then one BLAS rank-k update, O(N S^2), for any dimension.
+"""The direct engine: features of a block of rows, then one BLAS rank-k update; O(N S^2), any d.
 
-Two shapes of the same sums, chosen by the number of features alone so that results never depend on
-the thread count (kernels/_numpy.py says more): up to LANE_FEATURES the rows of a block are cut into
-LANES lanes, each with a Gram matrix of its own; above it, one Gram matrix is cut into tiles.
+The Gram matrix is summed in one of two shapes, chosen by the number of features alone, so that
+results never depend on the number of threads. Up to LANE_FEATURES features the rows of a block are
+cut into lanes, each with a Gram matrix of its own; above it one Gram matrix is cut into tiles.
+`kernels/_numpy.py` says more.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..data.blocks import Blocks
+from ..features.evaluation import Angles
 from ..features.random import Features
 from ..runtime.progress import Progress
 from ..validation import Array
+from .overflow import check_feature_sums, check_moments
 from .statistics import Statistics
 
-LANE_FEATURES = 1024  # above it a Gram matrix a lane (8 MB here) would cost too much memory
-LANES = 8  # threads beyond this are of use only above LANE_FEATURES
-WIDE_LANES, WIDE_FEATURES = 4, 512  # fewer above this: a lane is made, filled and added up once
+LANE_FEATURES = 1024  # above it a Gram matrix for each lane (8 MB here) would take too much memory
+LANES = 8  # parts of a block; more threads than this are of use only above LANE_FEATURES
+WIDE_LANES, WIDE_FEATURES = 4, 512  # lanes above so many features: each costs an S x S matrix
 TILE = 512  # side of the tiles of a Gram matrix; BLAS is near its peak from about 250
-TILE_ROWS = 1024  # rows of a feature block that tiles are made from
+TILE_ROWS = 1024  # rows of the feature block from which tiles are computed
+MIRROR_TILE = 256  # side of the tiles by which triangles are mirrored: they fit a cache
 
 DTYPES = {"float64": np.float64, "mixed": np.float32}  # of the products; sums are float64
 
@@ -32,7 +36,18 @@ DTYPES = {"float64": np.float64, "mixed": np.float32}  # of the products; sums a
 def required_memory(
     features: Features, n_levels: int, gram_phi: bool, precision: str, threads: int
 ) -> int:
-    """Bytes that a pass takes beside the data: statistics, lanes or tiles, blocks."""
+    """Bytes that a pass takes beside the rows: statistics, lanes or tiles, blocks of features.
+
+    Parameters
+    ----------
+    features : Features
+    n_levels : int
+        Number of noise levels.
+    gram_phi : bool
+    precision : str
+        "float64" or "mixed".
+    threads : int
+    """
     S, item = features.n_features, np.dtype(DTYPES[precision]).itemsize
     matrices = 1 + gram_phi + (n_levels > 0)
     sums = 8 * S * (features.dimension + 2) * (n_levels + 1)
@@ -50,19 +65,28 @@ def lane_count(n_features: int) -> int:
 
 
 def accumulate_direct(
-    blocks: Blocks,
-    features: Features,
-    noise_levels: Array,
-    origin: Array,
-    *,
-    gram_phi: bool,
-    precision: str,
-    backend: ModuleType,
-    n_threads: int,
-    progress: bool = False,
-) -> Statistics:
-    """The statistics of all blocks; formulas in design section 1 and in `Statistics`."""
-    sums = _Sums(features, noise_levels, origin, gram_phi, DTYPES[precision], backend, n_threads)
+    blocks: Blocks, features: Features, noise_levels: Array, origin: Array, *, gram_phi: bool,
+    precision: str, backend: ModuleType, n_threads: int, progress: bool = False,
+) -> Statistics:  # fmt: skip
+    """The statistics of all blocks; `Statistics` has the formulas.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    features : Features
+    noise_levels : (H,) array
+    origin : (d,) array
+    gram_phi : bool
+    precision : str
+        "float64" or "mixed".
+    backend : module
+        A kernel module, as `kernels.load` returns it.
+    n_threads : int
+    progress : bool, default False
+    """
+    sums = _DirectSums(
+        features, noise_levels, origin, gram_phi, DTYPES[precision], backend, n_threads
+    )
     n, n_rows, sum_w2 = 0.0, 0, 0.0
     with (
         kernels.threads(backend, n_threads),
@@ -82,26 +106,19 @@ def accumulate_direct(
     return sums.finish(n, n_rows, sum_w2, provenance)
 
 
-class _Sums:
-    """Buffers of a pass. Axis 0 of every sum is the lane; with tiles there is one."""
+class _DirectSums:
+    """Buffers of a pass. Axis 0 of every sum is the lane; with tiles there is one lane."""
 
     def __init__(
-        self,
-        features: Features,
-        noise_levels: Array,
-        origin: Array,
-        gram_phi: bool,
-        dtype: Any,
-        backend: ModuleType,
-        n_threads: int,
-    ) -> None:
+        self, features: Features, noise_levels: Array, origin: Array, gram_phi: bool, dtype: Any,
+        backend: ModuleType, n_threads: int,
+    ) -> None:  # fmt: skip
         S, d, H = features.n_features, features.dimension, len(noise_levels)
         self.features, self.noise_levels, self.origin = features, noise_levels, np.array(origin)
         self.backend, self.n_threads = backend, n_threads
         self.lanes = lane_count(S)
-        self.amplitude = float(np.sqrt(2.0 / S))
         lanes = self.lanes
-        # zeros come from the system untouched: a lane that gets no rows takes no memory
+        # memory of zeros is taken when it is written: a lane that gets no rows takes none
         self.sum_x, self.sum_xx = np.zeros((LANES, d)), np.zeros((LANES, d, d))
         self.small = [
             (np.zeros((lanes, S)), np.zeros((lanes, S)), np.zeros((lanes, S, d)))
@@ -119,7 +136,7 @@ class _Sums:
         self.scratch: NDArray[Any] = np.empty((n_threads, 2, side, side), dtype)
 
     def add(self, x: Array, root_weights: Array) -> None:
-        """Add the rows of one block: level 0 always, then every level above it."""
+        """Add the rows of one block: the data themselves, then every noise level above zero."""
         root_weights.flags.writeable = False
         rows = self._lane_rows(len(x))
         self.backend.moments(
@@ -128,9 +145,8 @@ class _Sums:
         self._add_level(x, root_weights, self.features.bandwidth, None, self.small[0])
         for sigma, small in zip(self.noise_levels, self.small[1:], strict=True):
             if sigma > 0.0:
-                self._add_level(
-                    x, root_weights, float(np.hypot(self.features.bandwidth, sigma)), sigma, small
-                )
+                gamma = float(np.hypot(self.features.bandwidth, sigma))
+                self._add_level(x, root_weights, gamma, sigma, small)
 
     def _lane_rows(self, n: int) -> int:
         """Rows of a lane: an equal share of the block in whole row tiles."""
@@ -138,58 +154,69 @@ class _Sums:
         return kernels.ROW_TILE * -(-tiles // max(self.lanes, WIDE_LANES))
 
     def _add_level(
-        self, x: Array, root: Array, gamma: float, sigma: Any, small: tuple[Array, ...]
+        self, x: Array, root: Array, gamma: float, sigma: float | None, small: tuple[Array, ...]
     ) -> None:
-        """One noise level, whose bandwidth is gamma_sigma; sigma None is the data itself."""
-        frequencies = self.features.frequencies / gamma
-        phases = self.features.phases + frequencies @ self.origin
-        inputs = (self.origin, frequencies, phases, self.amplitude)
-        fold: tuple[Any, ...] = ()
+        """Add one noise level, whose bandwidth is gamma; sigma None is the data themselves."""
+        angles = Angles.of(self.features, self.origin, gamma)
+        noise: tuple[Any, ...] = ()
         if sigma is not None:
-            fold = (self.features.frequencies * (sigma / gamma), 0.5 / gamma**2)
+            noise = (self.features.frequencies * (sigma / gamma), 0.5 / gamma**2)
         if self.lanes > 1:
-            rows, buffers = self._lane_rows(len(x)), (self.blocks, self.scratch, self.n_threads)
-            if fold:
-                self.backend.lane_noise_rank_k(
-                    x, root, *inputs, rows, *fold, *small, self.noise_gram, *buffers
-                )
-            else:
-                self.backend.lane_rank_k(
-                    x, root, *inputs, rows, *small, self.gram, self.gram_phi, *buffers
-                )
-            return
+            self._add_to_lanes(x, root, angles, noise, small)
+        else:
+            self._add_to_tiles(x, root, angles, noise, small)
+
+    def _add_to_lanes(
+        self, x: Array, root: Array, angles: Angles, noise: tuple[Any, ...],
+        small: tuple[Array, ...],
+    ) -> None:  # fmt: skip
+        rows, buffers = self._lane_rows(len(x)), (self.blocks, self.scratch, self.n_threads)
+        if noise:
+            self.backend.lane_noise_rank_k(
+                x, root, *angles, rows, *noise, *small, self.noise_gram, *buffers
+            )
+        else:
+            self.backend.lane_rank_k(
+                x, root, *angles, rows, *small, self.gram, self.gram_phi, *buffers
+            )
+
+    def _add_to_tiles(
+        self, x: Array, root: Array, angles: Angles, noise: tuple[Any, ...],
+        small: tuple[Array, ...],
+    ) -> None:  # fmt: skip
         dphi = self.blocks[0]
-        phi = self.blocks[1] if fold or self.gram_phi.size else self.blocks[1, :0, :0]
-        tail = (self.scratch, self.n_threads)
+        phi = self.blocks[1] if noise or self.gram_phi.size else self.blocks[1, :0, :0]
+        buffers = (self.scratch, self.n_threads)
         for start in range(0, len(x), TILE_ROWS):
             part = slice(start, min(start + TILE_ROWS, len(x)))
             n = part.stop - start
             self.backend.feature_block(
-                x[part], root[part], *inputs, dphi, phi, *(s[0] for s in small), self.n_threads
+                x[part], root[part], *angles, dphi, phi, *(s[0] for s in small), self.n_threads
             )
-            if fold:
-                self.backend.noise_rank_k(dphi, phi, n, *fold, self.noise_gram[0], *tail)
+            if noise:
+                self.backend.noise_rank_k(dphi, phi, n, *noise, self.noise_gram[0], *buffers)
                 continue
-            self.backend.rank_k(dphi, n, self.gram[0], *tail)
+            self.backend.rank_k(dphi, n, self.gram[0], *buffers)
             if self.gram_phi.size:
-                self.backend.rank_k(phi, n, self.gram_phi[0], *tail)
+                self.backend.rank_k(phi, n, self.gram_phi[0], *buffers)
 
     def finish(
         self, n: float, n_rows: int, sum_w2: float, provenance: dict[str, Any]
     ) -> Statistics:
-        """Lanes added in order, triangles mirrored."""
+        """Add the lanes in order and mirror the triangles."""
         levels = self.noise_levels
         used = min(self.lanes, -(-n_rows // kernels.ROW_TILE))
-        small = [tuple(_total(s, used) for s in level) for level in self.small]
-        sum_x, sum_xx = _total(self.sum_x, LANES), _total(self.sum_xx, LANES)
-        check_sums(small[0][0], sum_x, sum_xx)
-        gram = _symmetric(self.gram, used)
-        gram_phi = _symmetric(self.gram_phi, used) if self.gram_phi.size else None
+        small = [tuple(_add_lanes(s, used) for s in level) for level in self.small]
+        sum_x, sum_xx = _add_lanes(self.sum_x, LANES), _add_lanes(self.sum_xx, LANES)
+        check_feature_sums(small[0][0])
+        check_moments(sum_x, sum_xx)
+        gram = _add_symmetric_lanes(self.gram, used)
+        gram_phi = _add_symmetric_lanes(self.gram_phi, used) if self.gram_phi.size else None
         noise_gram = None
         if len(levels):
-            noise_gram = _symmetric(self.noise_gram, used)
+            noise_gram = _add_symmetric_lanes(self.noise_gram, used)
             for h in np.flatnonzero(levels == 0.0):
-                # Delta = 1 there, so Phi drops out and Phi' has been summed already
+                # Delta = 1: Phi drops out, and Phi' is known
                 small[h + 1] = tuple(s.copy() for s in small[0])
                 noise_gram += gram / self.features.bandwidth**2
         S, d = self.features.frequencies.shape
@@ -204,22 +231,7 @@ class _Sums:
         )  # fmt: skip
 
 
-def check_sums(sum_phi: Array, sum_x: Array, sum_xx: Array) -> None:
-    """ValueError where rows were too large for their features or their squares."""
-    if not np.isfinite(sum_phi).all():
-        raise ValueError(
-            "the features of some rows are not finite: |x| / bandwidth overflows. "
-            "Scale the data or raise the bandwidth"
-        )
-    if not (np.isfinite(sum_x).all() and np.isfinite(sum_xx).all()):
-        column = int(np.flatnonzero(~np.isfinite(np.diag(sum_xx)))[0])
-        raise ValueError(
-            f"the sum of squares of column {column} overflows; scale the data, or give an "
-            "origin near them"
-        )
-
-
-def _total(lanes: Array, used: int) -> Array:
+def _add_lanes(lanes: Array, used: int) -> Array:
     """Sum over the first lanes, in order."""
     total = lanes[0].copy()
     for lane in lanes[1:used]:
@@ -227,14 +239,14 @@ def _total(lanes: Array, used: int) -> Array:
     return total
 
 
-def _symmetric(lanes: Array, used: int) -> Array:
-    """Sum over the first lanes, in order, of upper triangles, as full matrices; by tiles that fit a
-    cache, so that the lower triangles of the lanes, never written, take no memory."""
-    n, side = lanes.shape[1], 256
+def _add_symmetric_lanes(lanes: Array, used: int) -> Array:
+    """Sum over the first lanes, in order, of upper triangles, as full matrices. It goes by tiles,
+    so that the lower triangles of the lanes, which are never written, take no memory."""
+    n, side = lanes.shape[1], MIRROR_TILE
     matrix = np.empty((n, n))
     for i in range(0, n, side):
         rows = slice(i, i + side)
-        strip = _total(lanes[:, rows, i:], used)
+        strip = _add_lanes(lanes[:, rows, i:], used)
         corner = strip[:, :side]
         corner[:] = np.triu(corner) + np.triu(corner, 1).T
         matrix[rows, i:] = strip

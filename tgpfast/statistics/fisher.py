@@ -1,4 +1,7 @@
-"""The linear systems of score matching, from sums over rows alone (Algorithms 2 and 3)."""
+"""The linear systems of score matching, from statistics alone (Algorithms 2 and 3 of the paper).
+
+Notation: Z (S, d) holds the frequencies, gamma is the bandwidth, * multiplies element by element.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,30 @@ from ..features.random import Features
 from ..validation import Array
 from .statistics import Statistics
 
+STRIP_ROWS = 512  # rows of ZZ^T computed at a time: 4 MB for 1,000 features
+
 
 def fd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
-    """A = ZZ^T * Phi' and b = gamma psi' + |Z|^2 psi of Algorithm 2: (lam gamma^2 I + A) theta = b.
+    """A and b of (lam gamma^2 I + A) theta = b, the system of FD.
 
-    psi'_s = -z_s^T sum phi'_s s0(x), s0 the score of the base; for a Gaussian that is
-    z_s^T Sigma^-1 (sum phi'_s x - mu sum phi'_s), from sums taken about the origin.
+    A = ZZ^T * Phi' and b = gamma psi' + |Z|^2 psi, with psi = sum phi and
+    psi'_s = -z_s^T sum phi'_s s0(x), where s0 is the score of the base. For a Gaussian base psi' is
+    z_s^T Sigma^-1 (sum phi'_s x - mu sum phi'_s).
+
+    Parameters
+    ----------
+    stats : Statistics
+        For a base that is not Gaussian, made by ``accumulate(..., base=base)``.
+    base : Base
+
+    Returns
+    -------
+    A : (S, S) array
+    b : (S,) array
+
+    References
+    ----------
+    Algorithm 2 of the paper.
     """
     z = stats.features.frequencies
     if isinstance(base, GaussianBase):
@@ -24,7 +45,7 @@ def fd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
         )
     elif stats.sum_dphi_score is None or stats.score_base != base.fingerprint:
         raise ValueError(
-            f"these statistics do not know the score of this {type(base).__name__}; make them by "
+            f"these statistics lack the score of this {type(base).__name__}; make them by "
             "accumulate(..., base=base)"
         )
     else:
@@ -41,10 +62,27 @@ def score_matching_system(
 
 
 def ncfd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
-    """ZZ^T * A and b of Algorithm 3: (lam H I + ZZ^T * A) theta = b."""
+    """ZZ^T * A and b of (lam H I + ZZ^T * A) theta = b, the system of NCFD.
+
+    Parameters
+    ----------
+    stats : Statistics
+        With noise levels.
+    base : Base
+        A `GaussianBase`.
+
+    Returns
+    -------
+    matrix : (S, S) array
+    b : (S,) array
+
+    References
+    ----------
+    Algorithm 3 of the paper.
+    """
     if not isinstance(base, GaussianBase):
         raise ValueError(
-            f'method="ncfd" tilts a GaussianBase, and this is a {type(base).__name__}; use "fd", '
+            f'method="ncfd" needs a GaussianBase, and this is a {type(base).__name__}; use "fd", '
             '"map" or, with a mixture, "fvpd"'
         )
     if stats.noise_gram is None:
@@ -70,17 +108,17 @@ def ncfd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
 def _psi_prime(
     z: Array, sum_dphi: Array, sum_dphi_x: Array, stats: Statistics, cholesky: Array, mean: Array
 ) -> Array:
-    """z_s^T C^-1 (sum phi'_s x - mean sum phi'_s), C = cholesky cholesky^T."""
+    """z_s^T C^-1 (sum phi'_s x - mean sum phi'_s), where C = cholesky cholesky^T."""
     about_mean = sum_dphi_x - np.outer(sum_dphi, mean - stats.origin)
     pull: Array = np.einsum("sk,ks->s", z, cho_solve((cholesky, True), about_mean.T))
     return pull
 
 
 def _times_outer(gram: Array, z: Array) -> Array:
-    """ZZ^T * gram, in strips: one S x S array, not two."""
+    """ZZ^T * gram, strip by strip: one S x S array is allocated, not two."""
     system = np.empty_like(gram)
-    for start in range(0, len(z), 512):
-        rows = slice(start, start + 512)
+    for start in range(0, len(z), STRIP_ROWS):
+        rows = slice(start, start + STRIP_ROWS)
         np.matmul(z[rows], z.T, out=system[rows])
         system[rows] *= gram[rows]
     return system

@@ -1,4 +1,4 @@
-"""`Statistics`: the waist of the hourglass. Sums over rows that serve every estimator, and add."""
+"""`Statistics`: mergeable sufficient statistics, sums over rows that serve every estimator."""
 
 from __future__ import annotations
 
@@ -13,15 +13,24 @@ import numpy as np
 
 from ..data import storage
 from ..features.random import Features
-from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats
+from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
+from .provenance import merge_provenance
+from .triangles import pack_triangle, unpack_triangle
 
-KIND = "statistics"
-ROUNDING = 1e-9  # by which a part may seem to weigh more than the whole
-MOST_FACTS = 8  # distinct texts of one kind that merged statistics keep of where they come from
+STATISTICS_KIND = "statistics"  # of a saved file
+WEIGHT_ROUNDING = 1e-9  # relative: a part may seem to weigh this much more than the whole
+NOT_SUMS = ("features", "origin", "noise_levels", "provenance", "score_base")
+
+
+def check_features(features: Any) -> Features:
+    """The features, or TypeError for anything else."""
+    if not isinstance(features, Features):
+        raise TypeError(f"features must be tgpfast.Features, got {type(features).__name__}")
+    return features
 
 
 def check_levels(noise_levels: Any) -> Array:
-    """The noise levels as a float64 array: finite, not negative, distinct, in the order given."""
+    """The noise levels as (H,) float64: finite, not negative, distinct, in the order given."""
     levels = np.zeros(0)
     if np.size(noise_levels):
         levels = as_floats(noise_levels, "noise_levels", "(H,)", 1)
@@ -38,29 +47,88 @@ def check_levels(noise_levels: Any) -> Array:
     return levels
 
 
+def check_origin(origin: Any, d: int) -> Array:
+    """The origin as (d,) float64; None is zero."""
+    if origin is None:
+        return np.zeros(d)
+    point = as_floats(origin, "origin", f"({d},)", 1)
+    if len(point) != d:
+        raise ValueError(f"origin must have shape ({d},), got {point.shape}")
+    return point
+
+
+def check_decay(factor: Any) -> float:
+    """The factor, if it is a number above 0 and at most 1."""
+    value = float(as_floats(factor, "decay", "()", 0))
+    if not 0.0 < value <= 1.0:
+        raise ValueError(f"decay={value}: expected a number above 0, and at most 1")
+    return value
+
+
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Weighted sums over the rows of a data set; every estimator is solved from them alone.
+    """Weighted sums over the rows of a data set, from which every estimator is solved.
 
-    ``a + b`` is the statistics of both data sets, ``total - part`` those of the rows left over,
-    ``Statistics.zero(...)`` changes nothing; either needs equal features, origin, noise levels and
-    parts, else ValueError says what differs. ``stats += rows`` accumulates rows with the same
-    features and options, and ``stats.decay(0.99)`` forgets: both give new statistics, since models
-    hold the old ones.
+    With phi_s(x) = sqrt(2/S) cos(z_s . x / gamma + c_s) and phi' the same with -sin:
+
+    - ``a + b`` is the statistics of both data sets, ``total - part`` that of the remaining rows.
+      Both need equal features, origin, noise levels and parts; else ValueError says what differs.
+    - ``stats += rows`` accumulates rows with the same features and options.
+    - ``stats.decay(0.99)`` reduces the weight of old rows.
+
+    All of these return new statistics, since models hold the old ones.
 
     Attributes
     ----------
-    features : the `Features` they were taken with
-    n : sum of weights; n_rows : rows; sum_w2 : sum of squared weights
-    origin : (d,), about which sum_x, sum_xx and the ..._x sums are taken
-    sum_x : (d,); sum_xx : (d, d)
-    sum_phi, sum_dphi : (S,); sum_dphi_x : (S, d)
-    gram : (S, S), Phi' = sum phi' phi'^T; gram_phi : (S, S), sum phi phi^T, or None
-    noise_levels : (H,); noise_gram : (S, S), the matrix A of Algorithm 3 without ZZ^T, or None
-    noise_sum_phi, noise_sum_dphi : (H, S); noise_sum_dphi_x : (H, S, d)
-    provenance : which engine, backend, precision, tolerance and threads made them
-    sum_dphi_score : (S, d), sum phi' s0(x)^T, s0 the score of the base given to ``accumulate``, or
-        None. The only part that knows a base; score_base is that base's fingerprint
+    features : Features
+        The features that were evaluated.
+    n : float
+        Sum of the weights.
+    n_rows : int
+        Number of rows.
+    sum_w2 : float
+        Sum of the squared weights.
+    origin : (d,) array
+        Point about which the sums of x are taken.
+    sum_x, sum_xx : (d,) and (d, d) array
+        Sums of x and of x x^T.
+    sum_phi, sum_dphi : (S,) array
+        Sums of phi and of phi'.
+    sum_dphi_x : (S, d) array
+        Sum of phi' x^T.
+    gram : (S, S) array
+        Phi' = sum of phi' phi'^T.
+    gram_phi : (S, S) array or None
+        Phi = sum of phi phi^T.
+    noise_levels : (H,) array
+    noise_gram : (S, S) array or None
+        The matrix A of Algorithm 3 without the factor ZZ^T.
+    noise_sum_phi, noise_sum_dphi : (H, S) array
+        The sums of phi and phi' with the bandwidth of every noise level.
+    noise_sum_dphi_x : (H, S, d) array
+    provenance : dict
+        Engine, backend, precision, tolerance and threads that made the sums.
+    sum_dphi_score : (S, d) array or None
+        Sum of phi' s0(x)^T, where s0 is the score of the base that was given to ``accumulate``. The
+        only part that depends on a base.
+    score_base : str or None
+        Fingerprint of that base.
+
+    References
+    ----------
+    The sums of Algorithms 2 (FD) and 3 (NCFD) of the paper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tgpfast as tgp
+    >>> x = np.random.default_rng(0).standard_normal((1000, 2))
+    >>> features = tgp.Features.draw(50, bandwidth=0.5, covariance=np.eye(2), seed=0)
+    >>> stats = tgp.Statistics.zero(features)
+    >>> for block in np.array_split(x, 4):
+    ...     stats += block
+    >>> stats.n_rows
+    1000
     """
 
     features: Features
@@ -85,10 +153,15 @@ class Statistics:
     score_base: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("origin", "noise_levels", *_summed(self)):
+        for name in ("origin", "noise_levels", *self._summed):
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
+
+    @property
+    def _summed(self) -> list[str]:
+        """Names of the fields that add."""
+        return [name for name in self.__dataclass_fields__ if name not in NOT_SUMS]
 
     @classmethod
     def zero(
@@ -100,13 +173,14 @@ class Statistics:
         gram_phi: bool = False,
         base: Any = None,
     ) -> Statistics:
-        """The statistics of no rows: the identity of ``+``, to which a stream's rows are added.
+        """The statistics of no rows, to which the rows of a stream are added.
 
         Parameters
         ----------
-        features, noise_levels, origin, gram_phi, base : as for ``accumulate``
+        features, noise_levels, origin, gram_phi, base
+            As for ``accumulate``.
         """
-        levels = check_levels(noise_levels)
+        levels, gram_phi = check_levels(noise_levels), check_flag("gram_phi", gram_phi)
         S, d, H = features.n_features, features.dimension, len(levels)
         return cls(
             features=features, n=0.0, n_rows=0, sum_w2=0.0, origin=check_origin(origin, d),
@@ -130,13 +204,13 @@ class Statistics:
             return NotImplemented
         if other.n_rows > self.n_rows:
             raise ValueError(
-                f"statistics of {other.n_rows:,} rows cannot be taken from those of "
+                f"statistics of {other.n_rows:,} rows cannot be subtracted from those of "
                 f"{self.n_rows:,}"
             )
-        if other.n > self.n * (1.0 + ROUNDING):
+        if other.n > self.n * (1.0 + WEIGHT_ROUNDING):
             raise ValueError(
-                f"statistics of rows that weigh {other.n:.6g} cannot be taken from those of rows "
-                f"that weigh {self.n:.6g}: decay() both alike, and give the rows the same weights"
+                f"statistics of rows that weigh {other.n:.6g} cannot be subtracted from those of "
+                f"rows that weigh {self.n:.6g}; use the same weights and the same decay() for both"
             )
         return self._combined(other, "subtracted", operator.sub)
 
@@ -145,46 +219,46 @@ class Statistics:
         if difference:
             raise ValueError(f"these statistics cannot be {verb}: {difference}")
         sums: dict[str, Any] = {}
-        for name in _summed(self):
+        for name in self._summed:
             mine, theirs = getattr(self, name), getattr(other, name)
             sums[name] = None if mine is None else operate(mine, theirs)
-        return replace(self, provenance=_merged(self.provenance, other.provenance), **sums)
+        return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
 
-    def _first(self, n: int) -> Statistics:
-        """The statistics of the first n features, which sqrt(2 / S) makes larger."""
-        by = float(np.sqrt(self.features.n_features / n))
+    def first_features(self, n: int) -> Statistics:
+        """The statistics of the first n features, whose amplitude sqrt(2 / n) is larger."""
+        factor = float(np.sqrt(self.features.n_features / n))
         parts: dict[str, Any] = {}
         for name in ("sum_phi", "sum_dphi", "sum_dphi_x", "sum_dphi_score"):
             value = getattr(self, name)
-            parts[name] = None if value is None else by * value[:n]
+            parts[name] = None if value is None else factor * value[:n]
         for name in ("gram", "gram_phi", "noise_gram"):
             value = getattr(self, name)
-            parts[name] = None if value is None else by**2 * value[:n, :n]
+            parts[name] = None if value is None else factor**2 * value[:n, :n]
         for name in ("noise_sum_phi", "noise_sum_dphi", "noise_sum_dphi_x"):
-            parts[name] = by * getattr(self, name)[:, :n]
-        return replace(self, features=self.features._first(n), **parts)
+            parts[name] = factor * getattr(self, name)[:, :n]
+        return replace(self, features=self.features.first(n), **parts)
 
     def __iadd__(self, other: Any) -> Statistics:  # type: ignore[misc]  # takes more than ``+``
-        """Statistics, or rows as for ``accumulate``; a pair is (rows, weights)."""
+        """Add statistics, or rows as for ``accumulate``; a pair is (rows, weights)."""
         if isinstance(other, Statistics):
             return self + other
-        is_number = np.isscalar(other) and not isinstance(other, str)  # text is a path
+        is_number = np.isscalar(other) and not isinstance(other, str)  # a str is a path
         if other is None or isinstance(other, (dict, set)) or is_number:
             return NotImplemented
         if self.score_base is not None:
             raise ValueError(
-                "these statistics know the score of a base, which rows alone do not give; add "
+                "these statistics hold the score of a base, which rows alone do not give; add "
                 "accumulate(rows, features, base=base) with the same options"
             )
         is_pair = isinstance(other, tuple) and len(other) == 2
         rows, weights = other if is_pair else (other, None)
         return self + _accumulators[0](
             rows, self.features, sample_weight=weights, noise_levels=self.noise_levels,
-            origin=self.origin, gram_phi=self.gram_phi is not None, **self._accuracy(),
+            origin=self.origin, gram_phi=self.gram_phi is not None, **self.accuracy_options(),
         )  # fmt: skip
 
-    def _accuracy(self) -> dict[str, Any]:
-        """Precision and tolerance of what is to be added: the best among those that are here."""
+    def accuracy_options(self) -> dict[str, Any]:
+        """``precision`` and ``tolerance`` for rows to add: the best that was used so far."""
 
         def values(name: str) -> list[Any]:
             held = self.provenance.get(name)
@@ -195,15 +269,21 @@ class Statistics:
         return {"precision": precision, **({"tolerance": min(kept)} if kept else {})}
 
     def decay(self, factor: float) -> Statistics:
-        """The same rows with all weights multiplied by a factor in (0, 1]: ``n`` is then the number
-        of rows that still count, ``n_rows`` those that were read."""
-        return self._times(check_decay(factor))
+        """The same rows with all weights multiplied by a factor; ``n_rows`` stays as it is.
 
-    def _times(self, factor: float) -> Statistics:
+        Parameters
+        ----------
+        factor : float
+            Above 0 and at most 1.
+        """
+        return self.times(check_decay(factor))
+
+    def times(self, factor: float) -> Statistics:
+        """The same rows with all weights multiplied by a factor."""
         if factor == 1.0:
             return self
         sums: dict[str, Any] = {}
-        for name in _summed(self):
+        for name in self._summed:
             value = getattr(self, name)
             if name != "n_rows" and value is not None:
                 sums[name] = value * (factor * factor if name == "sum_w2" else factor)
@@ -216,7 +296,7 @@ class Statistics:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what must be equal for two statistics to be added."""
+        """Hash of what must be equal so that two statistics can be added."""
         digest = hashlib.sha256(self.features.fingerprint.encode())
         for part in (self.origin, self.noise_levels):
             digest.update(part.astype("<f8").tobytes())
@@ -226,7 +306,7 @@ class Statistics:
         return digest.hexdigest()
 
     def _difference(self, other: Statistics) -> str:
-        """What keeps two statistics from being added, in words; empty if nothing does."""
+        """Why two statistics cannot be added, in words; empty if they can."""
         a, b = self.features, other.features
         if a.dimension != b.dimension:
             return f"their features have dimensions {a.dimension} and {b.dimension}"
@@ -246,26 +326,32 @@ class Statistics:
         if (self.gram_phi is None) != (other.gram_phi is None):
             return "one has gram_phi and the other not; accumulate both with the same gram_phi"
         if self.score_base != other.score_base:
-            return "they were taken with different bases; accumulate both with the same base"
+            return "they were accumulated with different bases; use the same base for both"
         return ""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to an npz file without pickles; symmetric matrices as their upper triangles."""
-        facts, sums = self._members()
+        """Write to an npz file without pickles; ``tgpfast.load`` reads it.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        facts, sums = self.to_members()
         arrays = {"frequencies": self.features.frequencies, "phases": self.features.phases}
         if self.features.covariance is not None:
             arrays["covariance"] = self.features.covariance
         arrays.update(sums)
-        facts.update(bandwidth=self.features.bandwidth, seed=self.features.seed)
-        storage.write(path, KIND, facts, arrays)
+        storage.write(path, STATISTICS_KIND, {**facts, **self.features.facts}, arrays)
 
-    def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """(facts, arrays) of a file, without those of the features."""
+    def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays to save, without those of the features. Symmetric matrices are saved as
+        their upper triangles."""
         arrays = {"origin": self.origin, "noise_levels": self.noise_levels}
-        for name in _summed(self):
+        for name in self._summed:
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
-                arrays[name] = packed(value) if name.endswith(("gram", "gram_phi")) else value
+                is_symmetric = name.endswith(("gram", "gram_phi"))
+                arrays[name] = pack_triangle(value) if is_symmetric else value
         facts = {
             "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
             "provenance": self.provenance, "score_base": self.score_base,
@@ -283,18 +369,16 @@ class Statistics:
             covariance = storage.take(arrays, "covariance", (d, d), path)
         phases = storage.take(arrays, "phases", (S,), path)
         try:
-            features = Features(
-                z, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"]
-            )
+            features = Features.from_facts(z, phases, covariance, facts)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
-        return cls._from_members(path, features, facts, arrays)
+        return cls.from_members(path, features, facts, arrays)
 
     @classmethod
-    def _from_members(
+    def from_members(
         cls, path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
     ) -> Statistics:
-        """What ``_members`` gave, read back; the arrays are used up."""
+        """What ``to_members`` gave; the arrays are taken out of the dictionary."""
         levels = storage.take(arrays, "noise_levels", None, path)
         if levels.ndim != 1:
             raise ValueError(f"{os.fspath(path)!r} is damaged: noise_levels")
@@ -308,7 +392,7 @@ class Statistics:
         for name in ("gram", "gram_phi", "noise_gram"):
             wanted = name == "gram" or (name in arrays if name == "gram_phi" else H > 0)
             triangle = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
-            values[name] = None if triangle is None else unpacked(triangle, S)
+            values[name] = None if triangle is None else unpack_triangle(triangle, S)
         values["sum_dphi_score"] = None
         if facts.get("score_base") is not None:
             values["sum_dphi_score"] = storage.take(arrays, "sum_dphi_score", (S, d), path)
@@ -333,70 +417,6 @@ class Statistics:
         )
 
 
-def check_origin(origin: Any, d: int) -> Array:
-    """The origin as (d,) float64; None is zero."""
-    if origin is None:
-        return np.zeros(d)
-    point = as_floats(origin, "origin", f"({d},)", 1)
-    if len(point) != d:
-        raise ValueError(f"origin must have shape ({d},), got {point.shape}")
-    return point
-
-
-def check_decay(factor: Any) -> float:
-    """The factor, if it is a number in (0, 1]."""
-    value = float(as_floats(factor, "decay", "()", 0))
-    if not 0.0 < value <= 1.0:
-        raise ValueError(f"decay={value}: expected a number above 0, and at most 1")
-    return value
-
-
-def _summed(stats: Statistics) -> list[str]:
-    """Names of the fields that add."""
-    kept = {"features", "origin", "noise_levels", "provenance", "score_base"}
-    return [name for name in stats.__dataclass_fields__ if name not in kept]
-
-
-def _merged(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """Facts of both; where they differ, the distinct values as a sorted list, and of numbers the
-    least, the least that is not zero, and the greatest: a stream has ever more of them."""
-    merged: dict[str, Any] = {}
-    for key in sorted(a.keys() | b.keys()):
-        values: list[Any] = []
-        for side in (a, b):
-            if key in side:
-                values.extend(side[key] if isinstance(side[key], list) else [side[key]])
-        numbers = [v for v in values if type(v) in (int, float)]
-        others = {repr(v): v for v in values if type(v) not in (int, float)}
-        distinct = [v for _, v in sorted(others.items())][:MOST_FACTS]
-        if numbers:
-            distinct += sorted({min(numbers), min(filter(None, numbers), default=0), max(numbers)})
-        merged[key] = distinct[0] if len(distinct) == 1 else distinct
-    return merged
-
-
-def packed(matrix: Array) -> Array:
-    """The upper triangle, row by row: half the bytes."""
-    n = len(matrix)
-    triangle = np.empty(n * (n + 1) // 2)
-    at = 0
-    for i in range(n):
-        triangle[at : at + n - i] = matrix[i, i:]
-        at += n - i
-    return triangle
-
-
-def unpacked(triangle: Array, n: int) -> Array:
-    """The symmetric matrix of which ``packed`` kept the upper triangle."""
-    matrix = np.empty((n, n))
-    at = 0
-    for i in range(n):
-        matrix[i, i:] = triangle[at : at + n - i]
-        matrix[i:, i] = triangle[at : at + n - i]
-        at += n - i
-    return matrix
-
-
 _accumulators: list[Callable[..., Statistics]] = []
 
 
@@ -405,4 +425,4 @@ def register_accumulator(accumulate: Callable[..., Statistics]) -> None:
     _accumulators[:] = [accumulate]
 
 
-storage.register_reader(KIND, Statistics._from_file)
+storage.register_reader(STATISTICS_KIND, Statistics._from_file)

@@ -1,0 +1,116 @@
+"""Which engine ``engine="auto"`` takes: the faster one, by the model of costs alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import set_costs
+
+import tgpfast as tgp
+from tgpfast.data.blocks import Blocks
+from tgpfast.statistics import costs
+from tgpfast.statistics.costs import COSTS, Costs
+from tgpfast.statistics.engine_choice import choose_engine
+from tgpfast.statistics.pass_options import PassOptions
+
+X = np.random.default_rng(0).standard_normal((4_000, 2))
+FEATURES = tgp.Features.draw(40, 0.5, np.eye(2), seed=0)
+
+CHEAP_DIRECT = replace(Costs(), flop=1e-16, feature=1e-16)
+CHEAP_SPECTRAL = replace(Costs(), flop=1e-7, feature=1e-7)
+
+# (d, rows, features, noise levels, seconds of the direct and of the spectral engine), as
+# `benchmarks/figures.py auto` measured them on two cores: standard normal rows, Scott's bandwidth
+MEASURED = [
+    (1, 20_000, 100, 0, 0.00594, 0.0132), (1, 20_000, 300, 0, 0.0273, 0.0284),
+    (1, 20_000, 1000, 0, 0.219, 0.134), (1, 200_000, 100, 0, 0.0509, 0.0171),
+    (1, 200_000, 300, 0, 0.256, 0.0341), (1, 200_000, 1000, 0, 2.14, 0.161),
+    (1, 1_000_000, 100, 0, 0.249, 0.0353), (1, 1_000_000, 300, 0, 1.29, 0.0552),
+    (1, 1_000_000, 1000, 0, 10.4, 0.156), (2, 20_000, 100, 0, 0.00548, 0.019),
+    (2, 20_000, 300, 0, 0.0276, 0.0389), (2, 20_000, 1000, 0, 0.218, 0.267),
+    (2, 200_000, 100, 0, 0.0483, 0.0417), (2, 200_000, 300, 0, 0.25, 0.0967),
+    (2, 200_000, 1000, 0, 2.11, 0.322), (2, 1_000_000, 100, 0, 0.252, 0.152),
+    (2, 1_000_000, 300, 0, 1.34, 0.183), (2, 1_000_000, 1000, 0, 10.6, 0.43),
+    (3, 20_000, 100, 0, 0.00558, 0.0732), (3, 20_000, 300, 0, 0.0279, 0.139),
+    (3, 20_000, 1000, 0, 0.222, 0.711), (3, 200_000, 100, 0, 0.0543, 0.24),
+    (3, 200_000, 300, 0, 0.271, 0.382), (3, 200_000, 1000, 0, 2.13, 1.19),
+    (3, 1_000_000, 100, 0, 0.241, 0.951), (3, 1_000_000, 300, 0, 1.28, 1.21),
+    (3, 1_000_000, 1000, 0, 10.6, 2.32), (1, 20_000, 300, 10, 0.479, 0.153),
+    (1, 200_000, 300, 10, 4.62, 0.163), (2, 20_000, 300, 10, 0.477, 0.289),
+    (2, 200_000, 300, 10, 4.79, 0.457), (3, 20_000, 300, 10, 0.481, 0.743),
+    (3, 200_000, 300, 10, 4.93, 1.47),
+]  # fmt: skip
+MOST_SLOWDOWN = 1.5  # of the chosen engine over the faster one
+
+
+@pytest.mark.parametrize("levels", [(), (0.0, 0.5)])
+@pytest.mark.parametrize(
+    ("machine", "expected"), [(CHEAP_DIRECT, "direct"), (CHEAP_SPECTRAL, "spectral")]
+)
+def test_auto_takes_the_faster_engine(machine, expected, levels, monkeypatch):
+    """Provenance keeps both estimates; the engine with the smaller one runs."""
+    monkeypatch.setattr(costs, "NEGLIGIBLE_SECONDS", 0.0)
+    set_costs(monkeypatch, **vars(machine))
+    stats = tgp.accumulate(X, FEATURES, noise_levels=levels, backend="numpy")
+    made = stats.provenance
+    assert made["engine"] == expected
+    assert made["estimated_direct"] == machine.direct(len(X), 40, 2, len(levels), False)
+    assert (made["estimated_spectral"] < made["estimated_direct"]) == (expected == "spectral")
+
+
+def choose(d, n, n_features, n_levels):
+    """The engine that "auto" takes for a case of MEASURED, whose rows are sampled."""
+    rows = Blocks(np.random.default_rng(0).standard_normal((20_000, d)))
+    rows.n_rows = n
+    features = tgp.Features.draw(n_features, n ** (-1.0 / (d + 4)), np.eye(d), seed=0)
+    levels = np.linspace(0.0, 1.0 / np.sqrt(d), n_levels, endpoint=False)
+    options = PassOptions.check(
+        features, noise_levels=levels, origin=None, gram_phi=False, tolerance=1e-9, engine="auto",
+        precision="auto", backend="numpy", n_threads=1, progress=False,
+    )  # fmt: skip
+    return choose_engine(rows, options, budget=2**32).engine
+
+
+def slow_choices():
+    """Cases of MEASURED in which the chosen engine is slower than allowed."""
+    return [
+        case for case in MEASURED
+        if {"direct": case[4], "spectral": case[5]}[choose(*case[:4])]
+        > MOST_SLOWDOWN * min(case[4:])
+    ]  # fmt: skip
+
+
+def test_auto_is_within_the_allowed_slowdown_of_the_faster_engine():
+    pytest.importorskip("finufft")
+    assert slow_choices() == []
+    assert {choose(*case[:4]) for case in MEASURED} == {"direct", "spectral"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"flop": 20.0}, {"flop": 0.05}, {"point_3": 0.01, "cell_3": 0.01}]
+)
+def test_bad_constants_choose_slow_engines(wrong, monkeypatch):
+    """Negative control: with constants that are wrong by these factors some choices are slow."""
+    pytest.importorskip("finufft")
+    set_costs(monkeypatch, **{name: f * getattr(COSTS, name) for name, f in wrong.items()})
+    assert slow_choices()
+
+
+def test_nothing_outside_the_call_decides(tmp_path, monkeypatch):
+    """A file of costs in the user's cache, as earlier versions kept it, has no effect."""
+    folder = tmp_path / "tgpfast"
+    folder.mkdir()
+    for path in (folder / "costs.json", tmp_path / "costs.json"):
+        path.write_text('{"flop": 1e-3}')
+    before = tgp.accumulate(X, FEATURES, backend="numpy").provenance
+    monkeypatch.setenv("TGPFAST_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tgp.accumulate(X, FEATURES, backend="numpy").provenance == before
+
+
+def test_small_passes_need_no_estimate():
+    """Where the direct engine takes no time, only its own estimate is kept."""
+    made = tgp.accumulate(X[:100], FEATURES, backend="numpy").provenance
+    assert made["engine"] == "direct"
+    assert made["estimated_direct"] < costs.NEGLIGIBLE_SECONDS
+    assert "estimated_spectral" not in made

@@ -1,0 +1,145 @@
+"""Runs one command: parses its options, prints errors and warnings in one line, sets the status."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from .._version import __version__
+from . import demo, fit, info, paper, sample, score, warmup
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        fit.COMMAND, score.COMMAND, sample.COMMAND, info.COMMAND, demo.COMMAND, paper.COMMAND,
+        warmup.COMMAND,
+    )
+}  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; by default those of the process.
+
+    Returns
+    -------
+    int
+        0 on success; 1 if the work failed; 2 if the command line is wrong; 130 if interrupted.
+        Every failure prints one line on standard error.
+    """
+    with _open_streams():
+        try:
+            status = _run(argv)
+            sys.stdout.flush()
+            return status
+        except BrokenPipeError:  # the reader of our output has closed it
+            _discard_output()
+            return 0
+        except OSError as error:  # standard output is on a full disk
+            _discard_output()
+            print(f"tgpfast: standard output: {describe_error(error)}", file=sys.stderr)
+            return 1
+        except SystemExit:  # raised by the parser after it has printed
+            try:
+                sys.stdout.flush()
+            except OSError:
+                _discard_output()
+            raise
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    arguments = make_parser().parse_args(argv)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RuntimeWarning)
+        warnings.showwarning = _make_warning_printer()
+        try:
+            arguments.run(arguments)
+        except BrokenPipeError:
+            raise
+        except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
+            print(f"tgpfast: {describe_error(error)}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("tgpfast: interrupted", file=sys.stderr)
+            return 130
+    return 0
+
+
+@contextlib.contextmanager
+def _open_streams() -> Iterator[None]:
+    """Make standard output and error accept any text.
+
+    Characters that the terminal's encoding lacks are escaped. A closed stream (None) discards its
+    text.
+    """
+    with contextlib.ExitStack() as stack:
+        redirects = {"stdout": contextlib.redirect_stdout, "stderr": contextlib.redirect_stderr}
+        for name, redirect in redirects.items():
+            stream = getattr(sys, name)
+            if stream is None:
+                sink = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                stack.enter_context(redirect(sink))
+            elif hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        yield
+
+
+def _discard_output() -> None:
+    """Redirect standard output to nowhere, so that Python's last flush does not fail again."""
+    with contextlib.suppress(OSError, ValueError):  # the stream has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def describe_error(error: BaseException) -> str:
+    """An exception in one line, without error numbers."""
+    if isinstance(error, OSError) and error.strerror:
+        has_name = error.filename is not None
+        return f"{os.fspath(error.filename)!r}: {error.strerror}" if has_name else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _make_warning_printer() -> Callable[..., None]:
+    """A replacement of ``warnings.showwarning`` that prints each text once, in one line."""
+    seen = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in seen:
+            seen.add(text)
+            print(f"tgpfast: warning: {text}", file=sys.stderr)
+
+    return show
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; ``parse_args(...).run`` is the function of the command."""
+    parser = _Parser(
+        prog="tgpfast", description="Learn the distribution of data on a CPU.",
+        epilog="Start with: tgpfast demo",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"tgpfast {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in COMMANDS.values():
+        own = commands.add_parser(
+            command.name, aliases=command.aliases, help=command.summary,
+            description=command.description, epilog=f"example: {command.example}",
+        )  # fmt: skip
+        command.add_options(own)
+        own.set_defaults(run=command.run)
+    return parser

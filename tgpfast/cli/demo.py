@@ -1,0 +1,132 @@
+"""``tgpfast demo``: learn a toy density with every method and draw it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import plot
+from ..bases.gaussian import GaussianBase
+from ..data import files
+from ..density.density import Density
+from ..density.normalizer import DRAWS
+from ..evaluation.evaluation import evaluate
+from ..evaluation.exact_kde import ExactKDE
+from ..paper.datasets import two_moons
+from ..pipeline.fitting import fit
+from ..solvers.solver import METHODS
+from ..validation import Array
+from .options import Command, count_or
+from .output import print_table
+
+LEAST_ROWS = 100
+HELD_OUT_SHARE = 5  # one row in so many is held out
+GAMMA_FACTOR = 1.25  # times Scott's rule
+LAM = 10.0
+N_DIRECTIONS, N_DRAWS = 100, 50_000  # that measure the distances of each model
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--rows", type=count_or(), default=20_000, metavar="N",
+        help="rows to draw (default: %(default)s)")  # fmt: skip
+    add("--features", type=count_or(), default=300, metavar="S",
+        help="number of random features (default: %(default)s)")  # fmt: skip
+    add("--seed", type=count_or(least=0), default=0, metavar="N",
+        help="seed of data and features (default: %(default)s)")  # fmt: skip
+    add("-o", "--output", type=Path, default=Path("tgpfast-demo.png"), metavar="PICTURE",
+        help="png, pdf or svg file to write (default: %(default)s)")  # fmt: skip
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.rows < LEAST_ROWS:
+        raise ValueError(f"--rows {arguments.rows}: at least {LEAST_ROWS} are needed")
+    files.check_writable(arguments.output, suffixes=PICTURES)
+    x = two_moons(arguments.rows, seed=arguments.seed)
+    n_held_out = len(x) // HELD_OUT_SHARE
+    held_out, rows = x[:n_held_out], x[n_held_out:]
+    gamma = GAMMA_FACTOR * len(rows) ** (-1.0 / 6.0)  # Scott's rule for standardized columns
+    print(
+        f"two moons: {len(rows):,} rows to learn from, {n_held_out:,} held out; "
+        f"{arguments.features} features, lambda {LAM:g}, gamma {gamma:.3f}\n"
+    )
+    table, models = [], {}
+    for name in ("base", *METHODS, "exact KDE"):
+        _show_status(f"{name} ...")
+        start = time.perf_counter()
+        model = _learn(name, rows, gamma, arguments)
+        seconds = time.perf_counter() - start
+        table.append([name, f"{seconds:.2f}", *measure_quality(model, held_out)])
+        if name in METHODS:
+            models[name.upper()] = model
+    _show_status("")
+    print_table(
+        ["method", "seconds", "effective", "held-out log-lik.", "KS x100", "WD x100"], table
+    )
+    print(
+        f"\nseconds: time to learn; effective: how many of {DRAWS:,} base draws carry the density\n"
+        "log-lik.: mean log density of the held-out rows, higher is better\n"
+        f"KS, WD: median distance to them along {N_DIRECTIONS} directions of standardized columns, "
+        "lower is better"
+    )
+    _draw(models, x, arguments)
+
+
+def _learn(name: str, rows: Array, gamma: float, arguments: argparse.Namespace) -> Any:
+    if name == "base":
+        return GaussianBase.from_data(rows)
+    if name == "exact KDE":
+        return ExactKDE(rows)
+    return fit(
+        rows, method=name, n_features=arguments.features, lam=LAM, gamma=gamma, eta="1/gamma2",
+        base="empirical", frequency_covariance="data", seed=arguments.seed,
+    )  # fmt: skip
+
+
+def measure_quality(model: Any, held_out: Array) -> list[str]:
+    """Effective draws, held-out log-likelihood, KS and WD of a model, as text."""
+    effective = "-"
+    if isinstance(model, Density):
+        effective = f"{model.log_normalizer.effective_sample_size:,.0f}"
+    score = float(np.mean(model.log_density(held_out)))
+    found = evaluate(model, held_out, n_directions=N_DIRECTIONS, n_samples=N_DRAWS, n_scored=0)
+    ks, wd = found.median
+    return [effective, f"{score:.3f}", f"{100 * ks:.2f}", f"{100 * wd:.2f}"]
+
+
+def _draw(models: dict[str, Any], x: Array, arguments: argparse.Namespace) -> None:
+    _show_status("drawing ...")
+    title = f"two moons: {len(x):,} rows, {arguments.features} features"
+    try:
+        figure = plot.density_figure(models, x, seed=arguments.seed, title=title)
+    except ImportError as error:
+        _show_status("")
+        print(f"\nno picture: {error}")
+        return
+    plot.save(figure, arguments.output)
+    _show_status("")
+    print(f"\nwrote {arguments.output}")
+
+
+def _show_status(text: str) -> None:
+    """A line on a terminal that the next one overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r{text:<40}\r", end="", file=sys.stderr, flush=True)
+
+
+COMMAND = Command(
+    "demo",
+    "learn a toy density with every method and draw it",
+    "Learns two moons by all four methods and prints how long each took and how well it fits "
+    "held-out rows, beside the Gaussian base and a kernel density estimate. If matplotlib is "
+    "installed, it writes a picture of data, contours and samples.",
+    "tgpfast demo -o moons.png",
+    _add_options,
+    _run,
+)

@@ -1,0 +1,115 @@
+"""``tgpfast fit``: learn a density from a file of rows."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import time
+from pathlib import Path
+from typing import Any
+
+from .. import kernels
+from ..data import files
+from ..density.density import Density
+from ..pipeline import fitting
+from ..pipeline.settings import BASES, FREQUENCIES, PAPER, SCALES
+from ..solvers.solver import METHODS
+from ..statistics.pass_options import ENGINES, PRECISIONS
+from .options import Command, add_columns, add_progress, count_or, number_or, shows_progress
+from .output import normalizer_text, print_pairs
+
+FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
+    "method": "method", "features": "n_features", "lam": "lam", "gamma": "gamma", "eta": "eta",
+    "scale": "scale", "base": "base", "frequency_covariance": "frequency_covariance",
+    "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
+    "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
+}  # fmt: skip
+FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).parameters.items()}
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA", help="csv, tsv, txt, npy, npz or parquet file of rows")
+    add("-o", "--output", type=Path, required=True, metavar="MODEL", help="model to write (.npz)")
+    add_columns(parser)
+
+    def option(flag: str, text: str, **kind: Any) -> None:
+        """An option of `fit`; its help ends with the default of `fit`."""
+        default = FIT_DEFAULTS[FIT_OPTIONS[flag.removeprefix("--").replace("-", "_")]]
+        add(flag, help=f"{text} (default: {'all' if default is None else default})", **kind)
+
+    number, count = number_or, count_or
+    option("--method", "learning algorithm; auto compares fd, fvpd and map",
+           choices=("auto", *METHODS))  # fmt: skip
+    option("--features", "number of random features, or auto", type=count("auto"), metavar="S")
+    option("--lam", "precision of the prior, or auto; a larger value gives a smoother density",
+           type=number("auto"), metavar="L")  # fmt: skip
+    option("--gamma", "bandwidth in scaled coordinates: a number, scott or auto",
+           type=number("auto", "scott"), metavar="G")  # fmt: skip
+    option("--eta", "tempering of fvpd: a number, 1/gamma2 or auto",
+           type=number("auto", "1/gamma2"), metavar="E")  # fmt: skip
+    option("--sigma-max", "highest noise of ncfd in scaled coordinates: a number, or paper",
+           type=number("paper"), metavar="S")  # fmt: skip
+    option("--noise-levels", "number of noise levels of ncfd", type=count(), metavar="H")
+    option("--scale", "how columns are scaled first", choices=SCALES)
+    option("--base", "the base density", choices=BASES)
+    option("--frequency-covariance", "covariance of the features' frequencies",
+           choices=FREQUENCIES)  # fmt: skip
+    option("--seed", "seed of the features", type=count(least=0), metavar="N")
+    option("--threads", "number of threads", type=count(), metavar="N")
+    option("--engine", "how sums over rows are computed: direct, spectral (one to three columns), "
+           "or auto, the faster of them", choices=ENGINES)  # fmt: skip
+    option("--backend", "compiled kernels to use", choices=("auto", *kernels.BACKENDS))
+    option("--precision", "precision of the sums over rows", choices=PRECISIONS)
+    add("--paper", action="store_true", help="use the settings of the paper's experiments as "
+        "defaults; other options override them")  # fmt: skip
+    add_progress(parser)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    output = files.check_writable(arguments.output, suffixes=None)
+    options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
+    given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
+    options.update({name: value for name, value in given.items() if value is not None})
+    data = arguments.data
+    if arguments.columns is not None:
+        data = files.Columns(data, arguments.columns)
+    start = time.perf_counter()
+    model = fitting.fit(data, **options, progress=shows_progress(arguments))
+    _ = model.log_normalizer  # saved with the model, so that `tgpfast score` is quick
+    seconds = time.perf_counter() - start
+    model.save(output)
+    if not arguments.quiet:
+        _print_report(model, seconds, output)
+
+
+def _print_report(model: Density, seconds: float, output: Path) -> None:
+    settings, names = model.settings, model.table.columns
+    tilt = {
+        "features": f"{model.features.n_features:,}",
+        "gamma": f"{model.features.bandwidth:.4g} ({settings['gamma_rule']})",
+        "lambda": f"{settings['lam']:.4g}" + (" (auto)" if "lam" in settings["auto"] else ""),
+    } if model.method != "base" else {}  # fmt: skip
+    print_pairs({
+        "rows": f"{settings['n_rows']:,}",
+        "columns": f"{model.dimension}" + (f" ({', '.join(names)})" if names else ""),
+        "method": model.method if tilt else "base (no method improved on the base alone)",
+        "base": settings.get("base_facts", settings["base"]),
+        **tilt,
+        "compared": f"{len(model.selection):,} settings" if model.selection else "no settings",
+        "seconds": f"{seconds:.2f}",
+        "log normalizer": normalizer_text(model.log_normalizer),
+        "wrote": output,
+    })  # fmt: skip
+
+
+COMMAND = Command(
+    "fit",
+    "learn a density from a file of rows",
+    "Learns the density of the rows of DATA, writes it to MODEL and prints a short report. The "
+    "file is read several times; csv, tsv, txt and npy files are never held in memory as a whole. "
+    "Text files may begin with a line of names; their delimiter is detected.",
+    "tgpfast fit data.csv -o model.npz --method fvpd --columns x,y",
+    _add_options,
+    _run,
+)

@@ -1,0 +1,102 @@
+"""What commands share: their description, kinds of values, and common options."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the command line.
+
+    Attributes
+    ----------
+    name : str
+    summary : str
+        One line for the list of commands.
+    description : str
+    example : str
+        A whole command line.
+    add_options : callable
+        Adds the options to a parser.
+    run : callable
+        Runs the command with the parsed arguments.
+    aliases : tuple of str, default ()
+        Other names.
+    """
+
+    name: str
+    summary: str
+    description: str
+    example: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+    aliases: tuple[str, ...] = ()
+
+
+def number_or(*words: str) -> Callable[[str], float | str]:
+    """A type of arguments: a number, or one of the words."""
+
+    def parse(text: str) -> float | str:
+        if text in words:
+            return text
+        try:
+            return float(text)
+        except ValueError:
+            raise _type_error(text, "a number", words) from None
+
+    return parse
+
+
+def count_or(*words: str, least: int = 1) -> Callable[[str], int | str]:
+    """A type of arguments: a whole number of at least ``least``, or one of the words."""
+
+    def parse(text: str) -> int | str:
+        if text in words:
+            return text
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise _type_error(text, f"a whole number of at least {least}", words)
+        return value
+
+    return parse
+
+
+def names(text: str) -> list[str]:
+    """A type of arguments: names or indices separated by commas."""
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected names or indices, as in x,y or 0,2")
+    return found
+
+
+def _type_error(text: str, what: str, words: Sequence[str]) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"{text!r}: expected {' or '.join([what, *words])}")
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add --columns."""
+    parser.add_argument(
+        "--columns", type=names, metavar="NAMES",
+        help="columns to use, names or indices from 0, separated by commas (default: all)",
+    )  # fmt: skip
+
+
+def add_progress(parser: argparse.ArgumentParser) -> None:
+    """Add --quiet and --progress."""
+    parser.add_argument("--quiet", action="store_true", help="print nothing but warnings")
+    parser.add_argument(
+        "--progress", action="store_true",
+        help="show a progress bar on standard error even if that is not a terminal",
+    )  # fmt: skip
+
+
+def shows_progress(arguments: argparse.Namespace) -> bool:
+    """Whether to show a progress bar."""
+    return not arguments.quiet and (arguments.progress or sys.stderr.isatty())

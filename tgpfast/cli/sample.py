@@ -1,0 +1,49 @@
+"""``tgpfast sample``: draw rows from a model."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from ..data import files
+from .options import Command, add_progress, count_or, shows_progress
+from .saved_files import load_model
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    add("-n", "--rows", type=count_or(), default=1000, metavar="N",
+        help="rows to draw (default: %(default)s)")  # fmt: skip
+    add("-o", "--output", type=Path, required=True, metavar="ROWS",
+        help="csv, tsv, txt or npy file to write")  # fmt: skip
+    add("--seed", type=count_or(least=0), default=0, metavar="N",
+        help="seed of the draws (default: %(default)s)")  # fmt: skip
+    add_progress(parser)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    model = load_model(arguments.model)
+    files.check_writable(arguments.output)
+    columns = model.table.columns
+    model.table = replace(model.table, kind="array")
+    show = shows_progress(arguments)
+    rows = model.sample(arguments.rows, seed=arguments.seed, progress=show)
+    files.write_rows(arguments.output, rows, columns)
+    if not arguments.quiet:
+        assert model.sampling is not None
+        how = f"drawn by {model.sampling.method}"
+        if model.sampling.acceptance_rate is not None:
+            how += f", acceptance rate {model.sampling.acceptance_rate:.2f}"
+        print(f"wrote {arguments.output}: {len(rows):,} rows, {model.dimension} columns, {how}")
+
+
+COMMAND = Command(
+    "sample",
+    "draw rows from a model",
+    "Draws rows from a model, in the units and with the column names of its data.",
+    "tgpfast sample model.npz -n 1000 -o rows.csv --seed 1",
+    _add_options,
+    _run,
+)

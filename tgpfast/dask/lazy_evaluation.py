@@ -1,0 +1,81 @@
+"""Evaluation of a density at a collection: lazy, partition by partition."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dask.delayed import delayed
+
+from ..data.table import is_frame
+from ..density.density import Density
+from ..kernels.thread_choice import Threads
+from ..validation import Array
+from .task_graph import unique_name
+from .tasks import hold_threads
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """A method of a model with its options; one object in the graph, whatever the partitions."""
+
+    model: Density
+    method: str
+    options: dict[str, Any]
+    name: str
+
+
+def evaluate_lazily(X: Any, name: str, model: Density, method: str, **options: Any) -> Any:
+    """model.method(rows) for every partition of X, as a collection with the same partitions.
+
+    Parameters
+    ----------
+    X : dask array or data frame
+    name : str
+        Name of X in messages.
+    model : Density
+    method : str
+        A method of the model that takes rows.
+    **options
+        Its other arguments.
+    """
+    own = copy.copy(model)
+    own.threads = Threads(model.threads.backend, model.threads.n_threads or 1)
+    own.statistics = None  # not needed, and the largest part of a model
+    evaluation = _Evaluation(own, method, options, name)
+    task = delayed(evaluation, name=unique_name("model"), traverse=False)
+    if is_frame(X) and X.ndim == 2:
+        return X.map_partitions(_evaluate_frame, task, meta=_evaluate(evaluation, X._meta, None))
+    rows = X.to_dask_array() if hasattr(X, "divisions") else X
+    rows = rows if rows.ndim == 2 else rows[:, None]
+    if method == "grad_log_density":
+        return rows.map_blocks(_evaluate_array, task, dtype=np.float64, meta=np.empty((0, 0)))
+    return rows.map_blocks(
+        _evaluate_array, task, dtype=np.float64, meta=np.empty((0,)), drop_axis=1
+    )
+
+
+def _evaluate(evaluation: _Evaluation, part: Any, index: int | None) -> Any:
+    function, options = getattr(evaluation.model, evaluation.method), evaluation.options
+    if not len(part):  # evaluate a row of zeros for the shape and kind of the answer
+        zeros = np.zeros((1, part.shape[1]))
+        if is_frame(part):
+            rows = type(part)(zeros, columns=part.columns)
+            return function(rows, **options)[:0].set_axis(part.index)
+        return function(zeros, **options)[:0]
+    try:
+        with hold_threads(evaluation.model.threads):
+            return function(part, **options)
+    except (TypeError, ValueError) as error:
+        where = "" if index is None else f"partition {index} of {evaluation.name}: "
+        raise type(error)(f"{where}{error}") from error
+
+
+def _evaluate_frame(part: Any, evaluation: _Evaluation, partition_info: Any = None) -> Any:
+    return _evaluate(evaluation, part, partition_info["number"] if partition_info else None)
+
+
+def _evaluate_array(part: Array, evaluation: _Evaluation, block_info: Any = None) -> Any:
+    return _evaluate(evaluation, part, block_info[0]["chunk-location"][0] if block_info else None)

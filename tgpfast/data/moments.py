@@ -1,0 +1,259 @@
+"""Count, mean and covariance of the rows in one pass, and the check that they have full rank."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..validation import Array, as_floats, positive
+from .blocks import Blocks
+from .row_sample import SAMPLE_ROWS, Reservoir, RowSample
+from .table import column_name
+
+SINGULAR = 1e-10  # least eigenvalue of a correlation matrix that still counts as full rank
+# Standard deviations, in the units of the data, whose squares have all their digits in float64.
+LEAST_DEVIATION, MOST_DEVIATION = 1e-153, 1e153
+INVOLVED = 0.1  # share of a singular direction's largest entry, from which a column is named
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Weighted count, mean and covariance (divided by n) of the rows.
+
+    The covariance is kept as standard deviations and correlations: at scales of 1e150 its entries
+    would overflow.
+
+    Attributes
+    ----------
+    n : float
+        Sum of the weights.
+    n_effective : float
+        Kish's effective number of rows, (sum w)^2 / sum w^2.
+    mean : (d,) array
+    deviation : (d,) array
+        Standard deviations.
+    correlation : (d, d) array
+    """
+
+    n: float
+    n_effective: float
+    mean: Array
+    deviation: Array
+    correlation: Array
+
+    @property
+    def covariance(self) -> Array:
+        """(d, d), in the units of the data; ValueError where float64 cannot hold it."""
+        self.check_range()
+        covariance: Array = self.correlation * np.outer(self.deviation, self.deviation)
+        return covariance
+
+    def check_range(self) -> None:
+        """Raise ValueError if squares of a column overflow or lose digits."""
+        bad = np.flatnonzero((self.deviation < LEAST_DEVIATION) | (self.deviation > MOST_DEVIATION))
+        if len(bad):
+            raise ValueError(
+                f"column {bad[0]} has a standard deviation of {self.deviation[bad[0]]:.3g}, and "
+                "float64 does not hold its square; divide the columns by numbers that bring them "
+                "near 1"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class MomentSums:
+    """Sums from which `Moments` follow. They add.
+
+    Attributes
+    ----------
+    n, sum_w2 : float
+        Sums of the weights and of their squares.
+    centre, unit : (d,) array
+        The sums below are those of (x - centre) / unit; units are powers of two.
+    mean : (d,) array
+    scatter : (d, d) array
+        Sum of w (y - mean) (y - mean)^T, y = (x - centre) / unit.
+    """
+
+    n: float
+    sum_w2: float
+    centre: Array
+    unit: Array
+    mean: Array
+    scatter: Array
+
+    def __add__(self, other: MomentSums) -> MomentSums:
+        if self.n == 0.0 or other.n == 0.0:
+            return self if other.n == 0.0 else other
+        unit = np.maximum(self.unit, other.unit)  # powers of two: no rounding
+        mine, theirs = self.unit / unit, other.unit / unit
+        mean = self.mean * mine
+        gap = other.mean * theirs + (other.centre - self.centre) / unit - mean
+        n = self.n + other.n
+        scatter = self.scatter * np.outer(mine, mine) + other.scatter * np.outer(theirs, theirs)
+        scatter += np.outer(gap, gap) * (self.n * other.n / n)
+        return replace(
+            self, n=n, sum_w2=self.sum_w2 + other.sum_w2, unit=unit,
+            mean=mean + gap * (other.n / n), scatter=scatter,
+        )  # fmt: skip
+
+    def moments(self) -> Moments:
+        """Return the moments in the units of the data."""
+        n, centre, unit, mean, scatter = self.n, self.centre, self.unit, self.mean, self.scatter
+        root = np.sqrt(np.diag(scatter) / n)
+        correlation = _normalize(scatter / n, root)
+        correlation = 0.5 * (correlation + correlation.T)
+        np.fill_diagonal(correlation, np.where(root > 0, 1.0, 0.0))
+        # x - centre errs by half a unit in the last place of x: that is rounding, no spread
+        noise = np.abs(centre + unit * mean) * 2.0**-52
+        deviation = np.where(unit * root > noise, unit * root, 0.0)
+        return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledMoments:
+    """`MomentSums` together with a random sample of the rows. They add."""
+
+    sums: MomentSums
+    rows: Reservoir
+
+    @property
+    def n(self) -> float:
+        """Sum of the weights."""
+        return self.sums.n
+
+    def __add__(self, other: SampledMoments) -> SampledMoments:
+        return SampledMoments(self.sums + other.sums, self.rows + other.rows)
+
+
+def moments_of(blocks: Blocks) -> Moments:
+    """Compute the moments in one pass over the blocks."""
+    sums: MomentSums = blocks.reduce(_sum_moments)
+    return sums.moments()
+
+
+def moments_and_sample(
+    blocks: Blocks, *, progress: bool = False, size: int = SAMPLE_ROWS
+) -> tuple[Moments, RowSample]:
+    """Compute the moments and draw at most ``size`` random rows, in one pass over the blocks.
+
+    With ``progress``, partitions show dask's bar.
+    """
+    run = functools.partial(_sum_and_sample, size=size)
+    found: SampledMoments = blocks.reduce(run, progress=progress)
+    return found.sums.moments(), found.rows.sample()
+
+
+def _sum_and_sample(blocks: Blocks, threads: Any, size: int) -> SampledMoments:
+    rows = Reservoir(size)
+    return SampledMoments(_sum_moments(blocks, threads, rows), rows)
+
+
+def _sum_moments(blocks: Blocks, threads: Any, sample: Reservoir | None = None) -> MomentSums:
+    """Sum the rows, and add them to the sample, if there is one.
+
+    Rows are taken about the first one, in units of the first block's spread, so that neither far
+    offsets nor extreme scales cost digits. Partial sums merge by the pairwise formula.
+    """
+    n, sum_w2, mean, scatter = 0.0, 0.0, np.zeros(0), np.zeros((0, 0))
+    centre = unit = np.zeros(0)
+    first_row = blocks.first_row
+    for x, w in blocks:
+        if sample is not None:
+            sample.add(first_row, x, w)
+            first_row += len(x)
+        weights = np.ones(len(x)) if w is None else w
+        m = float(weights.sum())
+        if not len(centre):
+            centre, d = x[0].copy(), x.shape[1]
+            spread = np.abs(x - centre).max(axis=0)
+            spread = np.where(spread > 0, spread, np.maximum(np.abs(centre), 1.0))
+            unit = np.exp2(np.round(np.log2(spread)))  # a power of two: no rounding
+            mean, scatter = np.zeros(d), np.zeros((d, d))
+        if m == 0.0:
+            continue
+        y = (x - centre) / unit
+        block_mean = weights @ y / m
+        y -= block_mean
+        gap = block_mean - mean
+        scatter += (y.T * weights) @ y + np.outer(gap, gap) * (n * m / (n + m))
+        mean = mean + gap * (m / (n + m))
+        n += m
+        sum_w2 += float(weights @ weights)
+    return MomentSums(n, sum_w2, centre, unit, mean, scatter)
+
+
+def given_moments(moments: Any, dimension: int | None) -> Moments:
+    """Check a user's (n, mean, covariance), and return it as `Moments`."""
+    try:
+        n, mean, covariance = moments
+    except (TypeError, ValueError):
+        raise ValueError("moments must be a tuple (n, mean, covariance)") from None
+    n = positive("moments: n", n)
+    mean = as_floats(np.atleast_1d(mean), "moments: mean", "(d,)", 1)
+    covariance = as_floats(np.atleast_2d(covariance), "moments: covariance", "(d, d)", 2)
+    d = len(mean) if dimension is None else dimension
+    if len(mean) != d or covariance.shape != (d, d):
+        raise ValueError(
+            f"moments: mean {mean.shape} and covariance {covariance.shape} do not go with {d} "
+            "columns"
+        )
+    variance = np.diag(covariance)
+    if (variance < 0).any():
+        raise ValueError("moments: covariance has a negative variance")
+    root = np.sqrt(variance)
+    return Moments(n, n, mean, root, _normalize(covariance, root))
+
+
+def _normalize(covariance: Array, deviation: Array) -> Array:
+    """Divide by standard deviations; rows and columns of a deviation of 0 stay as they are."""
+    safe = np.where(deviation > 0, deviation, 1.0)
+    return np.asarray(covariance / np.outer(safe, safe))
+
+
+def check_full_rank(moments: Moments, columns: list[str] | None) -> None:
+    """Raise ValueError that names the columns where the covariance is singular, and the remedy."""
+    wild = np.flatnonzero(~np.isfinite(moments.mean) | ~np.isfinite(moments.deviation))
+    if len(wild):
+        raise ValueError(
+            f"column {column_name(int(wild[0]), columns)} has values so large that their "
+            "differences overflow; remove such rows, or divide the column by a number that brings "
+            "it near 1"
+        )
+    _check_spread(moments, columns)
+    d = len(moments.mean)
+    values, vectors = np.linalg.eigh(moments.correlation)
+    if values[0] > SINGULAR:
+        return
+    if moments.n_effective <= d:
+        raise ValueError(
+            f"{moments.n_effective:.0f} rows do not span {d} columns: the covariance is singular. "
+            f"Give at least {d + 1} rows, fewer columns, or base=GaussianBase(mean, covariance)"
+        )
+    size = np.abs(vectors[:, 0])
+    involved = np.flatnonzero(size > INVOLVED * size.max())
+    names = ", ".join(column_name(int(k), columns) for k in involved)
+    raise ValueError(
+        f"columns {names} are linearly dependent (least eigenvalue of the correlations "
+        f"{values[0]:.1e}), too near to a plane for a density; drop one of them, or remove an "
+        "outlier that makes them look so"
+    )
+
+
+def _check_spread(moments: Moments, columns: list[str] | None) -> None:
+    """Raise ValueError for a constant column."""
+    constant = np.flatnonzero(moments.deviation <= 0)
+    if not len(constant):
+        return
+    if moments.n_effective < 1.5:
+        raise ValueError(
+            "one row (or one row with weight) has no spread, so no density can be learned; "
+            f"at least {len(moments.mean) + 1} rows that differ are needed"
+        )
+    k = int(constant[0])
+    raise ValueError(
+        f"column {column_name(k, columns)} is constant at {moments.mean[k]:.6g}, so the data "
+        "have no density in it; drop it"
+    )

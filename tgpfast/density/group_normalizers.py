@@ -1,0 +1,149 @@
+"""Normalizers of many small densities, computed together with fewer points than for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..bases.gaussian import GaussianBase
+from ..bases.quasirandom import sobol_normals
+from ..data.labels import Ints
+from ..kernels.thread_choice import Threads
+from ..runtime import memory
+from ..validation import Array
+from .exponent import PointTilt
+from .modes import find_modes
+from .normalizer import REPLICATES, Normalizer, by_importance, from_replicates, of_quadrature
+from .proposal import Proposal
+from .quadrature import Lattice, Quadrature
+
+GRID_DIMENSIONS = 3  # up to this many columns a normalizer is an integral on a grid
+LOG2_POINTS = 11  # Sobol points of each replicate, in the first attempt
+ENOUGH_ERROR = 0.01  # a larger standard error of log Z takes the points of a single density
+GRID_BYTES = 2**29  # largest memory of one grid while it is summed
+
+GroupDensity = Callable[[int], tuple[PointTilt, GaussianBase]]
+
+
+class GroupNormalizers:
+    """Normalizers of G groups, each computed at first use.
+
+    Parameters
+    ----------
+    density_of : callable
+        Gives tilt and base of a group by its place.
+    n_groups : int
+    dimension : int
+    known : ndarray of shape (G, 4), optional
+        Value, standard error, effective sample size and number of points of each group; rows of
+        nan are not known.
+
+    Attributes
+    ----------
+    known : ndarray of shape (G, 4)
+    """
+
+    def __init__(
+        self, density_of: GroupDensity, n_groups: int, dimension: int, known: Array | None = None
+    ) -> None:
+        self._density_of, self._dimension = density_of, dimension
+        self.known = np.full((n_groups, 4), np.nan)
+        if known is not None:
+            self.known[:] = known
+
+    def __getitem__(self, g: int) -> Normalizer:
+        """A normalizer that is known."""
+        value, error, effective, points = self.known[g].tolist()
+        method = "quadrature" if self._dimension <= GRID_DIMENSIONS else "importance"
+        return Normalizer(value, error, effective, method, int(points))
+
+    @property
+    def is_poor(self) -> NDArray[np.bool_]:
+        """Which groups have a known normalizer that is unreliable, (G,)."""
+        is_known = ~np.isnan(self.known[:, 0])
+        return np.array([known and self[g].is_poor for g, known in enumerate(is_known.tolist())])
+
+    def compute_missing(self, groups: Ints, threads: Threads) -> Ints:
+        """Compute the unknown normalizers of these groups; returns which of them are poor."""
+        missing = groups[np.isnan(self.known[groups, 0])]
+        if not len(missing):
+            return missing
+        module, count = threads.resolve()
+        with kernels.threads(module, count):
+            if self._dimension <= GRID_DIMENSIONS:
+                found = self._integrate_grids(missing.tolist(), threads, count)
+            else:
+                found = self._average_points(missing.tolist(), threads, module, count)
+        for g, result in zip(missing.tolist(), found, strict=True):
+            self.known[g] = (
+                result.value, result.standard_error, result.effective_sample_size, result.n_points
+            )  # fmt: skip
+        return missing[self.is_poor[missing]]
+
+    def _integrate_grids(self, groups: list[int], threads: Threads, count: int) -> list[Normalizer]:
+        def integrate(g: int) -> Normalizer:
+            tilt, base = self._density_of(g)
+            lattice = _tensor_lattice(tilt) if self._dimension <= 2 else None
+            return of_quadrature(Quadrature(tilt, base, threads, lattice))
+
+        most = max(memory.budget() // GRID_BYTES, 1)
+        if self._dimension > 2:
+            most = 1  # transforms change the warning filters, which threads share
+        with ThreadPoolExecutor(min(count, most)) as pool:
+            return list(pool.map(integrate, groups))
+
+    def _average_points(
+        self, groups: list[int], threads: Threads, module: ModuleType, count: int
+    ) -> list[Normalizer]:
+        """By Sobol points that all groups share; the frequencies are whitened instead."""
+        points = np.concatenate(
+            [sobol_normals(self._dimension, LOG2_POINTS, r) for r in range(REPLICATES)]
+        )
+        points.flags.writeable = False
+        return [self._average_one(g, points, threads, module, count) for g in groups]
+
+    def _average_one(
+        self, g: int, points: Array, threads: Threads, module: ModuleType, count: int
+    ) -> Normalizer:
+        """As for a single density, but with an eighth of the points where these are enough."""
+        tilt, base = self._density_of(g)
+        modes = find_modes(tilt, base, threads)
+        if modes is not None:  # draws from the base alone would miss them
+            return by_importance(tilt, Proposal(base, modes), threads)
+        features = tilt.features
+        f = np.ascontiguousarray(features.frequencies @ base.cholesky)
+        f /= features.bandwidth
+        values = np.empty(len(points))
+        module.tilt(
+            points, np.zeros(self._dimension), f, features.phases.copy(),
+            tilt.amplitude * tilt.theta, values, count,
+        )  # fmt: skip
+        found = from_replicates(values.reshape(REPLICATES, -1))
+        if found.is_poor or found.standard_error > ENOUGH_ERROR:
+            found = by_importance(tilt, Proposal(base), threads, annealed=False)
+        return found
+
+
+def _tensor_lattice(tilt: PointTilt) -> Lattice:
+    """The exponent on a lattice in one or two dimensions, as a product of two matrices.
+
+    cos(f . (corner + m @ steps) + c) is the real part of a factor for the corner times one factor
+    for each index.
+    """
+    f = tilt.features.frequencies / tilt.features.bandwidth
+    strengths = tilt.amplitude * tilt.theta
+
+    def lattice(corner: Array, steps: Array, shape: tuple[int, ...]) -> Array:
+        rotated = strengths * np.exp(1j * (tilt.features.phases + f @ corner))
+        first = np.exp(1j * np.outer(np.arange(shape[0]), f @ steps[0])) * rotated
+        if len(shape) == 1:
+            return np.asarray(first.real.sum(axis=1))
+        second = np.exp(1j * np.outer(np.arange(shape[1]), f @ steps[1]))
+        return np.asarray(first.real @ second.real.T - first.imag @ second.imag.T)
+
+    return lattice

@@ -1,0 +1,121 @@
+"""The paper's figures, drawn for those data sets that are present."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import plot
+from ..data.blocks import Blocks
+from ..evaluation.exact_kde import ExactKDE
+from ..evaluation.fourier_kde import FourierKDE
+from ..features.random import Features
+from . import datasets
+from .data_files import DataFile, load_standardized
+from .experiments import Settings, fit_as_paper
+from .published import METHOD_NAMES
+
+FIGURE_LAM = 10.0  # lambda of the paper's California figure; it gives none for the contours
+SHOWN_SAMPLES = 10_000  # draws in each panel of the California figure
+N_CDFS = 10  # directions in the figure of projected CDFs
+
+
+@dataclass(frozen=True)
+class DrawnFigure:
+    """A figure with its file stem and its caption."""
+
+    name: str
+    caption: str
+    figure: Any
+
+
+@dataclass(frozen=True)
+class FigureTask:
+    """A figure to draw: its title, a rough guess at the seconds, and the function that draws it."""
+
+    title: str
+    seconds: float
+    draw: Callable[[], list[DrawnFigure]]
+
+
+def list_figures(files: list[DataFile], settings: Settings) -> list[FigureTask]:
+    """The figures for which data are present; XO and Smile are always present."""
+    paths = {file.name: file.path for file in files}
+    tasks = []
+    if "CA House" in paths:
+        california = paths["CA House"]
+        tasks.append(FigureTask("California", 40.0, lambda: draw_california(california, settings)))
+    if "MAGIC" in paths:
+        magic = paths["MAGIC"]
+        tasks.append(FigureTask("projected CDFs", 12.0, lambda: draw_cdfs(magic, settings)))
+    load_rows: dict[str, Callable[[], Any]] = {
+        "XO": lambda: datasets.xo(settings.toy_rows),
+        "Smile": lambda: datasets.smile(settings.toy_rows),
+    }
+    if "MNIST-2D" in paths:
+        load_rows = {"MNIST-2D": lambda: paths["MNIST-2D"], **load_rows}
+    for name, load in load_rows.items():
+        tasks.append(FigureTask(name, 15.0, _contour_drawer(name, load, settings)))
+    return tasks
+
+
+def _contour_drawer(
+    name: str, load: Callable[[], Any], settings: Settings
+) -> Callable[[], list[DrawnFigure]]:
+    return lambda: draw_contours(name, load(), settings)
+
+
+def draw_california(path: Path, settings: Settings) -> list[DrawnFigure]:
+    """Samples of every method and of both kernel estimates; contours of NCFD per noise level."""
+    models: dict[str, Any] = {
+        name: fit_as_paper(path, method, settings, lam=FIGURE_LAM)
+        for method, name in METHOD_NAMES.items()
+    }
+    ladder = plot.noise_ladder(models["NCFD"], path)
+    random, identity = models["FD"].features, np.eye(models["FD"].features.dimension)
+    many = Features.draw(settings.kde_features, random.bandwidth, identity, seed=0)
+    models[f"KDE, {settings.kde_features:,} features"] = FourierKDE.from_data(path, many)
+    models["KDE, exact"] = ExactKDE(path, bandwidth=random.bandwidth, covariance="identity")
+    samples = plot.samples(models, path, n_shown=SHOWN_SAMPLES, margin=0.1)
+    return [
+        DrawnFigure(
+            "california_samples",
+            f"California housing: samples of every method over the data; lambda {FIGURE_LAM:g}, "
+            f"{settings.n_features} features, the same bandwidth for all; the kernel estimates "
+            "have spherical kernels",
+            samples,
+        ),
+        DrawnFigure(
+            "california_noise",
+            "California housing: contours of NCFD for decreasing noise; they enclose 25, 50, 75 "
+            "and 95 % of the probability shown",
+            ladder,
+        ),
+    ]
+
+
+def draw_cdfs(path: Path, settings: Settings) -> list[DrawnFigure]:
+    """CDFs of data and FVPD along random directions."""
+    x, names = load_standardized(path), Blocks(path).table.columns
+    model = fit_as_paper(x, "fvpd", settings)
+    figure = plot.marginal_cdfs({"FVPD": model}, x, n_directions=N_CDFS, names=names, units="data")
+    caption = f"MAGIC: CDFs of data and FVPD along {N_CDFS} random directions"
+    return [DrawnFigure("magic_cdfs", caption, figure)]
+
+
+def draw_contours(name: str, rows: Any, settings: Settings) -> list[DrawnFigure]:
+    """Contours of the four methods over the rows."""
+    models = {
+        title: fit_as_paper(rows, method, settings, lam=FIGURE_LAM, scale="standardize")
+        for method, title in METHOD_NAMES.items()
+    }
+    caption = (
+        f"{name}: contours of the four methods over the data; lambda {FIGURE_LAM:g}, "
+        f"{settings.n_features} features; they enclose 25, 50, 75 and 95 % of the probability shown"
+    )
+    stem = f"contours_{name.lower().replace('-', '_')}"
+    return [DrawnFigure(stem, caption, plot.contours(models, rows))]

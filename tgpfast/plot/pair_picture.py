@@ -1,0 +1,118 @@
+"""All pairs of columns: data, samples, and histograms of both."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..validation import Seed, as_seed, whole
+from .canvas import (
+    BLUE,
+    VERMILION,
+    add_title,
+    draw_histograms,
+    draw_legend,
+    draw_points,
+    make_figure,
+    require_matplotlib,
+    simplify_axes,
+)
+from .plotted_rows import PAIRED_ROWS, choose_rows, draw_rows, find_limits, name_model, read_rows
+
+MOST_COLUMNS = 6  # more panels would be too small to read
+
+
+def pairs(
+    model: Any,
+    X: Any,
+    *,
+    columns: Sequence[str | int] | None = None,
+    n_shown: int = 1_000,
+    n_bins: int = 40,
+    seed: Seed = 0,
+    title: str | None = None,
+    margin: float = 0.05,
+) -> Any:
+    """Every pair of columns: data below the diagonal, samples above it, histograms on it.
+
+    Parameters
+    ----------
+    model : object
+        With ``sample(n, seed)``.
+    X : rows
+        With at least two columns, as for ``fit``.
+    columns : sequence of str or int, optional
+        Two to six columns, by name or index; by default the first six.
+    n_shown : int, default 1000
+        Points in a panel. Histograms take all rows of X, and as many draws, up to 20,000.
+    n_bins : int, default 40
+        Bins of each histogram, over the range of the data.
+    seed : int, None or numpy.random.Generator, default 0
+        Seed of the samples and of the choice of rows that are shown.
+    title : str, optional
+        Title above all panels.
+    margin : float, default 0.05
+        Margin around the data, as a share of their range.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    require_matplotlib()
+    (name,) = named = name_model(model)
+    seed = as_seed(seed)
+    x, names, order = read_rows(named, X)
+    n_shown, n_bins = whole("n_shown", n_shown), whole("n_bins", n_bins)
+    chosen = _choose_columns(columns, names)
+    k = len(chosen)
+    drawn = draw_rows(model, max(n_shown, min(len(x), PAIRED_ROWS)), seed, order)[:, chosen]
+    x, labels = x[:, chosen], [names[c] for c in chosen]
+    low, high = find_limits(x, margin)
+    shown = choose_rows(x, n_shown, seed)
+    figure = make_figure(0.6 + 1.75 * k, 0.9 + 1.6 * k)
+    panels = figure.subplots(k, k, sharex="col", squeeze=False)
+    for (i, j), axes in np.ndenumerate(panels):
+        axes.set_xlim(low[j], high[j])
+        simplify_axes(axes)
+        axes.locator_params(axis="x", nbins=3)
+        if i == j:
+            bins = np.linspace(low[i], high[i], n_bins + 1)
+            values = {"data": (x[:, i], BLUE), name: (drawn[:, i], VERMILION)}
+            draw_histograms(axes, values, bins)
+            axes.set_yticks([])
+            continue
+        axes.set_ylim(low[i], high[i])
+        points, color = (shown, BLUE) if i > j else (drawn[:n_shown], VERMILION)
+        draw_points(axes, points[:, [j, i]], color)
+        axes.locator_params(axis="y", nbins=4)
+        if j > 0 and not (i == 0 and j == 1):
+            axes.tick_params(labelleft=False)
+    for i, label in enumerate(labels):
+        panels[i, 0].set_ylabel(label, fontsize="small")
+        panels[-1, i].set_xlabel(label, fontsize="small")
+    draw_legend(figure, {"data": (BLUE, "o"), f"samples of {name}": (VERMILION, "o")})
+    return add_title(figure, title)
+
+
+def _choose_columns(columns: Sequence[str | int] | None, names: list[str]) -> list[int]:
+    """Indices of the columns to draw."""
+    if columns is None:
+        chosen = list(range(min(len(names), MOST_COLUMNS)))
+    else:
+        chosen = []
+        for column in [columns] if isinstance(columns, str) else columns:
+            if isinstance(column, str):
+                index = names.index(column) if column in names else -1
+            else:
+                index = operator.index(column)
+            if not 0 <= index < len(names):
+                raise ValueError(f"columns: {column!r} is not among {', '.join(names)}")
+            chosen.append(index)
+    if not 2 <= len(chosen) <= MOST_COLUMNS or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            f"a pair plot needs 2 to {MOST_COLUMNS} different columns, got {len(chosen)}"
+        )
+    return chosen

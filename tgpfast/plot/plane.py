@@ -1,0 +1,151 @@
+"""A plane of two columns, over which panels draw contours and points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..evaluation.result import rows_text
+from ..validation import Array, whole
+from .canvas import (
+    GRAY,
+    VERMILION,
+    draw_legend,
+    draw_points,
+    label_first_column,
+    make_panels,
+    simplify_axes,
+)
+from .plotted_rows import choose_rows, find_limits, read_rows
+
+MASSES = (0.95, 0.75, 0.5, 0.25)  # share of the probability inside each contour
+PANEL_INCHES = 3.1  # longer side of a panel
+EQUAL_RANGES = 5.0  # ratio of the ranges up to which both axes have the same scale
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Two columns of data, and the facts that all panels over them share.
+
+    Attributes
+    ----------
+    names : list of str
+        Names of the axes.
+    columns : list of str or None
+        The models' column names.
+    shown : ndarray of shape (n_shown, 2)
+        Rows that are drawn.
+    low, high : ndarray of shape (2,)
+        Ends of the axes.
+    n_outside : int
+        Rows outside the axes.
+    """
+
+    names: list[str]
+    columns: list[str] | None
+    shown: Array
+    low: Array
+    high: Array
+    n_outside: int
+
+    @classmethod
+    def of(cls, models: dict[str, Any], X: Any, n_shown: int, seed: int, margin: float) -> Plane:
+        """The plane of X, which must have two columns."""
+        n_shown = whole("n_shown", n_shown)
+        x, names, columns = read_rows(models, X, needed=2)
+        low, high = find_limits(x, margin)
+        outside = int(((x < low) | (x > high)).any(axis=1).sum())
+        return cls(names, columns, choose_rows(x, n_shown, seed), low, high, outside)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether a unit has the same length on both axes."""
+        width, height = self.high - self.low
+        return bool(width <= EQUAL_RANGES * height and height <= EQUAL_RANGES * width)
+
+    @property
+    def panel_size(self) -> tuple[float, float]:
+        """(width, height) of a panel in inches."""
+        width, height = self.high - self.low
+        shape = height / width if self.is_equal else 0.8
+        return (
+            max(PANEL_INCHES / np.sqrt(max(shape, 1.0)), 1.8),
+            PANEL_INCHES * min(shape, np.sqrt(shape)),
+        )
+
+    @property
+    def data_label(self) -> str:
+        """The data in a legend, with the number of rows outside the picture."""
+        if not self.n_outside:
+            return "data"
+        return f"data ({rows_text(self.n_outside)} outside the picture)"
+
+    def make_panels(self, titles: list[str]) -> tuple[Any, list[Any]]:
+        """(figure, one panel per title) with labeled axes."""
+        figure, panels = make_panels(titles, self.panel_size, sharex=True, sharey=True)
+        for axes in panels:
+            self.set_axes(axes)
+        label_first_column(panels, self.names[1])
+        across = panels[0].get_gridspec().ncols
+        for axes in panels[-across:]:  # panels with no other panel below
+            axes.set_xlabel(self.names[0])
+            axes.tick_params(labelbottom=True)
+        return figure, panels
+
+    def set_axes(self, axes: Any) -> None:
+        """Set limits and aspect ratio."""
+        (left, bottom), (right, top) = self.low, self.high
+        aspect = "equal" if self.is_equal else "auto"
+        axes.set(xlim=(left, right), ylim=(bottom, top), aspect=aspect)
+        simplify_axes(axes)
+
+    def draw_contours(self, axes: Any, model: Any, n_grid: int) -> None:
+        """The rows, and contours of the model around the shares MASSES."""
+        n_grid = whole("n_grid", n_grid, 2)
+        draw_points(axes, self.shown, GRAY)
+        sides = [np.linspace(a, b, n_grid) for a, b in zip(self.low, self.high, strict=True)]
+        nodes = np.stack(np.meshgrid(*sides), axis=-1)
+        values = np.asarray(model.log_density(nodes.reshape(-1, 2)), dtype=float)
+        values = values.reshape(nodes.shape[:2])
+        levels = mass_levels(values)
+        if levels:  # a node without density would cut holes into the lines around it
+            values = np.where(np.isfinite(values), values, levels[0] - 10.0)
+        levels = [v for v in levels if values.min() < v < values.max()]
+        if levels:
+            axes.contour(*sides, values, levels=levels, colors=VERMILION, linewidths=1.0,
+                         linestyles="solid")  # fmt: skip
+
+    def draw_contour_legend(self, figure: Any) -> None:
+        """A legend of the data and the contours."""
+        masses = ", ".join(f"{100 * mass:.0f}" for mass in sorted(MASSES))
+        draw_legend(figure, {self.data_label: (GRAY, "o"),
+                             f"contours around {masses} %": (VERMILION, "solid")})  # fmt: skip
+
+
+def mass_levels(log_density: Array) -> list[float]:
+    """Log densities whose superlevel sets hold the shares MASSES of the mass on a grid.
+
+    Each level is halfway to the next lower value on the grid, so that no node lies on a contour.
+
+    Parameters
+    ----------
+    log_density : ndarray
+        Values on a grid, of any shape.
+
+    Returns
+    -------
+    list of float
+        Increasing and distinct; empty if no value is finite.
+    """
+    ordered = np.sort(log_density[np.isfinite(log_density)], axis=None)[::-1]
+    if not len(ordered):
+        return []
+    mass = np.cumsum(np.exp(ordered - ordered[0]))
+    index = np.minimum(np.searchsorted(mass / mass[-1], MASSES), len(ordered) - 1)
+    distinct = np.unique(ordered)
+    place = np.searchsorted(distinct, ordered[index])
+    below = np.where(place > 0, distinct[place - 1], distinct[0] - 1.0)
+    levels = 0.5 * distinct[place] + 0.5 * below
+    return [float(v) for v in np.unique(levels)]

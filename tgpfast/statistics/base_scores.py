@@ -1,0 +1,106 @@
+"""Sum of phi' s0^T over the rows, where s0 is the score of the base.
+
+FD needs it where the base is not a Gaussian. (The score of a Gaussian is linear in x, so that the
+other statistics are enough.) O(N S d) term by term; O(N + S) by a transform whose strengths are the
+scores.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from .. import kernels
+from ..bases.gaussian import Base
+from ..data.blocks import Blocks
+from ..features.evaluation import Angles, evaluate_features
+from ..features.random import Features
+from ..kernels.thread_choice import Threads
+from ..runtime import memory
+from ..runtime.progress import Progress
+from ..validation import Array
+from .chunks import Chunks
+from .feature_means import plan_sums
+from .transform_plan import FINE, TransformPlan
+from .transforms import eps_for, transform
+
+SCORE_ROWS = 4_096  # rows of a block of features
+
+
+def accumulate_base_scores(
+    blocks: Blocks, features: Features, base: Base, *, tolerance: float = 1e-9,
+    backend: str = "auto", n_threads: int | None = None, progress: bool = False,
+) -> Array:  # fmt: skip
+    """sum_i w_i phi'(x_i) s0(x_i)^T, (S, d), in one pass over the blocks.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    features : Features
+    base : Base
+        Its ``score_at`` is s0.
+    tolerance, backend, n_threads, progress
+        As for ``accumulate``.
+    """
+    part = functools.partial(
+        _accumulate_part, features=features, base=base, tolerance=tolerance,
+        budget=memory.budget(blocks.budget),
+    )  # fmt: skip
+    total: Array = blocks.reduce(part, backend, n_threads, progress)
+    return total
+
+
+def _accumulate_part(
+    blocks: Blocks, threads: Threads, features: Features, base: Base, tolerance: float,
+    budget: int, progress: bool = False,
+) -> Array:  # fmt: skip
+    """The sum over all rows, or over one partition."""
+    _, count = threads.resolve()
+    angles = Angles.of(features, base.mean)
+    eps, total = eps_for(tolerance), np.zeros(features.frequencies.shape)
+    with Progress(progress, "rows", blocks.n_rows) as bar:
+        for x, w in Chunks(blocks):
+            score = base.score_at(x)
+            if w is not None:
+                score *= w[:, None]
+            y = x - base.mean
+            plan, inside = plan_sums(y, angles.frequencies, eps, budget)
+            if plan is not None:
+                _add_transforms(total, y[inside], score[inside], plan, angles, eps, count)
+            if not inside.all():
+                total += _sum_term_by_term(
+                    x[~inside], score[~inside], features, base.mean, threads
+                )
+            bar.add(len(x))
+    return total
+
+
+def _add_transforms(
+    total: Array, y: Array, score: Array, plan: TransformPlan, angles: Angles, eps: float,
+    n_threads: int,
+) -> None:  # fmt: skip
+    """total += sum phi' score^T, one transform for each coordinate: phi' = -sqrt(2/S) sin a."""
+    columns = [y[:, k] - m for k, m in enumerate(plan.middle)]
+    axes = [np.ascontiguousarray(axis) for axis in angles.frequencies.T]
+    turn = np.exp(1j * (angles.phases + angles.frequencies @ plan.middle))
+    for k in range(total.shape[1]):
+        strengths = score[:, k].astype(np.complex128)
+        waves = transform(columns, strengths, axes, eps, FINE, n_threads)
+        total[:, k] -= angles.amplitude * (turn * waves).imag
+
+
+def _sum_term_by_term(
+    x: Array, score: Array, features: Features, origin: Array, threads: Threads
+) -> Array:
+    """sum phi' score^T, (S, d)."""
+    S, d = features.frequencies.shape
+    dphi, total = np.empty((S, min(SCORE_ROWS, len(x)))), np.zeros((S, d))
+    with kernels.threads(*threads.resolve()):  # BLAS on one thread: its sums do not depend on them
+        for start in range(0, len(x), SCORE_ROWS):
+            part = slice(start, start + SCORE_ROWS)
+            _, block = evaluate_features(
+                features, x[part], origin=origin, threads=threads, out=(dphi[:0, :0], dphi)
+            )
+            total += block @ score[part]
+    return total

@@ -1,0 +1,67 @@
+"""Blocks of rows gathered into the larger chunks that one transform takes at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..data.blocks import Blocks, copy_block
+from ..validation import Array
+
+Rows = tuple[Array, Array | None]  # rows (n, d) and their weights (n,), None without weights
+
+CHUNK_NUMBERS = 2**25  # coordinates of the points of one transform: 256 MB
+AHEAD_ROWS = 2**18  # rows of a block that is read ahead: several such blocks are held in memory
+
+
+def rows_per_chunk(d: int | None) -> int:
+    """Rows of d columns that make a full chunk."""
+    return CHUNK_NUMBERS // max(d or 1, 1)
+
+
+def chunk_count(n: int, d: int) -> int:
+    """Chunks that n rows of d columns make."""
+    return -(-n * d // CHUNK_NUMBERS)
+
+
+class Chunks:
+    """Iterate over blocks in chunks of at most ``rows`` rows; a larger block is not cut.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    rows : int or None, default None
+        Rows of a chunk, which may be changed during the iteration; None is a full chunk.
+    """
+
+    def __init__(self, blocks: Blocks, rows: int | None = None) -> None:
+        self.blocks = copy.copy(blocks)
+        most = rows_per_chunk(blocks.dimension)
+        self.rows = most if rows is None else min(rows, most)
+        self.blocks.block_rows = self.rows
+        if blocks.is_prefetched and (blocks.n_rows is None or blocks.n_rows > self.rows):
+            self.blocks.block_rows = min(self.rows, AHEAD_ROWS)
+
+    def __iter__(self) -> Iterator[Rows]:
+        held: list[Rows] = []
+        size = 0
+        stays_valid = self.blocks.blocks_stay_valid
+        for x, w in self.blocks:
+            if size and size + len(x) > self.rows:
+                yield _join(held)
+                held, size = [], 0
+            held.append((x, w) if stays_valid else copy_block(x, w))
+            size += len(x)
+        yield _join(held)
+
+
+def _join(parts: list[Rows]) -> Rows:
+    """One chunk of several blocks; blocks without weights count as weight 1 beside others."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([x for x, _ in parts])
+    if all(w is None for _, w in parts):
+        return rows, None
+    return rows, np.concatenate([np.ones(len(x)) if w is None else w for x, w in parts])

@@ -1,0 +1,245 @@
+"""The sum of phi over the rows: all that MAP and the Fourier KDE need of the data.
+
+O(N S) term by term, O(N + S) by a transform, and no S x S matrix.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import storage
+from ..data.blocks import Blocks
+from ..features.evaluation import Angles
+from ..features.random import Features
+from ..kernels.thread_choice import Threads
+from ..runtime import memory
+from ..runtime.progress import Progress
+from ..validation import Array
+from . import costs
+from .chunks import Chunks
+from .overflow import check_feature_sums
+from .provenance import merge_provenance
+from .statistics import check_decay
+from .transform_plan import FINE, TransformPlan, plan_transform
+from .transforms import (
+    TRANSFORM_DIMENSIONS,
+    Complex,
+    eps_for,
+    has_finufft,
+    sum_waves,
+    transform,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMeans:
+    """The sum of the features over the rows, which is n times their mean.
+
+    They add and subtract like `Statistics`, whose names they use.
+
+    Attributes
+    ----------
+    features : Features
+    n : float
+        Sum of the weights.
+    n_rows : int
+    sum_w2 : float
+        Sum of the squared weights.
+    sum_phi : (S,) array
+        sum_i w_i phi(x_i).
+    provenance : dict
+        Engine, backend, precision, tolerance and threads that made them.
+    """
+
+    features: Features
+    n: float
+    n_rows: int
+    sum_w2: float
+    sum_phi: Array
+    provenance: dict[str, Any]
+
+    def __add__(self, other: FeatureMeans) -> FeatureMeans:
+        """The sums over the rows of both; their features must be the same."""
+        return replace(
+            self, n=self.n + other.n, n_rows=self.n_rows + other.n_rows,
+            sum_w2=self.sum_w2 + other.sum_w2, sum_phi=self.sum_phi + other.sum_phi,
+            provenance=merge_provenance(self.provenance, other.provenance),
+        )  # fmt: skip
+
+    def __sub__(self, part: FeatureMeans) -> FeatureMeans:
+        """The sums over the rows that are not in ``part``."""
+        return replace(
+            self, n=self.n - part.n, n_rows=self.n_rows - part.n_rows,
+            sum_w2=self.sum_w2 - part.sum_w2, sum_phi=self.sum_phi - part.sum_phi,
+        )  # fmt: skip
+
+    def decay(self, factor: float) -> FeatureMeans:
+        """The same rows with all weights multiplied by a factor in (0, 1]."""
+        return self.times(check_decay(factor))
+
+    def times(self, factor: float) -> FeatureMeans:
+        """The same rows with all weights multiplied by a factor."""
+        return replace(
+            self, n=factor * self.n, sum_w2=factor * factor * self.sum_w2,
+            sum_phi=factor * self.sum_phi,
+        )  # fmt: skip
+
+    def first_features(self, n: int) -> FeatureMeans:
+        """The sums of the first n features, whose amplitude sqrt(2 / n) is larger."""
+        factor = float(np.sqrt(self.features.n_features / n))
+        return replace(self, features=self.features.first(n), sum_phi=factor * self.sum_phi[:n])
+
+    def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays to save, without those of the features."""
+        facts = {
+            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
+            "provenance": self.provenance,
+        }  # fmt: skip
+        return facts, {"sum_phi": self.sum_phi}
+
+    @classmethod
+    def from_members(
+        cls, path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
+    ) -> FeatureMeans:
+        """What ``to_members`` gave; the arrays are taken out of the dictionary."""
+        sum_phi = storage.take(arrays, "sum_phi", (features.n_features,), path)
+        if arrays:
+            raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
+        return cls(
+            features, float(facts["n"]), int(facts["n_rows"]), float(facts["sum_w2"]), sum_phi,
+            dict(facts["provenance"]),
+        )  # fmt: skip
+
+
+def accumulate_feature_means(
+    blocks: Blocks, features: Features, origin: Array, *, tolerance: float, backend: str = "auto",
+    n_threads: int | None = None, progress: bool = False,
+) -> FeatureMeans:  # fmt: skip
+    """Sum the features in one pass over the blocks.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    features : Features
+    origin : (d,) array
+        A point near the data, about which angles are taken.
+    tolerance : float
+        Largest error of the mean of e^{i f . x} where a transform computes it.
+    backend : str, default "auto"
+    n_threads : int or None, default None
+    progress : bool, default False
+    """
+    part = functools.partial(
+        _accumulate_part, features=features, origin=origin, tolerance=tolerance,
+        budget=memory.budget(blocks.budget),
+    )  # fmt: skip
+    means: FeatureMeans = blocks.reduce(part, backend, n_threads, progress)
+    return means
+
+
+def accumulate_feature_means_of_each(
+    blocks: Blocks, several: Sequence[Features], origin: Array, **options: Any
+) -> list[FeatureMeans]:
+    """``accumulate_feature_means`` of each of several `Features`, in one pass over the blocks."""
+    width = several[0].bandwidth
+    joined = Features(
+        np.concatenate([f.frequencies * (width / f.bandwidth) for f in several]),
+        np.concatenate([f.phases for f in several]), width,
+    )  # fmt: skip
+    total = accumulate_feature_means(blocks, joined, origin, **options)
+    ends = np.cumsum([f.n_features for f in several])
+    return [
+        replace(
+            total, features=f,
+            sum_phi=np.sqrt(ends[-1] / f.n_features) * total.sum_phi[end - f.n_features : end],
+        )
+        for f, end in zip(several, ends, strict=True)
+    ]  # fmt: skip
+
+
+def _accumulate_part(
+    blocks: Blocks, threads: Threads, features: Features, origin: Array, tolerance: float,
+    budget: int, progress: bool = False,
+) -> FeatureMeans:  # fmt: skip
+    """The sums over all rows, or over one partition."""
+    module, count = threads.resolve()
+    angles = Angles.of(features, origin)
+    frequencies = angles.frequencies
+    F = np.zeros(features.n_features, np.complex128)
+    n, n_rows, sum_w2, by_transform = 0.0, 0, 0.0, False
+    with Progress(progress, "rows", blocks.n_rows) as bar:
+        for x, w in Chunks(blocks):
+            y = x - origin
+            plan, inside = plan_sums(y, frequencies, eps_for(tolerance), budget)
+            if plan is not None:
+                F += _transform_inside(y, w, inside, plan, frequencies, tolerance, count)
+                by_transform = True
+            if not inside.all():
+                rest = None if w is None else w[~inside]
+                F += _sum_waves(frequencies, y[~inside], rest, module, count)
+            n += len(x) if w is None else float(w.sum())
+            sum_w2 += len(x) if w is None else float(w @ w)
+            n_rows += len(x)
+            bar.add(len(x))
+    sum_phi = angles.amplitude * (np.exp(1j * angles.phases) * F).real
+    check_feature_sums(sum_phi)
+    provenance = {
+        "engine": "spectral" if by_transform else "direct", "backend": module.NAME,
+        "precision": "float64", "tolerance": tolerance if by_transform else 0.0,
+        "threads": count, "sums": "phi only",
+    }  # fmt: skip
+    return FeatureMeans(features, n, n_rows, sum_w2, sum_phi, provenance)
+
+
+def _transform_inside(
+    y: Array, w: Array | None, inside: NDArray[np.bool_], plan: TransformPlan, frequencies: Array,
+    tolerance: float, n_threads: int,
+) -> Complex:  # fmt: skip
+    """Fourier sums of the points inside the box of the plan, (S,)."""
+    weights = np.ones(len(y)) if w is None else w
+    columns = [y[inside, k] - m for k, m in enumerate(plan.middle)]
+    axes = [np.ascontiguousarray(frequencies[:, k]) for k in range(y.shape[1])]
+    strengths = weights[inside].astype(np.complex128)
+    part = transform(columns, strengths, axes, eps_for(tolerance), FINE, n_threads)
+    turned: Complex = part * np.exp(1j * (frequencies @ plan.middle))
+    return turned
+
+
+def _sum_waves(
+    frequencies: Array, y: Array, w: Array | None, module: ModuleType, n_threads: int
+) -> Complex:
+    cosines, sines = sum_waves(frequencies, y, w, module, n_threads)
+    return cosines + 1j * sines
+
+
+def plan_sums(
+    y: Array, frequencies: Array, eps: float, budget: int
+) -> tuple[TransformPlan | None, NDArray[np.bool_]]:
+    """How to transform points, and which of them; None and no point where sums term by term are
+    faster."""
+    plan = _faster_plan(y, frequencies, eps, budget)
+    if plan is None:
+        return None, np.zeros(len(y), bool)
+    return plan, np.ones(len(y), bool) if plan.whole else plan.inside(y)
+
+
+def _faster_plan(
+    y: Array, frequencies: Array, eps: float, budget: int
+) -> TransformPlan | None:
+    if y.shape[1] > TRANSFORM_DIMENSIONS or not has_finufft():
+        return None
+    row_cost = costs.COSTS.feature * len(frequencies)
+    if row_cost * len(y) < costs.NEGLIGIBLE_SECONDS:
+        return None
+    reach = np.abs(frequencies).max(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        plan = plan_transform(y, reach, len(frequencies), row_cost, eps, budget, coarse=False)
+    return plan if plan is not None and plan.seconds < row_cost * len(y) else None

@@ -1,0 +1,139 @@
+"""From Fourier sums to `Statistics`.
+
+With E_s = e^{i c_s} and f = z / gamma, since sin a sin b = (cos(a - b) - cos(a + b)) / 2,
+
+    Phi'_st = Re[E_s conj(E_t) F(f_s - f_t) - E_s E_t F(f_s + f_t)] / S
+
+and Phi with a plus sign. The sums of phi and phi' are F at the f_s; those of phi' x its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..validation import Array
+from .moment_sums import MomentSums
+from .overflow import check_feature_sums, check_moments
+from .spectral_targets import FourierSums
+from .statistics import Statistics
+
+LevelSums = tuple[Array, Array, Array]  # sum phi (S,), sum phi' (S,), sum phi' x^T (S, d)
+
+
+def statistics_from_fourier_sums(
+    sums: FourierSums, moments: MomentSums, noise_levels: Array, origin: Array, gram_phi: bool,
+    provenance: dict[str, Any],
+) -> Statistics:  # fmt: skip
+    """The statistics whose sums over features are in ``sums``, and over rows in ``moments``.
+
+    Raises
+    ------
+    ValueError
+        If rows were so large that their squares or features overflow.
+    """
+    features = sums.features
+    S, d = features.frequencies.shape
+    levels = [_level_sums(sums, h, origin) for h in range(len(sums.bandwidths))]
+    check_feature_sums(levels[0][0])
+    check_moments(moments.sum_x, moments.sum_xx)
+    gram, cosines = _grams(sums, 0, gram_phi)
+    noise_gram, per_level = _noise_sums(sums, levels, noise_levels, gram)
+    parts = [np.array([level[i] for level in per_level]) for i in range(3)]
+    return Statistics(
+        features=features, n=float(moments.n), n_rows=moments.n_rows,
+        sum_w2=float(moments.sum_w2), origin=np.array(origin), sum_x=moments.sum_x,
+        sum_xx=moments.sum_xx, sum_phi=levels[0][0], sum_dphi=levels[0][1],
+        sum_dphi_x=levels[0][2], gram=gram, gram_phi=cosines, noise_levels=noise_levels,
+        noise_gram=noise_gram if len(noise_levels) else None,
+        noise_sum_phi=parts[0].reshape(-1, S), noise_sum_dphi=parts[1].reshape(-1, S),
+        noise_sum_dphi_x=parts[2].reshape(-1, S, d), provenance=dict(provenance),
+    )  # fmt: skip
+
+
+def without_moments(stats: Statistics) -> Statistics:
+    """The sums over features alone: those of x and of the weights are zero."""
+    d = stats.features.dimension
+    return replace(
+        stats, n=0.0, n_rows=0, sum_w2=0.0, sum_x=np.zeros(d), sum_xx=np.zeros((d, d))
+    )
+
+
+def _phase_factors(sums: FourierSums, h: int) -> Any:
+    """E_s for rows that are taken about the center, (S,) complex."""
+    features, gamma = sums.features, sums.bandwidths[h]
+    return np.exp(1j * (features.phases + features.frequencies @ sums.center / gamma))
+
+
+def _level_sums(sums: FourierSums, h: int, origin: Array) -> LevelSums:
+    S = sums.features.n_features
+    amplitude, E = np.sqrt(2.0 / S), _phase_factors(sums, h)
+    base = E * sums.targets.level(sums.F, h)[0]
+    weighted = E * sums.G[:, h * S : (h + 1) * S]
+    total = -amplitude * base.imag
+    about_origin = -amplitude * weighted.imag.T + np.outer(total, sums.center - origin)
+    return amplitude * base.real, total, about_origin
+
+
+def _noise_sums(
+    sums: FourierSums, levels: list[LevelSums], noise_levels: Array, gram: Array
+) -> tuple[Array, list[LevelSums]]:
+    """The matrix A of Algorithm 3 without ZZ^T, and the small sums of every noise level."""
+    S = sums.features.n_features
+    noise_gram, noisy = np.zeros((S, S) if len(noise_levels) else (0, 0)), 0
+    per_level: list[LevelSums] = []
+    for sigma in noise_levels:
+        if sigma > 0.0:
+            noisy += 1
+            per_level.append(levels[noisy])
+            _add_noise(sums, noisy, float(sigma), noise_gram)
+        else:  # Delta = 1: Phi drops out, and Phi' is known
+            phi, dphi, dphi_x = levels[0]
+            per_level.append((phi.copy(), dphi.copy(), dphi_x.copy()))
+            noise_gram += gram / sums.features.bandwidth**2
+    return noise_gram, per_level
+
+
+def _rows_of(sums: FourierSums, h: int) -> Iterator[tuple[int, Array, Array]]:
+    """(s, Re[E_s conj(E_t) F(f_s - f_t)], Re[E_s E_t F(f_s + f_t)]) for t = s .. S - 1."""
+    E = _phase_factors(sums, h)
+    _, differences, totals = sums.targets.level(sums.F, h)
+    S, at, to = sums.features.n_features, 0, 0
+    minus = np.empty(S)
+    for s in range(S):
+        count = S - s
+        minus[0] = sums.weight  # F(0)
+        minus[1:count] = (E[s] * np.conj(E[s + 1 :]) * differences[at : at + count - 1]).real
+        plus = (E[s] * E[s:] * totals[to : to + count]).real
+        yield s, minus[:count], plus
+        at += count - 1
+        to += count
+
+
+def _grams(sums: FourierSums, h: int, gram_phi: bool) -> tuple[Array, Array | None]:
+    """Phi', and Phi where it is asked for."""
+    S = sums.features.n_features
+    gram = np.empty((S, S))
+    cosines = np.empty((S, S)) if gram_phi else None
+    for s, minus, plus in _rows_of(sums, h):
+        gram[s, s:] = gram[s:, s] = (minus - plus) / S
+        if cosines is not None:
+            cosines[s, s:] = cosines[s:, s] = (minus + plus) / S
+    return gram, cosines
+
+
+def _add_noise(sums: FourierSums, h: int, sigma: float, noise_gram: Array) -> None:
+    """Add one noise level: (Delta^- Re[difference] - Delta^+ Re[sum]) / (S gamma_sigma^2)."""
+    S, gamma = sums.features.n_features, sums.bandwidths[h]
+    u = sums.features.frequencies * (sigma / gamma)
+    half = 0.5 * np.einsum("sk,sk->s", u, u)
+    for s, minus, plus in _rows_of(sums, h):
+        inner, level = u[s:] @ u[s], half[s] + half[s:]
+        row = np.exp(np.minimum(inner - level, 0.0)) * minus
+        row -= np.exp(np.minimum(-inner - level, 0.0)) * plus
+        row /= S * gamma**2
+        noise_gram[s, s:] += row
+        noise_gram[s + 1 :, s] += row[1:]

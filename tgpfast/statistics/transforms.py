@@ -1,0 +1,127 @@
+"""Fourier sums of points: F(w) = sum_i strength_i e^{i w . y_i} at many frequencies w.
+
+``transform`` computes them by a non-uniform FFT of type 3 (finufft), for one to three dimensions;
+``sum_waves`` computes them term by term.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import kernels
+from ..features.evaluation import Angles
+from ..validation import Array
+
+Complex = NDArray[np.complex128]
+
+TRANSFORM_DIMENSIONS = 3  # finufft has transforms of one, two and three dimensions
+FINEST_EPS = 1e-14  # smallest relative error asked of finufft: float64 rounds above it
+EPS_SHARE = 0.18  # of the tolerance, asked of finufft, which erred by up to 5.4 times as much
+WIDEST_KERNEL = 16  # grid cells: finufft has no wider kernels
+SERIAL_SIZE = 30_000  # points and targets together; below this size one thread is faster
+WAVE_ROWS = 4_096  # rows of a block of waves, at most
+WAVE_NUMBERS = 2**23  # numbers in a block of waves, at most: 64 MB
+
+
+def has_finufft() -> bool:
+    """Whether finufft can be found; it is not imported."""
+    return importlib.util.find_spec("finufft") is not None
+
+
+def load_finufft() -> ModuleType:
+    """finufft; ImportError with the remedy where it is missing."""
+    try:
+        import finufft
+    except ImportError as error:
+        raise ImportError(
+            f"the spectral engine needs finufft, which cannot be imported ({error}); install it "
+            'with: pip install finufft, or use engine="direct"'
+        ) from error
+    module: ModuleType = finufft
+    return module
+
+
+def eps_for(tolerance: float) -> float:
+    """The relative error to ask of finufft so that F(w) / n errs by less than the tolerance."""
+    return max(EPS_SHARE * tolerance, FINEST_EPS)
+
+
+def kernel_width(eps: float, upsampling: float) -> int:
+    """Grid cells along each axis that finufft spreads a point over."""
+    if upsampling == 2.0:
+        return int(np.clip(np.ceil(-np.log10(eps / 10.0)), 2, 16))
+    return int(np.ceil(-np.log(eps) / (np.pi * np.sqrt(1.0 - 1.0 / upsampling))))
+
+
+def transform(
+    columns: list[Array], strengths: Complex, axes: list[Array], eps: float, upsampling: float,
+    n_threads: int,
+) -> Complex:  # fmt: skip
+    """F(w) = sum_i strengths_i e^{i w . y_i} at every target w.
+
+    Parameters
+    ----------
+    columns : list of (n,) array
+        Coordinates of the points y, one array for each dimension.
+    strengths : (n,) complex array
+    axes : list of (m,) array
+        Coordinates of the targets w, one array for each dimension.
+    eps : float
+        Relative error to ask of finufft.
+    upsampling : float
+        2.0, or 1.25 for a coarser grid.
+    n_threads : int
+
+    Returns
+    -------
+    (m,) complex array
+    """
+    finufft = load_finufft()
+    if len(strengths) + len(axes[0]) < SERIAL_SIZE:
+        n_threads = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about a tolerance near rounding; callers check results
+        plan = finufft.Plan(
+            3, len(columns), 1, eps, 1, nthreads=n_threads, upsampfac=upsampling, showwarn=0
+        )
+        plan.setpts(*columns, **dict(zip("stu", axes, strict=False)))
+        result: Complex = plan.execute(strengths)
+    return result
+
+
+def sum_waves(
+    frequencies: Array, y: Array, w: Array | None, backend: ModuleType, n_threads: int
+) -> tuple[Array, Array]:
+    """Sums of w cos(f . y) and of w sin(f . y) over the rows, term by term, (m,) each.
+
+    Parameters
+    ----------
+    frequencies : (m, d) array
+    y : (n, d) array
+    w : (n,) array or None
+        Weights of the rows; None is 1 for all.
+    backend : module
+        A kernel module, as `kernels.load` returns it.
+    n_threads : int
+    """
+    m, d = frequencies.shape
+    cosines, sines = np.zeros(m), np.zeros(m)
+    angles = Angles(np.zeros(d), frequencies, np.zeros(m), 1.0)
+    size = max(kernels.ROW_TILE, min(WAVE_ROWS, len(y), WAVE_NUMBERS // m))
+    block = np.empty((m, size))
+    with kernels.threads(backend, n_threads):
+        for start in range(0, len(y), size):
+            rows = np.ascontiguousarray(y[start : start + size])
+            rows.flags.writeable = False
+            root = np.zeros(0) if w is None else np.sqrt(w[start : start + size])
+            root.flags.writeable = False
+            backend.feature_block(
+                rows, root, *angles, block, block[:0, :0], cosines, sines, np.zeros((m, d)),
+                n_threads,
+            )  # fmt: skip
+    return cosines, -sines
