@@ -197,12 +197,13 @@ def test_words_that_are_defaults_are_explained(function):
 
 def test_fixed_settings_in_the_docstring_of_fit():
     """'get fixed settings instead: "fd", 1000 features, 10, ...' are those of the code."""
-    from tgpfast.pipeline.fitting import AUTO, LEAST_ROWS
+    from tgpfast.pipeline.choosing import LEAST_ROWS
+    from tgpfast.pipeline.settings import FALLBACK
 
     text = " ".join(inspect.getdoc(tgp.fit).split())
     words = ", ".join(
         f"{v:g} features" if k == "n_features" else f"{v:g}" if k == "lam" else f'"{v}"'
-        for k, v in AUTO.items()
+        for k, v in FALLBACK.items()
     )
     assert f"fixed settings instead: {words};" in text
     assert f"fewer than {LEAST_ROWS} that differ" in text

@@ -41,8 +41,9 @@ from .evaluation.exact_kde import ExactKDE
 from .evaluation.fourier_kde import FourierKDE
 from .features.random import Features
 from .pipeline import updating as _updating  # noqa: F401 - registers Density.update
-from .pipeline.fitting import PAPER, fit
+from .pipeline.fitting import fit
 from .pipeline.groups import fit_groups
+from .pipeline.settings import PAPER
 from .pipeline.warming import warmup
 from .runtime.warnings import (
     DataWarning,

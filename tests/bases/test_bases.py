@@ -1355,7 +1355,7 @@ def test_damaged_files_are_named(tmp_path, kind, changes, message):
 def with_few_draws(monkeypatch):
     """MAP's optimum follows its nodes: with the same few of them two fits agree as with many."""
     few = functools.partial(tgp.solve, n_draws=2**13)
-    monkeypatch.setattr(importlib.import_module("tgpfast.pipeline.fitting"), "solve", few)
+    monkeypatch.setattr(importlib.import_module("tgpfast.pipeline.random_features"), "solve", few)
     return few
 
 

@@ -1,7 +1,7 @@
 """One random sample of rows for every kind of source, and the passes that a fit makes."""
 
+import functools
 import pickle
-import sys
 import warnings
 
 import numpy as np
@@ -17,6 +17,7 @@ from tgpfast.data.prefetch import ReadAhead
 from tgpfast.data.row_sample import Reservoir, choose_rows, draw_sample, row_keys
 from tgpfast.statistics.required_sums import RequiredSums
 
+LARGE = (4_000, 20_000)  # rows; their fits take seconds
 AGREE = 1e-6  # log densities: sums of other blocks round otherwise, and EM magnifies that
 
 
@@ -300,7 +301,48 @@ def of_array():
     return get
 
 
-# kinds, columns, rows, in order; all kinds give the same sample (above), so that some do here
+# Fewer rows, features and draws in every stage of a fit: which rows reach a stage does not depend
+# on how many of them it takes. Rows are many from 501 on.
+QUICK = {
+    "pipeline.choosing": {"PILOT_ROWS": 400, "FEW_ROWS": 500, "FEATURE_COUNTS": (10, 20, 40)},
+    "pipeline.random_features": {"FEATURE_COUNTS": (10, 20, 40), "SELECTED_MAP_DRAWS": 2**10},
+    "selection.candidates": {
+        "PILOT_LOG2_DRAWS": 9, "SCREEN_FEATURES": 16, "GAMMA_MULTIPLES": (0.7, 1.8),
+        "PILOT_LAMS": (1.0, 100.0), "FVPD_LAMS": (10.0,), "MAP_LAMS": (10.0, 1.0),
+    },
+    "selection.refinement": {
+        "EM_ROWS": 1_000, "FEW_ROWS": 500, "REFINEMENT_LOG2_DRAWS": 9, "COMPARED_FEATURES": 20
+    },
+    "selection.verification": {"VERIFIED_DRAWS": 2**11},
+}  # fmt: skip
+
+
+def quick_fit(X):
+    """The default fit with the constants of QUICK, quietly: samples of few draws differ more."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", tgp.PoorFitWarning)
+        for module, constants in QUICK.items():
+            for name, value in constants.items():
+                patch.setattr(f"tgpfast.{module}.{name}", value)
+        return tgp.fit(X, n_threads=1)
+
+
+@functools.cache
+def quick_fit_of_array(d, n, in_order):
+    x = two_clusters(n, d, in_order)
+    return x, quick_fit(x)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("d", [1, 2, 4, 6])
+@pytest.mark.parametrize("n", [50, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_source_and_order_gives_the_model_of_the_array(tmp_path, kind, n, d, in_order):
+    x, want = quick_fit_of_array(d, n, in_order)
+    agree(quick_fit(SOURCES[kind](tmp_path, x)), want, two_clusters(500, d, seed=1))
+
+
+# with the constants as they are: kinds, columns, rows, in order
 CASES = [
     (("csv", "blocks", "dask"), 2, 4_000, True),
     (("csv", "factory"), 4, 4_000, True),
@@ -313,8 +355,11 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("kind", "d", "n", "in_order"),
-    [(kind, *rest) for kinds, *rest in CASES for kind in kinds],
-)
+    [
+        pytest.param(kind, d, n, in_order, marks=pytest.mark.slow if n > 50 else ())
+        for kinds, d, n, in_order in CASES for kind in kinds
+    ],
+)  # fmt: skip
 def test_the_default_fit_of_every_source_is_that_of_the_array(
     tmp_path, of_array, kind, d, n, in_order
 ):
@@ -354,7 +399,7 @@ def test_a_sample_of_the_first_rows_would_fail(tmp_path, of_array, monkeypatch):
     x, want = of_array(2, 4_000, True)
     monkeypatch.setattr(row_sample, "keys_of", lambda numbers: numbers.astype(np.uint64))
     monkeypatch.setattr(
-        sys.modules["tgpfast.pipeline.fitting"], "moments_and_sample",
+        "tgpfast.pipeline.rows.moments_and_sample",
         lambda *a, **k: moments_and_sample(*a, **k, size=1_500),
     )  # fmt: skip
     with pytest.warns(RuntimeWarning):  # it may see that something is wrong
@@ -429,7 +474,7 @@ class Counted:
 def test_a_fit_reads_its_rows_at_most_three_times(monkeypatch, options, d, passes):
     """Counted by the factory and recorded; bandwidths share one pass."""
     monkeypatch.setattr("tgpfast.statistics.required_sums.MANY_ROWS", 3_000)
-    monkeypatch.setattr("tgpfast.selection.refinement.SIZE", COMPARED)
+    monkeypatch.setattr("tgpfast.selection.refinement.COMPARED_FEATURES", COMPARED)
     x = two_clusters(3_500, d, in_order=False)
     x[:, 0] = np.sin(3.0 * x[:, 0]) + 0.3 * x[:, 0]  # so that a tilt gains
     source = Counted(x)
@@ -442,7 +487,7 @@ def test_a_fit_reads_its_rows_at_most_three_times(monkeypatch, options, d, passe
 
 def test_bandwidths_of_map_are_compared_in_one_pass(monkeypatch):
     """More than one of them, so that the test above counts what it should."""
-    monkeypatch.setattr("tgpfast.selection.refinement.SIZE", COMPARED)
+    monkeypatch.setattr("tgpfast.selection.refinement.COMPARED_FEATURES", COMPARED)
     x = two_clusters(3_500, 2, in_order=False)
     options = {"method": "map", "base": "empirical", "n_features": 60, "n_threads": 1,
                "frequency_covariance": "identity", "lam": 1.0}  # fmt: skip

@@ -251,7 +251,7 @@ def test_a_learned_base_whose_mass_is_elsewhere_is_told_of():
     assert not model.log_normalizer.is_poor
 
 
-@pytest.mark.parametrize("seed", [None, -1, 1.5, "x", True, np.nan])
+@pytest.mark.parametrize("seed", [-1, 1.5, "x", True, np.nan])
 def test_seeds_are_judged_everywhere(seed):
     x = make_data(60, 2)
     features = tgp.Features.draw(5, 1.0, np.eye(2), 0)
@@ -267,6 +267,31 @@ def test_seeds_are_judged_everywhere(seed):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=words):
             call()
+
+
+def test_a_seed_may_be_none_or_a_generator():
+    """The integer that was used is recorded, and gives the same model again."""
+    x = make_data(60, 2)
+    fresh = [small(x, seed=None) for _ in range(2)]
+    assert fresh[0].settings["seed"] != fresh[1].settings["seed"]
+    drawn = [small(x, seed=np.random.default_rng(5)) for _ in range(2)]
+    assert drawn[0].settings["seed"] == drawn[1].settings["seed"]
+    for model in (*fresh, *drawn):
+        seed = model.settings["seed"]
+        assert isinstance(seed, int)
+        assert model.features.seed == seed
+        np.testing.assert_array_equal(small(x, seed=seed).log_density(x), model.log_density(x))
+    base, features = tgp.GaussianBase.from_data(x), tgp.Features.draw(5, 1.0, np.eye(2), 0)
+    stats = tgp.accumulate(x, features)
+    for seed in (None, np.random.default_rng(5)):
+        assert np.isfinite(tgp.solve(stats, base, "map", seed=seed).theta).all()
+
+
+@pytest.mark.parametrize("name", ["normalize_weights", "one_standard_error", "progress"])
+@pytest.mark.parametrize("value", [None, 1, "yes"])
+def test_flags_are_judged(name, value):
+    with pytest.raises(TypeError, match=f"{name}=.*: expected True or False"):
+        small(make_data(60, 2), **{name: value})
 
 
 @pytest.mark.parametrize("n", [-1, 1.5, "x", True, None])
@@ -319,7 +344,7 @@ def test_scaled_base_of_a_stream():
         ({"n_features": 0}, ValueError, "n_features"), ({"n_features": 1.5}, ValueError, "integer"),
         ({"engine": "gpu"}, ValueError, "engine"), ({"precision": "half"}, ValueError, "precision"),
         ({"backend": "cuda"}, ValueError, "backend"), ({"n_threads": 0}, ValueError, "n_threads"),
-        ({"solver": "lu"}, ValueError, "solver"),
+        ({"solver": "lu"}, ValueError, "solver"), ({"solver": "newton"}, ValueError, "'cg'"),
         ({"sample_weight": -np.ones(300)}, ValueError, "negative"),
         ({"sample_weight": np.ones(3)}, ValueError, "3 entries"),
     ],

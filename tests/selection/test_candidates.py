@@ -3,9 +3,7 @@
 import dataclasses
 import json
 import math
-import sys
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import oracle
@@ -17,16 +15,27 @@ import tgpfast as tgp
 from tgpfast.bases.quasirandom import logsumexp
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.paper import datasets
-from tgpfast.pipeline.fitting import AUTO, LEAST_ROWS
+from tgpfast.pipeline import choosing, random_features
+from tgpfast.pipeline.choosing import LEAST_ROWS
+from tgpfast.pipeline.settings import FALLBACK, Settings
 from tgpfast.selection import candidates as selection
-from tgpfast.selection import refinement as second_look
-from tgpfast.selection.candidates import Question, Trial
+from tgpfast.selection import folds, refinement, scoring
+from tgpfast.selection.candidates import (
+    FREQUENCY_SHAPES,
+    Candidate,
+    FeatureSetting,
+    Pilot,
+    SearchSpace,
+    choose_candidate,
+)
+from tgpfast.selection.folds import FEW_ROWS, N_FOLDS, Split, held_out_masks
+from tgpfast.selection.scoring import Fold, FoldFeatures, HeldOutScore
 from tgpfast.statistics import required_sums
 
 # as in test_bases: solutions err by the condition times 1e-15, and 30 is for the length of the sums
 FACTOR = 30e-15
 BASES = ("gaussian", "mixture", "student")
-FIT = sys.modules["tgpfast.pipeline.fitting"]
+LAMS = (1.0, 10.0, 100.0, 1e3)
 SEED = 3
 ONE = Threads(n_threads=1)  # blocks are small here
 
@@ -35,8 +44,8 @@ ONE = Threads(n_threads=1)  # blocks are small here
 def quick(monkeypatch):
     """Few draws and candidates: what is tested does not depend on how many there are."""
     for name, value in {
-        "LOG2_DRAWS": 9, "SCREEN_FEATURES": 16, "MULTIPLES": (0.7, 1.8),
-        "LAMS": (1.0, 10.0, 100.0, 1e3), "MAP_LAMS": (10.0, 1.0),
+        "PILOT_LOG2_DRAWS": 10, "SCREEN_FEATURES": 16, "GAMMA_MULTIPLES": (0.7, 1.8),
+        "PILOT_LAMS": LAMS, "MAP_LAMS": (10.0, 1.0),
     }.items():  # fmt: skip
         monkeypatch.setattr(selection, name, value)
 
@@ -80,17 +89,14 @@ def log_ratios(base, points):
 
 def make_fold(kind="gaussian", weighted=True, n=240):
     x, w = moons(n), weights_of(n, weighted)
-    held = selection.held_out(n)[1]
-    base = make_base(kind, x[~held], w[~held])
-    return selection.Fold.of(
-        base, x[~held], x[held], w[~held], w[held] / w[held].sum(), nearby=x[~held],
-        log2_draws=8, log2_nodes=8, seed=10,
-    )  # fmt: skip
+    split = Split.at(x, w, held_out_masks(n)[1])
+    base = make_base(kind, split.kept, split.kept_weights)
+    return Fold.make(base, split, nearby=split.kept, log2_draws=8, seed=10)
 
 
 def make_block(kind="gaussian", weighted=True, S=30, gamma=0.6):
     features = tgp.Features.draw(S, gamma, np.eye(2), seed=SEED)
-    return selection.Block(features, make_fold(kind, weighted), ONE)
+    return FoldFeatures(features, make_fold(kind, weighted), ONE)
 
 
 def parts(features):
@@ -99,19 +105,19 @@ def parts(features):
 
 def condition(block, lam):
     shift = lam * block.features.bandwidth**2
-    return np.linalg.cond(block.system + shift * np.eye(len(block.b)))
+    return np.linalg.cond(block.sums.system + shift * np.eye(len(block.sums.b)))
 
 
 def statistics_of(block):
-    fold = block.fold
+    fold, split = block.fold, block.fold.split
     return tgp.accumulate(
-        fold.kept, block.features, sample_weight=fold.kept_weights, origin=fold.base.mean,
+        split.kept, block.features, sample_weight=split.kept_weights, origin=fold.base.mean,
         base=fold.base, engine="direct", precision="float64",
     )  # fmt: skip
 
 
 def trial(score=0.0, lam=1.0, **other):
-    return Trial(**{
+    return Candidate(**{
         "base": "empirical", "method": "fd", "frequency_covariance": "data", "gamma_multiple": 1.0,
         "eta_multiple": math.nan, "error": 0.1, "effective_share": 0.5,
     } | other, score=score, lam=lam)  # fmt: skip
@@ -124,16 +130,11 @@ def trial(score=0.0, lam=1.0, **other):
 def test_half_of_the_draws_come_from_a_wider_base(kind):
     """For draws and for nodes; ratios and distances are those of plain formulas."""
     x, w = moons(240), weights_of(240)
-    held = selection.held_out(240)[1]
-    base = make_base(kind, x[~held], w[~held])
-    fold = selection.Fold.of(
-        base, x[~held], x[held], w[~held], w[held], nearby=x[:50], log2_draws=8, log2_nodes=7,
-        seed=10,
-    )  # fmt: skip
-    wide = tgp.MixtureBase(*map(np.array, wider(base)))
-    for points, ratios, size, seed in (
-        (fold.draws, fold.draw_ratios, 7, 11), (fold.nodes, fold.node_ratios, 6, 12),
-    ):  # fmt: skip
+    split = Split.at(x, w, held_out_masks(240)[1])
+    base = make_base(kind, split.kept, split.kept_weights)
+    fold = Fold.make(base, split, nearby=x[:50], log2_draws=8, seed=10)
+    wide, size = tgp.MixtureBase(*map(np.array, wider(base))), 7
+    for (points, ratios), seed in ((fold.draws, 11), (fold.nodes, 12)):
         half = 2**size
         assert len(points) == len(ratios) == 2 * half
         np.testing.assert_array_equal(points[:half], base.draw_sobol(size, seed))
@@ -142,9 +143,9 @@ def test_half_of_the_draws_come_from_a_wider_base(kind):
         assert ratios.max() <= math.log(2.0)  # half of the draws are of the base
         # negative control: the draws are not those of the base
         assert np.abs(ratios).max() > 0.5
-    apart = np.linalg.norm(fold.draws[:, None] - x[:50], axis=2).min(axis=1)
-    np.testing.assert_allclose(fold.nearest, apart, rtol=1e-12)
-    np.testing.assert_array_equal(fold.held_base, base.log_density_at(x[held]))
+    apart = np.linalg.norm(fold.draws.points[:, None] - x[:50], axis=2).min(axis=1)
+    np.testing.assert_allclose(fold.distances, apart, rtol=1e-12)
+    np.testing.assert_array_equal(fold.held_base, base.log_density_at(split.held))
 
 
 @pytest.mark.parametrize("kind", BASES)
@@ -152,17 +153,15 @@ def test_ratios_make_means_over_the_draws_those_of_the_base(kind):
     """Of 1, and of every feature, whose mean under the base is known for Gaussians."""
     x = moons(240)
     base = make_base(kind, x, np.ones(240))
-    fold = selection.Fold.of(
-        base, x[:0], x, np.ones(0), np.ones(240), nearby=x, log2_draws=15, log2_nodes=None,
-        seed=SEED,
-    )  # fmt: skip
-    assert len(fold.nodes) == len(fold.node_ratios) == 0
-    share = np.exp(fold.draw_ratios) / len(fold.draws)
+    split = Split(x[:0], np.ones(0), x, np.ones(240))
+    fold = Fold.make(base, split, nearby=x, log2_draws=15, seed=SEED, has_nodes=False)
+    assert len(fold.nodes.points) == len(fold.nodes.log_ratios) == 0
+    share = np.exp(fold.draws.log_ratios) / len(fold.draws.points)
     assert share.sum() == pytest.approx(1.0, abs=1e-3)
     if kind == "student":
         return
     features = tgp.Features.draw(30, 0.6, np.eye(2), seed=SEED)
-    phi, want = oracle.phi(fold.draws, *parts(features)), base.feature_moments(features)[0]
+    phi, want = oracle.phi(fold.draws.points, *parts(features)), base.feature_moments(features)[0]
     assert np.abs(share @ phi - want).max() < 1e-3
     # negative control: without the ratios they are those of a wider density
     assert np.abs(phi.mean(axis=0) - want).max() > 0.01
@@ -174,14 +173,14 @@ def test_fd_of_a_block_is_fd_of_its_statistics(kind, weighted):
     """theta is that of ``solve`` and that of the formulas, for every lambda."""
     block, lams = make_block(kind, weighted), (0.3, 10.0, 1e3)
     stats, fold = statistics_of(block), block.fold
-    score = fold.base.score_at(fold.kept)
+    score = fold.base.score_at(fold.split.kept)
     thetas = block.fd(lams)
     assert thetas.shape == (30, 3)
     for theta, lam in zip(thetas.T, lams, strict=True):
         bound = FACTOR * condition(block, lam) * np.abs(theta).max()
         solved = tgp.solve(stats, fold.base, "fd", lam=lam).theta
         plain = oracle.theta_fd_any(
-            fold.kept, *parts(block.features), lam, score, fold.kept_weights
+            fold.split.kept, *parts(block.features), lam, score, fold.split.kept_weights
         )
         assert np.abs(theta - solved).max() <= bound
         assert np.abs(theta - plain).max() <= bound
@@ -192,19 +191,18 @@ def test_fd_of_a_block_is_fd_of_its_statistics(kind, weighted):
 def test_fvpd_of_a_block_is_fvpd_of_its_statistics(kind, weighted):
     """Values of held-out rows are those of ``solve``, less log Z from the fold's own draws."""
     block = make_block(kind, weighted)
-    fold, lam, eta = block.fold, 5.0, 2.0
+    fold, points, lam, eta = block.fold, block.fold.draws.points, 5.0, 2.0
     model = tgp.solve(statistics_of(block), fold.base, "fvpd", lam=lam, eta=eta)
-    at_draws = model.log_density(fold.draws, normalized=False)
-    at_draws = at_draws - fold.base.log_density_at(fold.draws)
-    log_z = logsumexp(at_draws + log_ratios(fold.base, fold.draws)) - math.log(len(at_draws))
-    want = model.log_density(fold.held, normalized=False) - log_z
-    scored = block.fvpd(lam, eta)
+    at_draws = model.log_density(points, normalized=False) - fold.base.log_density_at(points)
+    log_z = logsumexp(at_draws + log_ratios(fold.base, points)) - math.log(len(at_draws))
+    want = model.log_density(fold.split.held, normalized=False) - log_z
+    scored = block.score_fvpd(lam, eta)
     # M is lam or more everywhere; phi^T M^-1 m is a sum of S terms
     bound = FACTOR * np.linalg.cond(model.M) * max(1.0, np.abs(at_draws).max())
     assert np.abs(scored.values - want).max() <= bound
-    assert scored.weights is fold.held_weights
+    assert scored.weights is fold.split.held_weights
     # negative controls: another eta is another density; so it is without the ratios
-    assert np.abs(block.fvpd(lam, 2 * eta).values - want).max() > 1e6 * bound
+    assert np.abs(block.score_fvpd(lam, 2 * eta).values - want).max() > 1e6 * bound
     without = logsumexp(at_draws) - math.log(len(at_draws))
     assert abs(without - log_z) > 1e6 * bound
 
@@ -214,19 +212,21 @@ def test_the_posterior_of_a_block_is_a_maximum(kind):
     """What a further Newton step would gain is below the gain that ends the iteration."""
     block, lams = make_block(kind), (100.0, 10.0, 1.0)
     fold, thetas = block.fold, block.posterior(lams)
-    ratios = log_ratios(fold.base, fold.nodes)
+    nodes, (kept, weights, *_) = fold.nodes.points, fold.split
+    ratios = log_ratios(fold.base, nodes)
     share = np.exp(ratios) / len(ratios)
-    phi = oracle.phi(fold.nodes, *parts(block.features))
+    phi = oracle.phi(nodes, *parts(block.features))
     for theta, lam in zip(thetas.T, lams, strict=True):
         gradient = oracle.map_gradient(
-            fold.kept, theta, fold.nodes, share, *parts(block.features), lam, fold.kept_weights
-        ) / fold.kept_weights.sum()
+            kept, theta, nodes, share, *parts(block.features), lam, weights
+        ) / weights.sum()
         carried = np.exp(phi @ theta + ratios - logsumexp(phi @ theta + ratios))
         spread = (phi.T * carried) @ phi - np.outer(carried @ phi, carried @ phi)
-        spread += lam / fold.kept_weights.sum() * np.eye(len(theta))
-        assert 0.5 * gradient @ np.linalg.solve(spread, gradient) < selection.MAP_GAIN
+        spread += lam / weights.sum() * np.eye(len(theta))
+        assert 0.5 * gradient @ np.linalg.solve(spread, gradient) < scoring.PILOT_MAP_GAIN
     # negative control: the start is no maximum
-    assert np.abs(block.sum_phi / block.n - share @ phi / share.sum()).max() > 0.01
+    mean = block.sums.sum_phi / block.sums.n
+    assert np.abs(mean - share @ phi / share.sum()).max() > 0.01
 
 
 @pytest.mark.parametrize("kind", BASES)
@@ -236,40 +236,40 @@ def test_held_out_values_are_plain_log_densities(kind):
     block = make_block(kind)
     fold, features = block.fold, block.features
     thetas = block.fd((1.0, 100.0))
-    at_draws = oracle.phi(fold.draws, *parts(features)) @ thetas
-    at_held = oracle.phi(fold.held, *parts(features)) @ thetas
-    far = fold.nearest > selection.FAR * features.bandwidth
-    ratios = np.exp(log_ratios(fold.base, fold.draws))
+    at_draws = oracle.phi(fold.draws.points, *parts(features)) @ thetas
+    at_held = oracle.phi(fold.split.held, *parts(features)) @ thetas
+    far = fold.distances > scoring.FAR_BANDWIDTHS * features.bandwidth
+    ratios = np.exp(log_ratios(fold.base, fold.draws.points))
     far_of_base = ratios @ far / ratios.sum()
-    for k, scored in enumerate(block.of_points(thetas)):
+    for k, scored in enumerate(block.score_thetas(thetas)):
         e = ratios * np.exp(at_draws[:, k])
         want = at_held[:, k] + fold.held_base - np.log(e.mean())
         # an angle of some 10 errs by 1e-15 of it, and theta^T phi by that times |theta|_1
         bound = 1e-14 * np.abs(thetas[:, k]).sum() + 1e-13
         assert np.abs(scored.values - want).max() <= bound
-        assert scored.mean == pytest.approx(fold.held_weights @ want, abs=bound)
-        assert scored.share == pytest.approx(e.sum() ** 2 / (e @ e) / len(e), rel=4 * bound)
-        assert scored.far == pytest.approx((e @ far) / e.sum() - far_of_base, abs=4 * bound)
+        assert scored.mean == pytest.approx(fold.split.held_weights @ want, abs=bound)
+        effective = e.sum() ** 2 / (e @ e) / len(e)
+        assert scored.effective_share == pytest.approx(effective, rel=4 * bound)
+        assert scored.far_share == pytest.approx((e @ far) / e.sum() - far_of_base, abs=4 * bound)
 
 
 def test_a_score_is_the_mean_over_folds():
     """One candidate of ``select`` by hand, from the rows on: score, error and both shares."""
     x, w = moons(120), weights_of(120)
     gamma, lam = 0.5, 10.0
-    question = Question(
-        bases=("empirical",), methods=("fd",), shapes=("identity",), gammas=(gamma,), lams=(lam,)
-    )
-    found = selection.select(
-        x, w, question, lambda kind: np.eye(2), n_features=15, seed=SEED, threads=ONE
-    )
+    space = SearchSpace(
+        bases=("empirical",), methods=("fd",), shapes={"identity": np.eye(2)}, gammas=(gamma,),
+        lams=(lam,),
+    )  # fmt: skip
+    found = selection.select(Pilot(x, w), space, n_features=15, seed=SEED, threads=ONE)
     features = tgp.Features.draw(15, gamma, np.eye(2), SEED)
     means, variances, shares, fars, bare = [], [], [], [], []
-    for held in selection.held_out(120):
+    for held in held_out_masks(120):
         base = tgp.GaussianBase.from_data(x[~held], sample_weight=w[~held])
         score = base.score_at(x[~held])
         theta = oracle.theta_fd_any(x[~held], *parts(features), lam, score, w[~held])
         wide = tgp.MixtureBase(*map(np.array, wider(base)))
-        size = selection.LOG2_DRAWS  # of each half
+        size = selection.PILOT_LOG2_DRAWS - 1  # of each half
         halves = base.draw_sobol(size, SEED + 1), wide.draw_sobol(size, SEED + 1_001)
         draws = np.concatenate(halves)
         ratios = np.exp(log_ratios(base, draws))
@@ -282,9 +282,9 @@ def test_a_score_is_the_mean_over_folds():
         shares.append(e.sum() ** 2 / (e @ e) / len(e))
         fars.append(e @ apart / e.sum() - ratios @ apart / ratios.sum())
         bare.append(share @ log_base)
-    assert len(found.trials) == 2
-    (got,) = (t for t in found.trials if t.lam == lam)
-    (alone,) = (t for t in found.trials if math.isinf(t.lam))
+    assert len(found.candidates) == 2
+    (got,) = (t for t in found.candidates if t.lam == lam)
+    (alone,) = (t for t in found.candidates if math.isinf(t.lam))
     assert got.score == pytest.approx(np.mean(means), abs=1e-9)
     assert got.error == pytest.approx(math.sqrt(sum(variances)) / 4, rel=1e-9)
     assert got.effective_share == pytest.approx(min(shares), rel=1e-9)
@@ -296,46 +296,46 @@ def test_a_score_is_the_mean_over_folds():
 # -- folds and the choice --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [40, 61, selection.FEW_ROWS])
+@pytest.mark.parametrize("n", [40, 61, FEW_ROWS])
 def test_folds_partition_few_rows(n):
-    masks = np.array(selection.held_out(n))
+    masks = np.array(held_out_masks(n))
     assert (masks.sum(axis=0) == 1).all()
-    assert len(masks) == selection.FOLDS
+    assert len(masks) == N_FOLDS
     assert np.ptp(masks.sum(axis=1)) <= 1
 
 
 def test_of_many_rows_one_part_is_held_out():
-    n = selection.FEW_ROWS + 1
-    (mask,) = selection.held_out(n)
-    assert mask.sum() == -(-n // selection.FOLDS)
+    n = FEW_ROWS + 1
+    (mask,) = held_out_masks(n)
+    assert mask.sum() == -(-n // N_FOLDS)
 
 
 @pytest.mark.parametrize("gain", [-1.0, 0.0, 0.9, 1.1, 100.0])
 def test_the_base_stays_unless_it_is_beaten(gain):
-    """By BETTER; the best base alone, not the first."""
+    """By LEAST_GAIN; the best base alone, not the first."""
     low, bare = trial(-3.0, math.inf), trial(-2.0, math.inf, base="student")
-    rich = trial(-2.0 + gain * selection.BETTER)
-    assert selection._choice([low, rich, bare]) is (rich if gain > 1 else bare)
+    rich = trial(-2.0 + gain * selection.LEAST_GAIN)
+    assert choose_candidate([low, rich, bare]) is (rich if gain > 1 else bare)
 
 
 @pytest.mark.parametrize("sure", [False, True])
 def test_a_gain_within_its_own_error_is_none(sure):
-    """ERRORS of them, of rows paired; another, whose gain is less but surer, is taken."""
+    """Two of them, of rows paired; another, whose gain is less but surer, is taken."""
     bare, lucky = trial(-2.0, math.inf), trial(-1.9, gain_error=0.06)
     modest = trial(-1.95, gain_error=0.02)
-    assert selection.ERRORS == 2.0
-    assert selection._choice([bare, lucky, modest] if sure else [bare, lucky]) is (
+    assert selection.LEAST_GAIN_ERRORS == 2.0
+    assert choose_candidate([bare, lucky, modest] if sure else [bare, lucky]) is (
         modest if sure else bare
     )
-    assert selection._choice([bare, dataclasses.replace(lucky, gain_error=0.04)]).score == -1.9
+    assert choose_candidate([bare, dataclasses.replace(lucky, gain_error=0.04)]).score == -1.9
 
 
 def judged(values, lam=1.0, **other):
     """A trial of one fold whose rows have these log densities."""
     values = np.asarray(values, float)
     weights = np.full(len(values), 1.0 / len(values))
-    parts = (selection.Scored(values, 0.5, 0.0, weights),)
-    return trial(float(values.mean()), lam, parts=parts, **other)
+    folds = (HeldOutScore(values, 0.5, 0.0, weights),)
+    return trial(float(values.mean()), lam, folds=folds, **other)
 
 
 def with_error(mean, error, n=100):
@@ -351,18 +351,18 @@ def test_the_best_base_alone_must_be_beaten_too(error):
     own = judged(rows - 1.0, math.inf)
     tilted = judged(rows + with_error(0.1, error), gain_error=0.001)
     assert tilted.error_of_gain(bare) == pytest.approx(error, rel=1e-12)
-    assert selection._choice([own, bare, tilted]) is (tilted if error == 0.04 else bare)
-    # negative control: without its rows the error is not known, and BETTER is all
-    assert selection._choice([own, bare, trial(tilted.score)]).lam == 1.0
+    assert choose_candidate([own, bare, tilted]) is (tilted if error == 0.04 else bare)
+    # negative control: without its rows the error is not known, and LEAST_GAIN is all
+    assert choose_candidate([own, bare, trial(tilted.score)]).lam == 1.0
 
 
 def test_the_error_of_a_gain_is_that_of_the_mean_over_folds():
     rng = np.random.default_rng(1)
     some, other = ([
-        selection.Scored(rng.normal(size=n), 0.5, 0.0, w / w.sum())
+        HeldOutScore(rng.normal(size=n), 0.5, 0.0, w / w.sum())
         for n, w in ((7, np.arange(1.0, 8.0)), (5, np.ones(5)))
     ] for _ in range(2))  # fmt: skip
-    a, b = trial(parts=tuple(some)), trial(parts=tuple(other))
+    a, b = trial(folds=tuple(some)), trial(folds=tuple(other))
     variance = 0.0
     for p, q in zip(some, other, strict=True):
         gain = p.values - q.values
@@ -382,60 +382,61 @@ def test_one_standard_error_takes_the_smoothest_that_is_near():
     smooth = judged(rows - with_error(0.03, 0.02), 100.0)  # by one and a half errors
     bare = trial(-9.0, math.inf)
     trials = [bare, smooth, near, best, wide]
-    assert selection._choice(trials) is best
-    assert selection._choice(trials, one_standard_error=True) is wide
-    assert selection._choice(trials[:-1], one_standard_error=True) is near
-    assert selection._choice([bare, smooth, best], one_standard_error=True) is best
+    assert choose_candidate(trials) is best
+    assert choose_candidate(trials, one_standard_error=True) is wide
+    assert choose_candidate(trials[:-1], one_standard_error=True) is near
+    assert choose_candidate([bare, smooth, best], one_standard_error=True) is best
     # a base alone that is as good as the best is taken in any case
     for rule in (False, True):
-        assert selection._choice([judged(rows, math.inf), best], one_standard_error=rule).lam > 1e9
+        assert choose_candidate([judged(rows, math.inf), best], one_standard_error=rule).lam > 1e9
 
 
 def test_a_given_lambda_excludes_the_base_alone():
     """Which has another; it stands in only where nothing else is believed."""
     bare, tilted, lost = trial(-2.0, math.inf), trial(-2.5), trial(-math.inf)
-    assert selection._choice([bare, lost, tilted]) is bare
-    assert selection._choice([bare, lost, tilted], lam_is_open=False) is tilted
-    assert selection._choice([bare, lost], lam_is_open=False) is bare
-    assert selection._choice([bare], lam_is_open=False) is bare
+    assert choose_candidate([bare, lost, tilted]) is bare
+    assert choose_candidate([bare, lost, tilted], lam_is_open=False) is tilted
+    assert choose_candidate([bare, lost], lam_is_open=False) is bare
+    assert choose_candidate([bare], lam_is_open=False) is bare
 
 
 def one_huge_weight(block):
     """Rows look splendid against a normaliser that one draw carries."""
-    at_draws = np.zeros(len(block.fold.draws))
+    at_draws = np.zeros(len(block.fold.distances))
     at_draws[0] = 50.0
-    return block._scored(np.full(len(block.fold.held), 60.0), at_draws)
+    return block.score(np.full(len(block.fold.held_base), 60.0), at_draws)
 
 
 def mass_far_away(block):
     """Draws far from the data gain weight, all alike."""
-    far = block.fold.nearest > selection.FAR * block.features.bandwidth
+    far = block.fold.distances > scoring.FAR_BANDWIDTHS * block.features.bandwidth
     assert 0.01 < far.mean() < 0.5
-    return block._scored(np.full(len(block.fold.held), 5.0), np.where(far, 3.0, 0.0))
+    return block.score(np.full(len(block.fold.held_base), 5.0), np.where(far, 3.0, 0.0))
 
 
 @pytest.mark.parametrize(
     ("make", "guard", "off"),
-    [(one_huge_weight, "LEAST_SHARE", 0.0), (mass_far_away, "MOST_FAR", 1.0)],
+    [(one_huge_weight, "LEAST_EFFECTIVE_SHARE", 0.0), (mass_far_away, "MOST_FAR_SHARE", 1.0)],
 )
 def test_scores_that_mislead_are_never_chosen(monkeypatch, make, guard, off):
     """Without the guard they would be."""
-    monkeypatch.setattr(selection, "LEAST_SHARE", 1.5 / 2**8)
-    block = make_block(gamma=0.25)
-    screen = selection._Screen(
-        moons(240), np.ones(240), [], Question(), lambda kind: np.eye(2), 30, 0, ONE
+    monkeypatch.setattr(scoring, "LEAST_EFFECTIVE_SHARE", 1.5 / 2**8)
+    block, space = make_block(gamma=0.25), SearchSpace(shapes={"data": np.eye(2)})
+    search = selection.CandidateSearch(
+        Pilot(moons(240), np.ones(240)), space, n_features=30, seed=0, threads=ONE
     )
-    screen.bases["empirical"] = [block.fold]
-    bare = screen._bare("empirical")
+    search.folds = {"empirical": [block.fold]}
+    bare = search.score_base("empirical")
 
     def choice():
-        candidate = screen._trial("empirical", "fd", "data", 0.25, 1.0, np.nan, [make(block)])
-        return candidate, selection._choice([bare, candidate])
+        setting = FeatureSetting("data", 0.25)
+        candidate = search.candidate("empirical", "fd", setting, [make(block)], lam=1.0)
+        return candidate, choose_candidate([bare, candidate])
 
     candidate, chosen = choice()
     assert (candidate.score, candidate.error) == (-math.inf, math.inf)
     assert chosen is bare
-    monkeypatch.setattr(selection, guard, off)
+    monkeypatch.setattr(scoring, guard, off)
     candidate, chosen = choice()
     assert candidate.score > bare.score + 1
     assert chosen is candidate
@@ -445,21 +446,22 @@ def test_scores_that_mislead_are_never_chosen(monkeypatch, make, guard, off):
 @pytest.mark.parametrize("where", ["held", "draws"])
 def test_values_that_are_not_finite_are_not_believed(bad, where):
     block = make_block()
-    values = {"held": np.zeros(len(block.fold.held)), "draws": np.zeros(len(block.fold.draws))}
-    assert block._scored(values["held"], values["draws"]).is_believed
-    values[where][3] = bad
-    scored = block._scored(values["held"], values["draws"])
-    assert not scored.is_believed
+    held, draws = (np.zeros(len(a)) for a in (block.fold.held_base, block.fold.distances))
+    assert block.score(held, draws).is_reliable
+    (held if where == "held" else draws)[3] = bad
+    scored = block.score(held, draws)
+    assert not scored.is_reliable
     assert scored.mean == -math.inf
 
 
 def test_indefinite_matrices_are_not_believed():
     """Rounding may leave them so where lambda is tiny: the candidate is lost, not the fit."""
     block = make_block()
-    block.system = block.system - 1e6 * np.eye(len(block.b))
+    system = block.sums.system - 1e6 * np.eye(len(block.sums.b))
+    block.sums = block.sums._replace(system=system)
     assert np.isnan(block.fd((1.0,))).all()
-    assert not block.fvpd(1.0, 1.0).is_believed
-    assert not any(s.is_believed for s in block.of_points(block.fd((1.0, 2.0))))
+    assert not block.score_fvpd(1.0, 1.0).is_reliable
+    assert not any(s.is_reliable for s in block.score_thetas(block.fd((1.0, 2.0))))
     block = make_block()
     found = block.posterior((1.0, -1e6, 1.0))
     assert np.isfinite(found[:, 0]).all()
@@ -475,8 +477,9 @@ def test_the_held_out_fisher_score_is_that_of_numerical_derivatives(kind, weight
     """Mean of |grad log q|^2 / 2 + laplacian log q over rows held out, less that of the base."""
     block = make_block(kind, weighted)
     fold, base = block.fold, block.fold.base
-    thetas, x, h = block.fd((0.3, 100.0)), fold.held, 1e-3
-    found = block.fisher(thetas)
+    thetas, x, h = block.fd((0.3, 100.0)), fold.split.held, 1e-3
+    weights = fold.split.held_weights
+    found = block.fisher_scores(thetas)
     assert found.shape == (2,)
 
     def score(log_q):
@@ -485,7 +488,7 @@ def test_the_held_out_fisher_score_is_that_of_numerical_derivatives(kind, weight
             up, down = log_q(x + step), log_q(x - step)
             gradient = gradient + ((up - down) / (2 * h)) ** 2
             laplacian = laplacian + (up - 2 * middle + down) / h**2
-        return fold.held_weights @ (0.5 * gradient + laplacian)
+        return weights @ (0.5 * gradient + laplacian)
 
     for theta, got in zip(thetas.T, found, strict=True):
         def tilted(y, theta=theta):
@@ -497,10 +500,10 @@ def test_the_held_out_fisher_score_is_that_of_numerical_derivatives(kind, weight
         # and by the formula, exactly
         plain = oracle.fisher_objective_any(
             x, theta, *parts(block.features), 0.0, base.score_at(x), np.zeros(len(x)),
-            fold.held_weights,
-        ) - 0.5 * fold.held_weights @ np.square(base.score_at(x)).sum(axis=1)  # fmt: skip
+            weights,
+        ) - 0.5 * weights @ np.square(base.score_at(x)).sum(axis=1)  # fmt: skip
         assert got == pytest.approx(plain, rel=1e-9)
-    assert block.fisher(np.full((30, 1), np.nan)) == [np.inf]
+    assert block.fisher_scores(np.full((30, 1), np.nan)) == [np.inf]
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -509,15 +512,16 @@ def test_lambdas_that_the_fisher_score_sees_through_are_dropped(given, monkeypat
     given is compared all the same."""
     x = np.random.default_rng(0).standard_normal((60, 2))
     lams = (0.01, 10.0, 1e3)
-    monkeypatch.setattr(selection, "LAMS", lams)
-    question = Question(bases=("empirical",), methods=("fd",), shapes=("identity",), gammas=(0.6,),
-                        lams=(0.01,) if given else None)  # fmt: skip
+    monkeypatch.setattr(selection, "PILOT_LAMS", lams)
+    space = SearchSpace(
+        bases=("empirical",), methods=("fd",), shapes={"identity": np.eye(2)}, gammas=(0.6,),
+        lams=(0.01,) if given else None,
+    )  # fmt: skip
 
     def run():
-        found = selection.select(
-            x, np.ones(60), question, lambda kind: np.eye(2), n_features=30, seed=0, threads=ONE
-        )
-        return {t.lam: t.fisher for t in found.trials if np.isfinite(t.lam)}, found
+        pilot = Pilot(x, np.ones(60))
+        found = selection.select(pilot, space, n_features=30, seed=0, threads=ONE)
+        return {t.lam: t.fisher for t in found.candidates if np.isfinite(t.lam)}, found
 
     kept, found = run()
     if given:
@@ -526,29 +530,28 @@ def test_lambdas_that_the_fisher_score_sees_through_are_dropped(given, monkeypat
         return
     assert 0.01 not in kept
     assert all(fisher < 0.0 for fisher in kept.values())
-    assert all(np.isnan(t.fisher) for t in found.trials if np.isinf(t.lam))
+    assert all(np.isnan(t.fisher) for t in found.candidates if np.isinf(t.lam))
     # negative control: it was the screen
-    monkeypatch.setattr(selection.Block, "fisher", lambda self, t: np.full(t.shape[1], -1.0))
+    monkeypatch.setattr(FoldFeatures, "fisher_scores", lambda self, t: np.full(t.shape[1], -1.0))
     assert set(run()[0]) == set(lams)
 
 
 @pytest.mark.parametrize("fd", [True, False])
-def test_where_nothing_passes_the_screen_the_dear_methods_stay_few(monkeypatch, fd):
+def test_where_nothing_passes_the_screen_the_slower_methods_stay_few(monkeypatch, fd):
     """Two settings whose Fisher scores are the least, not all of them: FD was there to guide.
     Without it, all."""
     scores = iter([4.0, 1.0, 3.0, 2.0])
     monkeypatch.setattr(
-        selection.Block, "fisher", lambda self, t: np.full(t.shape[1], next(scores))
+        FoldFeatures, "fisher_scores", lambda self, t: np.full(t.shape[1], next(scores))
     )
-    x = moons(selection.FEW_ROWS + 1)  # one fold
-    question = Question(
+    x = moons(FEW_ROWS + 1)  # one fold
+    space = SearchSpace(
         bases=("empirical",), methods=("fd", "fvpd", "map") if fd else ("fvpd", "map"),
-        shapes=("data", "identity"), lams=None,
+        shapes={"data": np.eye(2), "identity": np.eye(2)},
     )  # fmt: skip
-    found = selection.select(
-        x, np.ones(len(x)), question, lambda kind: np.eye(2), n_features=9, seed=0, threads=ONE
-    )
-    tried = {m: {(t.frequency_covariance, round(t.gamma_multiple, 9)) for t in found.trials
+    pilot = Pilot(x, np.ones(len(x)))
+    found = selection.select(pilot, space, n_features=9, seed=0, threads=ONE)
+    tried = {m: {(t.frequency_covariance, round(t.gamma_multiple, 9)) for t in found.candidates
                  if t.method == m and np.isfinite(t.lam)} for m in ("fd", "fvpd", "map")}
     every = {(shape, multiple) for shape in ("data", "identity") for multiple in (0.7, 1.8)}
     assert tried["fd"] == set()
@@ -581,30 +584,27 @@ def test_where_each_criterion_misleads():
     """
     n, lams = 3_000, (0.1, 1.0, 10.0, 100.0, 1e3)
     x = moons(n)
-    held = selection.held_out(n)[0]
-    base = tgp.GaussianBase.from_data(x[~held])
+    split = Split.at(x, np.ones(n), held_out_masks(n)[0])
+    base = tgp.GaussianBase.from_data(split.kept)
     features = tgp.Features.draw(192, 0.7 * n ** (-1 / 6), np.eye(2), seed=0)
 
-    def look(log2_draws):
-        fold = selection.Fold.of(
-            base, x[~held], x[held], np.ones((~held).sum()), np.full(held.sum(), 1 / held.sum()),
-            nearby=x[~held], log2_draws=log2_draws, log2_nodes=None, seed=19,
-        )  # fmt: skip
-        return selection.Block(features, fold, ONE, sums)
+    def look(log2_draws, sums=None):
+        fold = Fold.make(
+            base, split, nearby=split.kept, log2_draws=log2_draws, seed=19, has_nodes=False
+        )
+        return FoldFeatures(features, fold, ONE, sums)
 
-    sums = None
     few = look(5)
-    sums = few.n, few.sum_phi, few.system, few.b
     thetas = few.fd(lams)
 
     def scores(block):
-        return np.array([s.weights @ s.values for s in block.of_points(thetas)])
+        return np.array([s.weights @ s.values for s in block.score_thetas(thetas)])
 
-    honest = scores(look(15))
-    by_fisher = few.fisher(thetas).argmin()
+    honest = scores(look(15, few.sums))
+    by_fisher = few.fisher_scores(thetas).argmin()
     by_few_draws = scores(few).argmax()
-    many = look(13)  # as many as the pilot takes
-    believed = np.array([s.is_believed for s in many.of_points(thetas)])
+    many = look(13, few.sums)  # as many as the pilot takes
+    believed = np.array([s.is_reliable for s in many.score_thetas(thetas)])
     by_both = max((k for k in range(len(lams)) if believed[k]), key=lambda k: scores(many)[k])
     assert (lams[by_fisher], lams[by_few_draws], lams[by_both]) == (1.0, 0.1, 10.0)
     assert by_both == honest.argmax()
@@ -613,10 +613,10 @@ def test_where_each_criterion_misleads():
     assert scores(few)[by_few_draws] > honest[by_both]
     # either guard alone would tell the two that mislead, given the draws
     for k in (by_fisher, by_few_draws):
-        scored = many.of_points(thetas[:, [k]])[0]
-        assert scored.share < selection.LEAST_SHARE
-        assert scored.far > 0.5
-    assert (few.fisher(thetas) < 0.0).all()  # nothing that the screen would drop
+        scored = many.score_thetas(thetas[:, [k]])[0]
+        assert scored.effective_share < scoring.LEAST_EFFECTIVE_SHARE
+        assert scored.far_share > 0.5
+    assert (few.fisher_scores(thetas) < 0.0).all()  # nothing that the screen would drop
 
 
 # -- what was compared -----------------------------------------------------------------------------
@@ -647,20 +647,20 @@ def test_the_chosen_trial_comes_first_in_the_table(best, alone, scores):
     }  # fmt: skip
     if alone:
         settings = {"method": "base"}
-    rows = found.table(0.25, settings)
+    rows = found.table(settings, [], 0.25)
     assert [row["score"] for row in rows] == [*(s - 0.25 for s in scores), -math.inf]
     assert [row["chosen"] for row in rows] == [True] + [False] * 4
     assert rows[0]["base"] == make_selection(best).best.base
-    assert "parts" not in rows[0]
+    assert "folds" not in rows[0]
 
 
 def test_settings_that_no_trial_had_are_a_row_of_their_own():
-    """With the score of the second look, or none where it did not score them."""
+    """With the score of the refinement, or none where it did not score them."""
     found = make_selection(0)
-    found.final.append({"n_features": 60, "gamma": 0.1, "lam": 7.0, "score": -0.9})
+    refined = [{"n_features": 60, "gamma": 0.1, "lam": 7.0, "score": -0.9}]
     settings = {"method": found.best.method, "lam": 7.0, "gamma": 0.1, "n_features": 60}
     for changed, score in (({}, -1.15), ({"lam": 8.0}, np.nan), ({"method": "other"}, np.nan)):
-        rows = found.table(0.25, {**settings, **changed})
+        rows = found.table({**settings, **changed}, refined, 0.25)
         assert len(rows) == 6
         assert rows[0]["chosen"]
         assert not any(row["chosen"] for row in rows[1:])
@@ -672,7 +672,7 @@ def test_settings_that_no_trial_had_are_a_row_of_their_own():
 def test_the_best_tilt_of_a_base():
     """Bases alone, and scores that are not believed, do not count."""
     found = make_selection(2)
-    assert found.best_tilt_of("empirical") is found.trials[0]
+    assert found.best_tilt_of("empirical") is found.candidates[0]
     assert found.best_tilt_of("student") is None
     assert found.best_tilt_of("mixture") is None
 
@@ -703,7 +703,7 @@ def test_all_is_chosen_and_recorded(alone):
     model = fit(moons() if alone else datasets.pinwheel(300, seed=0))
     settings, row = model.settings, chosen_of(model)
     assert settings["selected"] is True
-    assert settings["auto"] == sorted(set(AUTO) - {"n_features"})
+    assert settings["auto"] == sorted(set(FALLBACK) - {"n_features"})
     assert settings["gamma_rule"] == (None if alone else "selected")
     assert math.isinf(row["lam"]) is alone
     assert settings["base"] == row["base"]
@@ -714,11 +714,11 @@ def test_all_is_chosen_and_recorded(alone):
     assert model.selection[0] is row
     scores = [r["score"] for r in model.selection[1:]]
     assert scores == sorted(scores, reverse=True)
-    names = {f.name for f in dataclasses.fields(Trial)} - {"parts"} | {"chosen"}
+    names = {f.name for f in dataclasses.fields(Candidate)} - {"folds"} | {"chosen"}
     assert all(set(r) == names for r in model.selection)
-    assert {r["base"] for r in model.selection} == set(Question.bases)
+    assert {r["base"] for r in model.selection} == set(SearchSpace.bases)
     assert {r["method"] for r in model.selection} >= {"fd", "map"}
-    assert {r["frequency_covariance"] for r in model.selection} == set(Question.shapes)
+    assert {r["frequency_covariance"] for r in model.selection} == set(FREQUENCY_SHAPES)
 
 
 GIVEN_SHAPE = np.array([[1.5, 0.2], [0.2, 0.5]])
@@ -739,7 +739,7 @@ def test_what_is_given_is_respected(name, value):
     settings = model.settings
     given = {name, "n_features", *others}
     assert settings["selected"] is True
-    assert settings["auto"] == sorted(set(AUTO) - given)
+    assert settings["auto"] == sorted(set(FALLBACK) - given)
     tilted = [row for row in model.selection if np.isfinite(row["lam"])]
     assert tilted
     if name == "frequency_covariance":
@@ -782,7 +782,7 @@ def test_an_open_eta_is_chosen():
     row = chosen_of(model)
     assert np.isfinite(row["lam"])  # one Gaussian is not enough for two moons
     tried = {round(r["eta_multiple"], 9) for r in model.selection if np.isfinite(r["lam"])}
-    assert tried == set(selection.TEMPERS)
+    assert tried == set(selection.ETA_MULTIPLES)
     want = row["eta_multiple"] / model.features.bandwidth**2
     assert model.settings["eta"] == pytest.approx(want, rel=1e-12)
 
@@ -793,7 +793,7 @@ def test_all_given_means_no_selection(monkeypatch):
     def never(*args, **options):
         raise AssertionError("nothing is open")
 
-    monkeypatch.setattr(FIT, "select", never)
+    monkeypatch.setattr(choosing, "select", never)
     for options in (FIXED, {**FIXED, "eta": "auto"}):
         model = tgp.fit(moons(100), **options, n_features="auto", n_threads=1)
         assert model.selection is None
@@ -825,7 +825,7 @@ def test_bases_go_with_the_method(method):
     assert {row["method"] for row in model.selection} == {"fd" if method == "ncfd" else method}
     found = {row["base"] for row in model.selection}
     assert found == {"fvpd": {"empirical", "mixture"}, "ncfd": {"empirical"},
-                     "map": set(Question.bases)}[method]  # fmt: skip
+                     "map": set(SearchSpace.bases)}[method]  # fmt: skip
     if method == "map":
         assert chosen_of(model)["base"] == "student"
 
@@ -853,7 +853,7 @@ def test_the_base_alone_by_any_method(method):
 def test_how_many_features_there_may_be(n, most):
     """Few rows take all of these; of many it is settled later how many are kept. A stream that
     does not say how long it is may be long."""
-    assert FIT._most_features(SimpleNamespace(n_rows=n)) == most
+    assert choosing.most_features(n) == most
 
 
 def test_few_rows_take_enough_features():
@@ -869,7 +869,8 @@ def test_the_base_alone_takes_the_fewest_features():
     model = fit(x, n_features="auto", **NARROW)
     assert model.method == "base"
     assert model.settings["n_features"] == 0
-    assert model.features.n_features == second_look.SIZES[0]  # of the sums that `update` adds to
+    # those of the sums that `update` adds to
+    assert model.features.n_features == refinement.FEATURE_COUNTS[0]
 
 
 @pytest.mark.parametrize(
@@ -881,7 +882,7 @@ def test_the_base_alone_takes_the_fewest_features():
     ],
 )  # fmt: skip
 def test_shapes_that_are_equal_are_tried_once(covariance, shapes):
-    assert list(FIT._shapes(np.array(covariance))) == shapes
+    assert list(choosing._shapes(Settings(), np.array(covariance))) == shapes
 
 
 def test_one_column_has_one_shape():
@@ -894,15 +895,16 @@ def test_one_column_has_one_shape():
 @pytest.fixture
 def looks_again(monkeypatch):
     """As if 200 rows were many, and a few features too."""
-    for module in (selection, second_look, FIT):
+    for module in (folds, refinement, choosing):
         monkeypatch.setattr(module, "FEW_ROWS", 200)
-    monkeypatch.setattr(second_look, "LOG2_DRAWS", 10)
-    monkeypatch.setattr(second_look, "SIZE", 20)
-    monkeypatch.setattr(FIT, "SIZES", (10, 20, 40))
+    for module in (refinement, choosing, random_features):
+        monkeypatch.setattr(module, "FEATURE_COUNTS", (10, 20, 40))
+    monkeypatch.setattr(refinement, "REFINEMENT_LOG2_DRAWS", 10)
+    monkeypatch.setattr(refinement, "COMPARED_FEATURES", 20)
 
 
 @pytest.mark.parametrize(("method", "n_features"), [("fd", "auto"), ("fd", 17), ("map", "auto")])
-def test_the_second_look_is_recorded(looks_again, method, n_features):
+def test_the_refinement_is_recorded(looks_again, method, n_features):
     """What it tried, and that the model has what it found."""
     x = moons(600)
     model = fit(x, **{**NARROW, "method": method}, n_features=n_features)
@@ -924,29 +926,29 @@ def test_the_second_look_is_recorded(looks_again, method, n_features):
         assert len(widths) > 1
     else:
         assert widths == {settings["gamma"]}
-        assert {row["lam"] for row in tried} == set(FIT.LAMS)
+        assert {row["lam"] for row in tried} == set(random_features.PILOT_LAMS)
 
 
 def takes_the_base_alone(monkeypatch):
     """As if no tilt had been good enough for the pilot."""
-    plain = FIT.select
+    plain = choosing.select
 
     def bare(*args, **options):
         found = plain(*args, **options)
-        alone = next(t for t in found.trials if np.isinf(t.lam))
+        alone = next(t for t in found.candidates if np.isinf(t.lam))
         return dataclasses.replace(found, best=alone)
 
-    monkeypatch.setattr(FIT, "select", bare)
+    monkeypatch.setattr(choosing, "select", bare)
 
 
 @pytest.mark.parametrize("errors", [2.0, 1e9])
 def test_all_rows_may_prefer_a_tilt_to_the_base_alone(looks_again, monkeypatch, errors):
-    """The best tilt that the pilot saw; it must gain RECONSIDERED standard errors."""
-    assert FIT.RECONSIDERED == 2.0
+    """The best tilt that the pilot saw; it must gain RECONSIDERED_ERRORS standard errors."""
+    assert choosing.RECONSIDERED_ERRORS == 2.0
     takes_the_base_alone(monkeypatch)
-    monkeypatch.setattr(FIT, "RECONSIDERED", errors)
+    monkeypatch.setattr(choosing, "RECONSIDERED_ERRORS", errors)
     model = fit(moons(400), **NARROW, n_features=40)
-    assert len(model.settings["lam_tried"]) == len(FIT.LAMS)
+    assert len(model.settings["lam_tried"]) == len(random_features.PILOT_LAMS)
     row = chosen_of(model)
     assert model.selection[0] is row
     if errors == 2.0:
@@ -972,7 +974,7 @@ def test_a_given_bandwidth_is_not_looked_at_again(looks_again):
     assert {row["gamma"] for row in model.settings["lam_tried"]} == {0.5}
 
 
-def test_a_spectrum_serves_the_second_look(looks_again, monkeypatch):
+def test_a_spectrum_serves_the_refinement(looks_again, monkeypatch):
     """Many rows in two columns: bandwidths are read off it, and so are the statistics."""
     pytest.importorskip("finufft")
     monkeypatch.setattr(required_sums, "MANY_ROWS", 500)
@@ -984,19 +986,22 @@ def test_a_spectrum_serves_the_second_look(looks_again, monkeypatch):
 
 @pytest.mark.parametrize("rule", [False, True])
 def test_one_standard_error_is_passed_on(looks_again, monkeypatch, rule):
-    """To the pilot and to the second look; and recorded."""
+    """To the pilot and to the refinement; and recorded."""
     asked = []
 
-    def heard(function):
+    def heard(function, rule_of):
         def call(*args, **options):
-            asked.append(options["one_standard_error"])
+            asked.append(rule_of(*args, **options))
             return function(*args, **options)
 
         return call
 
-    monkeypatch.setattr(FIT, "select", heard(FIT.select))
-    for name in ("narrower", "settle"):
-        monkeypatch.setattr(FIT.SecondLook, name, heard(getattr(FIT.SecondLook, name)))
+    select = heard(choosing.select, lambda *args, **options: options["one_standard_error"])
+    monkeypatch.setattr(choosing, "select", select)
+    for name in ("refine_bandwidth", "refine_size_and_lambda"):
+        plain = getattr(refinement.Refinement, name)
+        rule_of = lambda self, *args, **options: self.one_standard_error  # noqa: E731
+        monkeypatch.setattr(refinement.Refinement, name, heard(plain, rule_of))
     model = fit(moons(400), **{**NARROW, "method": "map"}, one_standard_error=rule)
     assert model.settings["one_standard_error"] is rule
     assert asked == [rule] * 3
@@ -1005,7 +1010,7 @@ def test_one_standard_error_is_passed_on(looks_again, monkeypatch, rule):
 def test_one_standard_error_is_smoother(monkeypatch):
     """Few rows, that cannot tell lambdas apart: never less smooth, whatever the rows, and for some
     of them more."""
-    monkeypatch.setattr(selection, "LAMS", tuple(10.0 * 2.0 ** np.arange(7)))
+    monkeypatch.setattr(selection, "PILOT_LAMS", tuple(10.0 * 2.0 ** np.arange(7)))
     smoother = 0
     for seed in range(8):
         x = np.random.default_rng(seed).exponential(1.0, (200, 2))
@@ -1030,9 +1035,9 @@ def test_one_shot_iterators_get_fixed_settings():
     assert model.settings["selected"] is False
     assert model.selection is None
     for name in ("method", "lam", "base", "frequency_covariance"):
-        assert model.settings[name] == AUTO[name]
+        assert model.settings[name] == FALLBACK[name]
     assert model.settings["gamma_rule"] == "scott"
-    assert model.settings["auto"] == sorted(set(AUTO) - {"n_features"})
+    assert model.settings["auto"] == sorted(set(FALLBACK) - {"n_features"})
 
 
 def test_blocks_that_can_be_read_again_are_looked_at():
@@ -1073,13 +1078,13 @@ def test_few_rows_repeated_are_those_rows_once(n_distinct):
     once = fit(x)
     with pytest.warns(RuntimeWarning, match="repeats values"):
         often = fit(np.tile(x, (50, 1)))
-    assert often.settings["lam"] == pytest.approx(50.0 * AUTO["lam"])
+    assert often.settings["lam"] == pytest.approx(50.0 * FALLBACK["lam"])
     assert often.settings["gamma"] == pytest.approx(once.settings["gamma"])
     # the same sums times 50 under 50 times lambda: equal but for the rounding of a solve
     np.testing.assert_allclose(often.log_density(x), once.log_density(x), rtol=1e-7)
     with pytest.warns(RuntimeWarning, match="repeats values"):
-        given = fit(np.tile(x, (50, 1)), lam=AUTO["lam"], gamma="scott")
-    assert given.settings["lam"] == AUTO["lam"]
+        given = fit(np.tile(x, (50, 1)), lam=FALLBACK["lam"], gamma="scott")
+    assert given.settings["lam"] == FALLBACK["lam"]
     assert given.settings["gamma"] < often.settings["gamma"]
 
 
@@ -1104,7 +1109,7 @@ def test_weights_are_rows():
     scores = []
     deviation = np.sqrt(w @ (x - w @ x / w.sum()) ** 2 / w.sum())
     u = (x - w @ x / w.sum()) / deviation
-    for held in selection.held_out(120):
+    for held in held_out_masks(120):
         base = tgp.GaussianBase.from_data(np.repeat(u[~held], w[~held].astype(int), axis=0))
         scores.append(base.log_density(np.repeat(u[held], w[held].astype(int), axis=0)).mean())
     assert alone["score"] == pytest.approx(np.mean(scores) - np.log(deviation).sum(), rel=1e-10)
@@ -1144,7 +1149,7 @@ def test_a_base_that_is_given():
     assert {row["base"] for row in model.selection} == {"given"}
     assert model.settings["base"] == "given"
     (alone,) = (r for r in model.selection if math.isinf(r["lam"]))
-    means = [base.log_density(x[held]).mean() for held in selection.held_out(300)]
+    means = [base.log_density(x[held]).mean() for held in held_out_masks(300)]
     assert alone["score"] == pytest.approx(np.mean(means), rel=1e-10)
 
 
@@ -1213,8 +1218,8 @@ def test_normal_samples_have_no_tilt_to_find(n, d):
 def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
     """Negative control, on the samples of the test above: the best of many candidates is above the
     base by luck alone; on rows not seen all of them lose, and some by more than their error."""
-    monkeypatch.setattr(selection, "BETTER", 0.0)
-    monkeypatch.setattr(selection, "ERRORS", 0.0)
+    monkeypatch.setattr(selection, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(selection, "LEAST_GAIN_ERRORS", 0.0)
     found = [over_the_base(n, d) for n in (60, 150, 400) for d in (1, 2, 3)]
     lost = [(gain.mean(), row["gain_error"]) for row, gain in found if np.isfinite(row["lam"])]
     assert len(lost) > 4
@@ -1235,7 +1240,7 @@ def test_the_same_seed_gives_the_same_model():
     [("empirical", "auto"), ("mixture", "fd"), ("student", "map"), ("mixture", "fvpd")],
 )
 def test_threads_change_nothing(looks_again, base, method):
-    """Not a bit, with the direct engine: scores, the second look, and the model."""
+    """Not a bit, with the direct engine: scores, the refinement, and the model."""
     options = {"base": base, "method": method, "frequency_covariance": "identity",
                "n_features": "auto", "engine": "direct"}  # fmt: skip
     x = uniform_rows(300) if base == "mixture" else datasets.pinwheel(300, seed=0)
@@ -1269,8 +1274,8 @@ def test_repeated_rows_do_not_reward_spikes_at_them():
         assert abs(between[0]) < 5.0  # a mixture with a spike at every point: thousands
     x = rng.standard_normal((50, 2))
     twice = np.concatenate([x, x[:20]])
-    rows, weights = selection.distinct((twice, None))
+    rows, weights = folds.distinct_rows((twice, None))
     np.testing.assert_array_equal(rows, x)
     np.testing.assert_array_equal(weights, np.r_[np.full(20, 2.0), np.ones(30)])
-    rows, weights = selection.distinct((x, None))
+    rows, weights = folds.distinct_rows((x, None))
     assert rows is x

@@ -1,4 +1,4 @@
-"""The second look at settings: rows held out, and bandwidth, size and lambda that suit all rows."""
+"""Refinement of settings: rows held out, and bandwidth, size and lambda that suit all rows."""
 
 import dataclasses
 import math
@@ -14,13 +14,20 @@ from tgpfast.data.blocks import Blocks
 from tgpfast.data.row_sample import choose_rows
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.paper import datasets
-from tgpfast.selection import candidates as selection
-from tgpfast.selection import refinement as second_look
-from tgpfast.selection.candidates import BASE_ALONE, Scored
-from tgpfast.selection.refinement import SecondLook, _doubled
+from tgpfast.selection import refinement, scoring
+from tgpfast.selection.candidates import BASE_ALONE
+from tgpfast.selection.folds import Split
+from tgpfast.selection.refinement import (
+    Refinement,
+    RefinementTrial,
+    SampleSplit,
+    Tempering,
+    extrapolate_size,
+)
+from tgpfast.selection.scoring import Draws, Fold, FoldFeatures, HeldOutScore
 from tgpfast.statistics.feature_means import accumulate_feature_means
 
-FACTOR = 30e-15  # as in test_selection
+FACTOR = 30e-15  # as in test_candidates
 BASES = ("gaussian", "mixture", "student")
 SEED = 3
 ONE = Threads(n_threads=1)
@@ -30,9 +37,9 @@ FEW = 100
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Rows are many from 101 on, and draws few: what is tested does not depend on how many."""
-    monkeypatch.setattr(second_look, "FEW_ROWS", FEW)
-    monkeypatch.setattr(second_look, "LOG2_DRAWS", 9)
-    monkeypatch.setattr(second_look, "SIZE", 20)
+    monkeypatch.setattr(refinement, "FEW_ROWS", FEW)
+    monkeypatch.setattr(refinement, "REFINEMENT_LOG2_DRAWS", 9)
+    monkeypatch.setattr(refinement, "COMPARED_FEATURES", 20)
 
 
 def moons(n=400, seed=0):
@@ -79,6 +86,13 @@ def parts(features):
     return features.frequencies, features.phases, features.bandwidth
 
 
+def refine(split, base, method="fd", **options):
+    """A `Refinement` with few settings."""
+    return Refinement(**{
+        "lams": (1.0,), "tempering": Tempering(1.0), "seed": SEED, "threads": ONE, **options,
+    }, split=split, base=base, method=method)  # fmt: skip
+
+
 def sums_of(x, w, features, base, method="fd"):
     if method == "map":
         rows = Blocks(x, sample_weight=w)
@@ -94,37 +108,37 @@ def sums_of(x, w, features, base, method="fd"):
 def test_one_row_in_ten_is_held_out_of_many(n):
     """And none of few, which all are needed."""
     x, w = moons(n), weights_of(n)
-    look = SecondLook.at(Blocks(x, sample_weight=w))
-    np.testing.assert_array_equal(look.x, x)
-    np.testing.assert_array_equal(look.weights, w)
-    held = np.flatnonzero(look.held)
-    assert len(held) == (-(-n // second_look.HELD) if n > FEW else 0)
-    assert look.holds_out is (n > FEW)
+    split = SampleSplit.of(Blocks(x, sample_weight=w))
+    np.testing.assert_array_equal(split.x, x)
+    np.testing.assert_array_equal(split.weights, w)
+    held = np.flatnonzero(split.held)
+    assert len(held) == (-(-n // refinement.REFINEMENT_FOLDS) if n > FEW else 0)
+    assert split.holds_out is (n > FEW)
     if n > FEW:  # in no order, or rows that come in turns of ten would all be of one kind
-        assert len(set((held % second_look.HELD).tolist())) > 3
+        assert len(set((held % refinement.REFINEMENT_FOLDS).tolist())) > 3
 
 
 def test_rows_that_repeat_count_once(monkeypatch):
     """With their weights; and rows are sampled where they are too many."""
     x = moons(150)
-    look = SecondLook.at(Blocks(np.concatenate([x, x[:80]])))
-    np.testing.assert_array_equal(look.x, x)
-    np.testing.assert_array_equal(look.weights, np.r_[np.full(80, 2.0), np.ones(70)])
-    monkeypatch.setattr(second_look, "EM_ROWS", 50)
-    np.testing.assert_array_equal(SecondLook.at(Blocks(x)).x, x[choose_rows(150, 50)])
+    split = SampleSplit.of(Blocks(np.concatenate([x, x[:80]])))
+    np.testing.assert_array_equal(split.x, x)
+    np.testing.assert_array_equal(split.weights, np.r_[np.full(80, 2.0), np.ones(70)])
+    monkeypatch.setattr(refinement, "EM_ROWS", 50)
+    np.testing.assert_array_equal(SampleSplit.of(Blocks(x)).x, x[choose_rows(150, 50)])
 
 
 def test_streams_give_the_sample_that_was_drawn():
-    """If they can be read again; without a sample there is no second look."""
+    """If they can be read again; without a sample there is no second split."""
     x = moons(150)
     for source in ([x[:70], x[70:]], lambda: iter([x[:70], x[70:]])):
         blocks = Blocks(source)
-        assert SecondLook.at(blocks) is None
+        assert SampleSplit.of(blocks) is None
         blocks.draw_sample()
-        np.testing.assert_array_equal(SecondLook.at(blocks).x, x)
+        np.testing.assert_array_equal(SampleSplit.of(blocks).x, x)
     once = Blocks(iter([x]))
     once.draw_sample()
-    assert SecondLook.at(once) is None
+    assert SampleSplit.of(once) is None
     assert once.n_passes == 0
 
 
@@ -133,9 +147,9 @@ def test_streams_give_the_sample_that_was_drawn():
 def test_bases_do_not_see_the_rows_held_out(kind, whole):
     """Unless they are to be learned from the whole."""
     x, w = moons(300), weights_of(300)
-    look = SecondLook.at(Blocks(x, sample_weight=w))
-    kept = np.ones(300, bool) if whole else ~look.held
-    base = look.learned(kind, least=4, seed=2, whole=whole)
+    split = SampleSplit.of(Blocks(x, sample_weight=w))
+    kept = np.ones(300, bool) if whole else ~split.held
+    base = split.fit_base(kind, least_components=4, seed=2, use_all=whole)
     if kind == "mixture":
         want = tgp.MixtureBase._by_em(x[kept], w[kept], None, 2, least=4)
         want = want._guarded(x[kept], w[kept])
@@ -143,16 +157,17 @@ def test_bases_do_not_see_the_rows_held_out(kind, whole):
     else:
         want = tgp.StudentBase._by_em(x[kept], w[kept])
     assert base.fingerprint == want.fingerprint
-    assert base.fingerprint != look.learned(kind, least=4, seed=2, whole=not whole).fingerprint
+    other = split.fit_base(kind, least_components=4, seed=2, use_all=not whole)
+    assert base.fingerprint != other.fingerprint
 
 
 @pytest.mark.parametrize("kind", BASES)
 def test_a_base_is_learned_on_with_the_rows_held_out(kind):
     """From where it is: it keeps its components, and gains on the rows that it learns from."""
     x, w = moons(300), weights_of(300)
-    look = SecondLook.at(Blocks(x, sample_weight=w))
-    base = make_base(kind, x[~look.held], w[~look.held])
-    more = look.learned_on(base)
+    split = SampleSplit.of(Blocks(x, sample_weight=w))
+    base = make_base(kind, x[~split.held], w[~split.held])
+    more = split.refit_base(base)
     if kind == "gaussian":
         assert more is base  # it has the moments of all rows anyway
         return
@@ -160,35 +175,35 @@ def test_a_base_is_learned_on_with_the_rows_held_out(kind):
     assert w @ more.log_density_at(x) > w @ base.log_density_at(x)
     if kind == "mixture":
         assert more.n_components == base.n_components + 1  # the guard
-        again = look.learned_on(more)  # whose guard is made anew, not doubled
+        again = split.refit_base(more)  # whose guard is made anew, not doubled
         assert again.n_components == more.n_components
     else:
         assert more.fingerprint == make_base(kind, x, w).fingerprint
-    none = dataclasses.replace(look, held=np.zeros(300, bool))
-    assert none.learned_on(base) is base
+    none = dataclasses.replace(split, held=np.zeros(300, bool))
+    assert none.refit_base(base) is base
 
 
 # -- scores ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", BASES)
-def test_settle_learns_from_the_rows_that_remain(kind):
+def test_fd_learns_from_the_rows_that_remain(kind):
     """Total minus fold scores as FD of the remaining rows does, for every size and lambda."""
     x, w = moons(), weights_of(400)
-    look, lams = SecondLook.at(Blocks(x, sample_weight=w)), (1.0, 30.0, 1e3)
-    held = look.held
+    split, lams = SampleSplit.of(Blocks(x, sample_weight=w)), (1.0, 30.0, 1e3)
+    held = split.held
     base, features = make_base(kind, x[~held], w[~held]), make_features()
-    settled = look.settle(
-        sums_of(x, w, features, base), base, "fd", lams=lams, eta=1.0, sizes=(10, 20, 90),
-        seed=SEED, threads=ONE,
-    )  # fmt: skip
+    refined = refine(split, base, lams=lams).refine_size_and_lambda(
+        sums_of(x, w, features, base), (10, 20, 90)
+    )
+    tried = [trial.record() for trial in refined.trials]
     log_base, share = base.log_density(x[held]), w[held] / w[held].sum()
     draws, ratios = draws_of(base, 9, SEED + 1)
-    sizes = [t["n_features"] for t in settled.tried]
+    sizes = [t["n_features"] for t in tried]
     assert sizes in ([10] * 3 + [20] * 3, [10] * 3 + [20] * 3 + [40] * 3)
-    assert [t["lam"] for t in settled.tried] == list(lams) * (len(sizes) // 3)
+    assert [t["lam"] for t in tried] == list(lams) * (len(sizes) // 3)
     apart = np.linalg.norm(draws[:, None] - x, axis=2).min(axis=1)
-    for t in settled.tried:
+    for t in tried:
         few = features.first(t["n_features"])
         assert t["gamma"] == features.bandwidth
         rest = sums_of(x[~held], w[~held], few, base)
@@ -197,16 +212,17 @@ def test_settle_learns_from_the_rows_that_remain(kind):
         values = oracle.phi(x[held], *parts(few)) @ model.theta - np.log(e.mean()) + log_base
         # the difference of two sums errs by the size of the larger
         error = 10 * FACTOR * model.diagnostics["condition"] * np.abs(model.theta).sum()
-        far = apart > selection.FAR * few.bandwidth
+        far = apart > scoring.FAR_BANDWIDTHS * few.bandwidth
         assert t["effective_share"] == pytest.approx(e.sum() ** 2 / (e @ e) / len(e), abs=error)
         of_base = ratios @ far / ratios.sum()
         assert t["far_share"] == pytest.approx(e @ far / e.sum() - of_base, abs=error)
         believed = (
-            t["effective_share"] >= selection.LEAST_SHARE and t["far_share"] <= selection.MOST_FAR
+            t["effective_share"] >= scoring.LEAST_EFFECTIVE_SHARE
+            and t["far_share"] <= scoring.MOST_FAR_SHARE
         )
         want = share @ values if believed else -math.inf
         assert t["score"] == pytest.approx(want, abs=error)
-    assert max(t["score"] for t in settled.tried) > share @ log_base + 0.02  # it learns something
+    assert max(t["score"] for t in tried) > share @ log_base + 0.02  # it learns something
 
 
 @pytest.mark.parametrize(
@@ -215,30 +231,29 @@ def test_settle_learns_from_the_rows_that_remain(kind):
 def test_other_methods_learn_from_the_rows_that_remain(kind, method):
     """As a block of the pilot, that is handed the remaining rows, does."""
     x, w = moons(), weights_of(400)
-    look = SecondLook.at(Blocks(x, sample_weight=w))
-    held = look.held
+    split = SampleSplit.of(Blocks(x, sample_weight=w))
+    held = split.held
     base, features, eta = make_base(kind, x[~held], w[~held]), make_features(20), 2.0
     lams = (30.0, 3.0)
-    settled = look.settle(
-        sums_of(x, w, features, base, method), base, method, lams=lams, eta=eta, sizes=(),
-        seed=SEED, threads=ONE,
-    )  # fmt: skip
+    refined = refine(
+        split, base, method, lams=lams, tempering=Tempering(eta)
+    ).refine_size_and_lambda(sums_of(x, w, features, base, method), ())
     (draws, of_draws), (nodes, of_nodes) = (draws_of(base, 9, SEED + k) for k in (1, 2))
-    fold = selection.Fold(
-        base, x[~held], x[held], w[~held], w[held] / w[held].sum(), draws, np.log(of_draws),
-        nodes, np.log(of_nodes), base.log_density_at(x[held]), selection.distances_to(x, draws),
+    fold = Fold(
+        base, Split.at(x, w, held), Draws(draws, np.log(of_draws)), Draws(nodes, np.log(of_nodes)),
+        base.log_density_at(x[held]), scoring.distances_to(x, draws),
     )  # fmt: skip
-    block = selection.Block(features, fold, ONE)
+    block = FoldFeatures(features, fold, ONE)
     if method == "fvpd":
-        want = [block.fvpd(lam, eta) for lam in lams]
+        want = [block.score_fvpd(lam, eta) for lam in lams]
     else:
-        want = block.of_points(block.posterior(lams))
-    for t, scored in zip(settled.tried, want, strict=True):
+        want = block.score_thetas(block.posterior(lams))
+    for trial, score in zip(refined.trials, want, strict=True):
         # sums to 1e-13 of their size; Newton's steps, whose systems are well behaved, keep that
-        assert t["score"] == pytest.approx(scored.mean, abs=1e-8)
-        assert t["effective_share"] == pytest.approx(scored.share, rel=1e-8)
-        assert t["far_share"] == pytest.approx(scored.far, abs=1e-8)
-    assert settled.n_features == 20
+        assert trial.score.mean == pytest.approx(score.mean, abs=1e-8)
+        assert trial.score.effective_share == pytest.approx(score.effective_share, rel=1e-8)
+        assert trial.score.far_share == pytest.approx(score.far_share, abs=1e-8)
+    assert refined.n_features == 20
 
 
 # -- what is made of the scores --------------------------------------------------------------------
@@ -247,56 +262,56 @@ def test_other_methods_learn_from_the_rows_that_remain(kind, method):
 def scored(mean, error=0.0, share=0.5):
     """Forty rows with this mean gain over a base of log density -2, and this error of it."""
     values = -2.0 + mean + error * math.sqrt(40) * np.tile([-1.0, 1.0], 20)
-    return Scored(values, share, 0.0, np.full(40, 1 / 40))
+    return HeldOutScore(values, share, 0.0, np.full(40, 1 / 40))
 
 
-def settle(monkeypatch, table, method="fd", lams=(1.0,), most=80, sizes=(10, 20, 40), **options):
-    """``settle`` where scores are given: size -> one a lambda."""
+def refine_given(monkeypatch, table, method="fd", lams=(1.0,), most=80, sizes=(10, 20, 40),
+                 least_errors=0.0, **options):  # fmt: skip
+    """``refine_size_and_lambda`` where scores are given: size -> one for each lambda."""
     features, asked = make_features(most), []
 
-    def given(rest, base, method, fold, lams, eta, threads):
+    def given(self, rest, fold):
         asked.append(rest.features.n_features)
         found = table[rest.features.n_features]
-        return found if isinstance(found, list) else [found] * len(lams)
+        found = found if isinstance(found, list) else [found] * len(lams)
+        return [RefinementTrial(rest.features, *each) for each in zip(lams, found, strict=True)]
 
-    monkeypatch.setattr(second_look, "_scored", given)
+    monkeypatch.setattr(Refinement, "score", given)
     x = moons(400)
-    look = SecondLook.at(Blocks(x))
     base = SimpleNamespace(
         mean=np.zeros(2), covariance=np.eye(2), dimension=2,
-        _sobol=lambda log2, seed: x[: 2**log2], _log_density=lambda rows: np.full(len(rows), -2.0),
+        draw_sobol=lambda log2, seed: x[: 2**log2],
+        log_density_at=lambda rows: np.full(len(rows), -2.0),
     )  # fmt: skip
     stats = sums_of(x, None, features, base, "map")
-    found = look.settle(
-        stats, base, method, lams=lams, eta=1.0, sizes=sizes, seed=0, threads=ONE, **options
-    )
-    return found, asked
+    task = refine(SampleSplit.of(Blocks(x)), base, method, lams=lams, seed=0, **options)
+    return task.refine_size_and_lambda(stats, sizes, least_errors=least_errors), asked
 
 
 def test_sizes_are_tried_upwards_while_they_gain(monkeypatch):
     table = {10: scored(0.1), 20: scored(0.2), 40: scored(0.201), 80: scored(0.9)}
-    found, asked = settle(monkeypatch, table)
+    found, asked = refine_given(monkeypatch, table)
     assert asked == [10, 20, 40]  # which is not worth doubling, though it gains
     assert (found.n_features, found.lam) == (40, 1.0)
-    assert [row["n_features"] for row in found.tried] == asked
+    assert [trial.features.n_features for trial in found.trials] == asked
     table[40] = scored(0.199)
-    assert settle(monkeypatch, table)[0].n_features == 20
+    assert refine_given(monkeypatch, table)[0].n_features == 20
     # negative control: it was the bar that ended the search
-    monkeypatch.setattr(second_look, "WORTH_DOUBLING", -1.0)
-    assert settle(monkeypatch, table)[0].n_features == 80
+    monkeypatch.setattr(refinement, "WORTH_DOUBLING", -1.0)
+    assert refine_given(monkeypatch, table)[0].n_features == 80
 
 
 def test_sizes_above_what_there_is_are_not_tried(monkeypatch):
     table = {10: scored(0.1), 20: scored(0.2), 30: scored(0.3)}
-    found, asked = settle(monkeypatch, table, most=30)
+    found, asked = refine_given(monkeypatch, table, most=30)
     assert (found.n_features, asked) == (30, [10, 20, 30])
 
 
 def test_every_size_is_tried_with_every_lambda(monkeypatch):
     table = {10: [scored(0.1), scored(0.3)], 20: [scored(0.5), scored(0.2)], 40: scored(0.5)}
-    found, _ = settle(monkeypatch, table, lams=(1.0, 100.0))
+    found, _ = refine_given(monkeypatch, table, lams=(1.0, 100.0))
     assert (found.n_features, found.lam) == (20, 1.0)
-    assert [(r["n_features"], r["lam"]) for r in found.tried] == [
+    assert [(t.features.n_features, t.lam) for t in found.trials] == [
         (10, 1.0), (10, 100.0), (20, 1.0), (20, 100.0), (40, 1.0), (40, 100.0)
     ]  # fmt: skip
 
@@ -312,7 +327,7 @@ def test_the_base_alone_wins_unless_the_gain_is_sure(monkeypatch, gain, errors, 
     """The tilt must gain ``least_errors`` standard errors, and something by default. The base alone
     takes the fewest features, which do nothing."""
     table = {10: scored(gain - 1), 20: scored(gain, 0.1), 40: scored(-2)}
-    found, _ = settle(monkeypatch, table, **({"least_errors": errors} if errors else {}))
+    found, _ = refine_given(monkeypatch, table, **({"least_errors": errors} if errors else {}))
     want = (10, BASE_ALONE) if alone else (20, 1.0)
     assert (found.n_features, found.lam) == want
 
@@ -321,14 +336,14 @@ def test_the_base_alone_wins_unless_the_gain_is_sure(monkeypatch, gain, errors, 
 @pytest.mark.parametrize("share", [0.5, 0.0])
 def test_what_is_not_believed_leaves_the_base_alone(monkeypatch, share, rule):
     """Quietly, also where values are not numbers that could be compared."""
-    lost = Scored(np.full(40, -np.inf), 0.0, 1.0, np.full(40, 1 / 40))
+    lost = HeldOutScore(np.full(40, -np.inf), 0.0, 1.0, np.full(40, 1 / 40))
     table = {10: lost, 20: scored(5.0, share=0.0), 40: scored(0.1, share=share)}
-    found, asked = settle(monkeypatch, table, one_standard_error=rule)
+    found, asked = refine_given(monkeypatch, table, one_standard_error=rule)
     assert asked == [10, 20]
     assert (found.n_features, found.lam) == (10, BASE_ALONE)
     table[20] = table[40]
     want = (20, 1.0) if share else (10, BASE_ALONE)
-    found, _ = settle(monkeypatch, table, one_standard_error=rule)
+    found, _ = refine_given(monkeypatch, table, one_standard_error=rule)
     assert (found.n_features, found.lam) == want
 
 
@@ -338,18 +353,16 @@ def test_one_standard_error_takes_the_largest_lambda_that_is_near(monkeypatch):
     near = [scored(0.3), scored(0.29, 0.02), scored(0.2, 0.02), scored(5.0, share=0.0)]
     table = {10: scored(0.1), 20: near, 40: scored(0.0)}
     for rule, lam in ((False, 1.0), (True, 10.0)):
-        found, _ = settle(monkeypatch, table, lams=lams, one_standard_error=rule)
+        found, _ = refine_given(monkeypatch, table, lams=lams, one_standard_error=rule)
         assert (found.n_features, found.lam) == (20, lam)
 
 
-def test_no_look_at_ncfd():
+def test_ncfd_is_not_refined():
     """Its densities are at several levels of noise: the pilot's settings stand."""
     stats = SimpleNamespace(features=make_features(30))
-    look = SecondLook.at(Blocks(moons(200)))
-    found = look.settle(
-        stats, None, "ncfd", lams=(3.0,), eta=1.0, sizes=(10, 20), seed=0, threads=ONE
-    )
-    assert (found.n_features, found.lam, found.tried) == (30, 3.0, [])
+    split = SampleSplit.of(Blocks(moons(200)))
+    found = refine(split, None, "ncfd", lams=(3.0,)).refine_size_and_lambda(stats, (10, 20))
+    assert (found.n_features, found.lam, found.trials) == (30, 3.0, ())
 
 
 @pytest.mark.parametrize(
@@ -358,25 +371,25 @@ def test_no_look_at_ncfd():
 def test_the_last_gain_decides_how_many_features_map_takes(gain, want):
     """Worth doubling: doubled once more; worth much: twice, as far as there are so many."""
     sizes = [10, 20, 40, 80, 160]
-    assert second_look.WORTH_DOUBLING == 0.004
-    assert _doubled(20, gain, sizes) == want
-    assert _doubled(20, gain, sizes[:2]) == 20
-    assert _doubled(20, gain, [20, 40]) == min(want, 40)
-    assert _doubled(30, gain, [30]) == 30
+    assert refinement.WORTH_DOUBLING == 0.004
+    assert extrapolate_size(20, gain, sizes) == want
+    assert extrapolate_size(20, gain, sizes[:2]) == 20
+    assert extrapolate_size(20, gain, [20, 40]) == min(want, 40)
+    assert extrapolate_size(30, gain, [30]) == 30
 
 
 def test_map_tries_small_sizes_alone(monkeypatch):
-    """Up to SIZE, since every one is an optimisation."""
+    """Up to COMPARED_FEATURES, since every one is an optimisation."""
     table = {10: scored(0.1), 20: scored(0.2), 80: scored(0.3)}
-    found, asked = settle(monkeypatch, table, "map")
+    found, asked = refine_given(monkeypatch, table, "map")
     assert (found.n_features, asked) == (80, [10, 20])
     table[20] = scored(0.106)
-    assert settle(monkeypatch, table, "map")[0].n_features == 40
+    assert refine_given(monkeypatch, table, "map")[0].n_features == 40
     table[20] = scored(0.102)
-    assert settle(monkeypatch, table, "map")[0].n_features == 20
+    assert refine_given(monkeypatch, table, "map")[0].n_features == 20
     table[20] = scored(0.09)
-    assert settle(monkeypatch, table, "map")[0].n_features == 10
-    found, asked = settle(monkeypatch, table, "map", sizes=())
+    assert refine_given(monkeypatch, table, "map")[0].n_features == 10
+    found, asked = refine_given(monkeypatch, table, "map", sizes=())
     assert (found.n_features, asked) == (80, [80])
 
 
@@ -384,28 +397,44 @@ def test_map_tries_small_sizes_alone(monkeypatch):
 
 
 def narrower(monkeypatch, table, one_standard_error=False):
-    """``narrower`` from a bandwidth of 1 where scores are given: one a factor."""
+    """``refine_bandwidth`` from a bandwidth of 1 where scores are given: one for each multiple."""
     features, asked = make_features(50, gamma=1.0), []
 
-    def given(rest, base, method, fold, lams, eta, threads):
+    def given(self, rest, fold):
         asked.append(rest.features)
-        assert eta == pytest.approx(0.3 / rest.features.bandwidth**2, rel=1e-15)
-        return [table[len(asked) - 1]] * len(lams)
+        return [RefinementTrial(rest.features, lam, table[len(asked) - 1]) for lam in self.lams]
 
-    monkeypatch.setattr(second_look, "_scored", given)
+    monkeypatch.setattr(Refinement, "score", given)
     x = moons(400)
     base = tgp.GaussianBase.from_data(x)
-    found, tried = SecondLook.at(Blocks(x)).narrower(
-        lambda f: sums_of(x, None, f, base, "map"), features, base, "fvpd", lams=(1.0, 2.0),
-        temper=0.3, seed=0, threads=ONE, one_standard_error=one_standard_error,
+    task = refine(
+        SampleSplit.of(Blocks(x)), base, "fvpd", lams=(1.0, 2.0), seed=0,
+        one_standard_error=one_standard_error,
     )  # fmt: skip
-    assert {f.n_features for f in asked} == {20}  # SIZE of the features, drawn alike
+    found = task.refine_bandwidth(lambda f: sums_of(x, None, f, base, "map"), features)
+    assert {f.n_features for f in asked} == {20}  # COMPARED_FEATURES, the first of them
     for f in asked:
         np.testing.assert_array_equal(f.frequencies, features.frequencies[:20])
-    assert [row["gamma"] for row in tried[::2]] == [f.bandwidth for f in asked]
+    assert [trial.features for trial in found.trials[::2]] == asked
     assert found.n_features == 50
-    np.testing.assert_array_equal(found.frequencies, features.frequencies)
     return found.bandwidth, len(asked)
+
+
+def test_tempering_follows_the_bandwidth():
+    """Unless eta is a number; that is what FVPD is scored with."""
+    assert Tempering(multiple=0.3).at(0.5) == pytest.approx(1.2)
+    assert Tempering(2.0).at(0.5) == Tempering(2.0).at(5.0) == 2.0
+    x = moons(400)
+    split, base = SampleSplit.of(Blocks(x)), tgp.GaussianBase.from_data(x)
+    rest = sums_of(x, None, make_features(20, 0.5), base)
+    fold = refine(split, base).make_fold()
+
+    def values(tempering):
+        (trial,) = refine(split, base, "fvpd", tempering=tempering).score(rest, fold)
+        return trial.score.values
+
+    np.testing.assert_allclose(values(Tempering(multiple=0.3)), values(Tempering(1.2)), rtol=1e-12)
+    assert np.abs(values(Tempering(1.2)) - values(Tempering(2.4))).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -417,7 +446,7 @@ def narrower(monkeypatch, table, one_standard_error=False):
 )  # fmt: skip
 def test_bandwidths_are_tried_downwards_while_they_gain(monkeypatch, means, width, tried):
     """By WORTH_NARROWING."""
-    assert second_look.WORTH_NARROWING == 0.002
+    assert refinement.WORTH_NARROWING == 0.002
     table = [scored(m) for m in means]
     assert narrower(monkeypatch, table) == (pytest.approx(width, rel=1e-15), tried)
 
@@ -440,18 +469,19 @@ def test_one_standard_error_asks_more_of_a_smaller_bandwidth(monkeypatch):
 def test_a_bandwidth_that_is_too_large_is_narrowed(monkeypatch, method):
     """Two moons, whose arcs are thin, of as many rows as are looked at twice: by more than a half
     on average over draws of the rows, for single ones of which FD may keep it."""
-    monkeypatch.setattr(second_look, "SIZE", 60)
-    monkeypatch.setattr(second_look, "LOG2_DRAWS", 11)
+    monkeypatch.setattr(refinement, "COMPARED_FEATURES", 60)
+    monkeypatch.setattr(refinement, "REFINEMENT_LOG2_DRAWS", 11)
     widths = []
     for seed in range(5):
         x = moons(3_000, seed)
         base = tgp.GaussianBase.from_data(x)
-        found, tried = SecondLook.at(Blocks(x)).narrower(
-            lambda f, x=x, base=base: sums_of(x, None, f, base, method), make_features(60, 1.0),
-            base, method, lams=(1e3, 1e2, 1e1), temper=1.0, seed=SEED, threads=ONE,
-        )  # fmt: skip
+        task = refine(SampleSplit.of(Blocks(x)), base, method, lams=(1e3, 1e2, 1e1))
+        found = task.refine_bandwidth(
+            lambda f, x=x, base=base: sums_of(x, None, f, base, method), make_features(60, 1.0)
+        )
+        tried = [trial.record() for trial in found.trials]
         top = max(row["score"] for row in tried)
         mine = max(row["score"] for row in tried if row["gamma"] == found.bandwidth)
-        assert mine >= top - second_look.WORTH_NARROWING
+        assert mine >= top - refinement.WORTH_NARROWING
         widths.append(found.bandwidth)
     assert np.exp(np.mean(np.log(widths))) < 0.5

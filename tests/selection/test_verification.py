@@ -1,4 +1,4 @@
-"""The last look at a density: what passes, what does not, and what `fit` then does."""
+"""Verification of a density: what passes, what does not, and what `fit` then does."""
 
 import warnings
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast.density.exponent import PointTilt
-from tgpfast.selection.verification import Verifier, _ks, _sorted
+from tgpfast.selection.verification import Verifier, ks_distance, sort_column
 
 
 def normal_rows(n=3_000, d=2, seed=0):
@@ -67,7 +67,9 @@ def test_ks_of_weighted_samples_equals_scipy():
 
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=300), rng.normal(size=500) + 0.3
-    got = _ks(_sorted(a, np.full(300, 1 / 300)), _sorted(b, np.full(500, 1 / 500)))
+    got = ks_distance(
+        sort_column(a, np.full(300, 1 / 300)), sort_column(b, np.full(500, 1 / 500))
+    )
     assert got == pytest.approx(ks_2samp(a, b).statistic, abs=1e-12)
 
 
@@ -167,7 +169,7 @@ def test_a_base_alone_after_a_tilt_was_tried_can_be_updated():
 
 
 def test_repeated_rows_do_not_turn_the_base_alone_into_a_tilt():
-    """More rows than a second look needs, but few distinct ones: the pilot's word stands."""
+    """More rows than refinement needs, but few distinct ones: the pilot's word stands."""
     x = np.random.default_rng(0).standard_normal((1_000, 1))
     with pytest.warns(RuntimeWarning, match="repeats values"):
         model = tgp.fit(np.repeat(x, 4, axis=0), base="empirical", n_features=100)

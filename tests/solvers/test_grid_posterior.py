@@ -8,8 +8,8 @@ from conftest import fixed_fit
 import tgpfast as tgp
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.solvers import grid_posterior
-from tgpfast.solvers.grid_posterior import GridObjective, grid_for
-from tgpfast.solvers.maximum_posterior import Objective
+from tgpfast.solvers.grid_posterior import GridObjective, WhitenedGrid
+from tgpfast.solvers.node_posterior import NodeObjective, make_nodes
 
 pytest.importorskip("finufft")
 
@@ -23,8 +23,10 @@ def make(d, n_features=30, gamma=0.8):
 
 def both(d, lam=2.0):
     _, base, stats = make(d)
-    grid = GridObjective(stats, base, lam, Threads(), *grid_for(stats.features, base, 1.0))
-    return grid, Objective(stats, base, lam, 10**7, 0, Threads()), stats, base
+    grid = WhitenedGrid.resolving(stats.features, base)
+    nodes = make_nodes(stats.features, base, 10**7, 0)
+    by_transforms = GridObjective(stats, base, lam, grid, Threads())
+    return by_transforms, NodeObjective(stats, base, lam, nodes, Threads()), stats, base
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -65,7 +67,7 @@ def test_the_optimum_is_that_of_the_plain_solver(d, monkeypatch):
     _, base, stats = make(d)
     want = tgp.solve(stats, base, "map", 2.0)
     assert want.diagnostics["nodes"] == "quadrature"
-    monkeypatch.setattr(grid_posterior, "FEATURES", 1)
+    monkeypatch.setattr(grid_posterior, "TRANSFORM_FEATURES", 1)
     found = tgp.solve(stats, base, "map", 2.0)
     assert found.diagnostics["nodes"] == "quadrature by transforms"
     assert found.diagnostics["gradient_norm"] <= 1e-6
@@ -89,6 +91,6 @@ def test_many_features_by_fit():
 def test_too_fine_a_grid_is_not_made():
     _, base, stats = make(2)
     fine = tgp.Features.draw(30, 1e-4, np.eye(2), seed=0)
-    assert grid_for(fine, base, 1.0) is None
-    assert not grid_posterior.serves(fine, base)
-    assert grid_for(stats.features, base, 1e4) is None
+    assert WhitenedGrid.resolving(fine, base) is None
+    assert not grid_posterior.transforms_pay(fine, base)
+    assert WhitenedGrid.resolving(stats.features, base, finer=1e4) is None

@@ -8,7 +8,7 @@ import oracle
 import pytest
 
 import tgpfast as tgp
-from tgpfast.solvers.learned_base import _Problem, coordinate_descent
+from tgpfast.solvers.learned_base import JointObjective, descend_by_coordinates
 
 learn_base_module = importlib.import_module("tgpfast.solvers.learned_base")  # not the function
 
@@ -97,16 +97,16 @@ def test_reported_objective_is_that_of_the_data(d):
 def test_objective_at_any_point_is_that_of_the_data():
     """L(theta, P, h) from the statistics alone; h is about the mean of the data inside."""
     x, w, stats = make(3, origin=[0.5, -1.0, 2.0])
-    problem = _Problem(stats, LAM)
+    problem = JointObjective(stats, LAM)
     rng = np.random.default_rng(1)
-    np.testing.assert_allclose(problem.centre, np.average(x, axis=0, weights=w), rtol=1e-13)
+    np.testing.assert_allclose(problem.center, np.average(x, axis=0, weights=w), rtol=1e-13)
     for _ in range(3):
         theta, half, mu = rng.standard_normal(15), rng.standard_normal((3, 3)), rng.normal(size=3)
         P = half @ half.T
         expected = oracle.base_objective(x, theta, P, P @ mu, *parts(stats), LAM, w)
-        found = problem.objective_at(theta, P, P @ (mu - problem.centre))
+        found = problem.objective_at(theta, P, P @ (mu - problem.center))
         assert found == pytest.approx(expected, rel=1e-11)
-        best = problem.theta(P, P @ (mu - problem.centre))
+        best = problem.theta(P, P @ (mu - problem.center))
         base = tgp.GaussianBase(mu, np.linalg.inv(P))
         solved = tgp.solve(stats, base, "fd", LAM).theta
         np.testing.assert_allclose(best, solved, rtol=0, atol=1e-10 * np.abs(solved).max())
@@ -163,13 +163,13 @@ def test_learned_base_lowers_the_objective_of_the_empirical_one():
 def test_steps_are_those_of_the_paper(origin):
     """Eq. mu_update and the Kronecker form of Eq. sig_update."""
     x, w, stats = make(3, origin=origin)
-    problem, rng = _Problem(stats, LAM), np.random.default_rng(2)
+    problem, rng = JointObjective(stats, LAM), np.random.default_rng(2)
     theta, half, mu = rng.standard_normal(15), rng.standard_normal((3, 3)), rng.normal(size=3)
     P = half @ half.T + np.eye(3)
-    found = problem.centre + problem.mu_step(theta, P)
+    found = problem.center + problem.mu_step(theta, P)
     expected = oracle.mu_update(x, theta, *parts(stats), np.linalg.inv(P), w)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    found = problem.sigma_step(theta, mu - problem.centre)
+    found = problem.sigma_step(theta, mu - problem.center)
     expected = oracle.precision_update(x, theta, *parts(stats), mu, w)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(found, found.T)
@@ -182,7 +182,7 @@ def test_coordinate_steps_approach_the_joint_solution(d):
     joint = tgp.learn_base(stats, start(d), LAM)
     assert joint.report["method"] == "joint"
     best = joint.report["objective"]
-    steps = coordinate_descent(stats, start(d), LAM, n_rounds=100)
+    steps = descend_by_coordinates(JointObjective(stats, LAM), start(d), n_rounds=100)
     assert steps.report["method"] == "coordinate"
     objectives = np.array(steps.report["objectives"])
     rounding = 1e-12 * abs(best)
@@ -192,7 +192,7 @@ def test_coordinate_steps_approach_the_joint_solution(d):
     excess = objectives - best
     assert excess[0] > 1e3 * rounding
     assert excess[-1] <= 0.1 * excess[0]
-    few = coordinate_descent(stats, start(d), LAM, n_rounds=3)
+    few = descend_by_coordinates(JointObjective(stats, LAM), start(d), n_rounds=3)
     assert len(few.report["objectives"]) == 4
 
     def distance(base):
@@ -204,7 +204,7 @@ def test_coordinate_steps_approach_the_joint_solution(d):
 def test_coordinate_steps_from_the_joint_solution_stay_there():
     _, _, stats = make(2)
     joint = tgp.learn_base(stats, start(2), LAM)
-    steps = coordinate_descent(stats, joint, LAM)
+    steps = descend_by_coordinates(JointObjective(stats, LAM), joint)
     assert len(steps.report["objectives"]) == 2
     # the objective is flat to 1e-10 within 1e-5 of its minimum
     np.testing.assert_allclose(steps.mean, joint.mean, rtol=0, atol=1e-4)
@@ -226,7 +226,7 @@ def bimodal(seed, n=200, n_features=40):
 def test_indefinite_joint_precision_takes_coordinate_steps(seed):
     x, stats = bimodal(seed)
     lam, base = 1e-3, tgp.GaussianBase(np.zeros(2), 9.0 * np.eye(2))
-    assert np.linalg.eigvalsh(_Problem(stats, lam).joint()[0])[0] < -0.1
+    assert np.linalg.eigvalsh(JointObjective(stats, lam).joint()[0])[0] < -0.1
     learned = tgp.learn_base(stats, base, lam)
     assert learned.report["method"] == "coordinate"
     assert np.linalg.eigvalsh(learned.covariance)[0] > 0
@@ -244,7 +244,7 @@ def test_joint_that_fails_is_not_taken(monkeypatch):
     """Made indefinite by hand: the guard, not the data, sends it to the coordinate steps."""
     _, _, stats = make(2)
     plain = tgp.learn_base(stats, start(2), LAM)
-    monkeypatch.setattr(_Problem, "joint", lambda self: (np.diag([1.0, -1.0]), np.zeros(2)))
+    monkeypatch.setattr(JointObjective, "joint", lambda self: (np.diag([1.0, -1.0]), np.zeros(2)))
     base = tgp.learn_base(stats, start(2), LAM)
     assert plain.report["method"] == "joint"
     assert base.report["method"] == "coordinate"
@@ -267,10 +267,10 @@ def assert_shortened(base, word):
 def test_a_sigma_step_out_of_the_cone_is_shortened(monkeypatch):
     """The cone made narrow: a least eigenvalue below 0.9 of the largest is refused."""
     _, _, stats = make(2)
-    free = coordinate_descent(stats, start(2), LAM, n_rounds=3)
+    free = descend_by_coordinates(JointObjective(stats, LAM), start(2), n_rounds=3)
     assert not free.report["refused"]
-    monkeypatch.setattr(learn_base_module, "LEAST_SHARE", 0.9)
-    base = coordinate_descent(stats, start(2), LAM, n_rounds=3)
+    monkeypatch.setattr(learn_base_module, "LEAST_EIGENVALUE_SHARE", 0.9)
+    base = descend_by_coordinates(JointObjective(stats, LAM), start(2), n_rounds=3)
     assert_shortened(base, "positive definite")
     values = np.linalg.eigvalsh(base.covariance)
     assert values[0] > 0.9 * values[1]
@@ -284,21 +284,21 @@ def test_a_sigma_step_out_of_the_cone_is_shortened(monkeypatch):
 @pytest.mark.parametrize("target", [-5.0, 1e3])
 def test_a_sigma_step_that_rises_is_refused(monkeypatch, target):
     _, _, stats = make(2)
-    monkeypatch.setattr(_Problem, "sigma_step", lambda self, theta, mu: target * np.eye(2))
-    base = coordinate_descent(stats, start(2), LAM, n_rounds=3)
+    monkeypatch.setattr(JointObjective, "sigma_step", lambda self, theta, mu: target * np.eye(2))
+    base = descend_by_coordinates(JointObjective(stats, LAM), start(2), n_rounds=3)
     assert_shortened(base, "rise")
 
 
 def test_a_mu_step_that_rises_is_refused(monkeypatch):
     _, _, stats = make(2)
-    monkeypatch.setattr(_Problem, "mu_step", lambda self, theta, P: np.array([50.0, -50.0]))
-    base = coordinate_descent(stats, start(2), LAM, n_rounds=4)
+    monkeypatch.setattr(JointObjective, "mu_step", lambda self, theta, P: np.array([50.0, -50.0]))
+    base = descend_by_coordinates(JointObjective(stats, LAM), start(2), n_rounds=4)
     reasons = [(r["step"], r["reason"]) for r in base.report["refused"]]
     assert ("mu", "the objective would rise") in reasons
     objectives = np.array(base.report["objectives"])
     assert np.all(np.diff(objectives) <= 1e-12 * np.abs(objectives[1:]))
     # negative control: taken, that step would have raised the objective far
-    problem = _Problem(stats, LAM)
+    problem = JointObjective(stats, LAM)
     P, h = np.eye(2), np.zeros(2)
     theta = problem.theta(P, h)
     away = problem.objective_at(theta, P, np.array([50.0, -50.0]))

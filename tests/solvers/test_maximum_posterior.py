@@ -11,8 +11,9 @@ from conftest import BACKENDS, load_backend
 
 import tgpfast as tgp
 from tgpfast.kernels.thread_choice import Threads
-from tgpfast.solvers import maximum_posterior
-from tgpfast.solvers.maximum_posterior import TOLERANCE, Objective, _newton
+from tgpfast.solvers import node_posterior
+from tgpfast.solvers.node_posterior import NodeObjective, StoredObjective, make_nodes
+from tgpfast.solvers.posterior import MAP_TOLERANCE, maximize_by_newton
 
 BASES = {
     1: ([0.3], [[1.4]]),
@@ -37,10 +38,15 @@ def parts(stats):
     return f.frequencies, f.phases, f.bandwidth
 
 
+def at_nodes(stats, base, lam, n_draws, seed):
+    nodes = make_nodes(stats.features, base, n_draws, seed)
+    return NodeObjective(stats, base, lam, nodes, Threads())
+
+
 def gradient_of(objective, theta):
     log_weights, _ = objective.log_weights(theta)
     mean, _ = objective.moments(log_weights, second=False)
-    return objective.psi - objective.n * mean - objective.lam * theta
+    return objective.sum_phi - objective.n * mean - objective.lam * theta
 
 
 # -- objective and derivatives --------------------------------------------------------------------
@@ -51,7 +57,7 @@ def gradient_of(objective, theta):
 def test_objective_and_gradient_equal_the_oracle(d, scale):
     """At the objective's own nodes; at scale 300 exp(theta^T phi) would overflow."""
     x, w, stats, base = make(d)
-    objective = Objective(stats, base, 0.4, 2_000, 5, Threads())
+    objective = at_nodes(stats, base, 0.4, 2_000, 5)
     theta = scale * np.random.default_rng(1).standard_normal(12)
     _, partition = objective.log_weights(theta)
     args = (x, theta, objective.nodes, np.exp(objective.log_mass), *parts(stats), 0.4, w)
@@ -71,7 +77,7 @@ def test_objective_and_gradient_equal_the_oracle(d, scale):
 def test_gradient_is_the_derivative(d):
     """Central differences of step h err by h^2 n / 6 (cumulants of phi are below 1) + rounding."""
     _, _, stats, base = make(d)
-    objective = Objective(stats, base, 0.4, 2_000, 5, Threads())
+    objective = at_nodes(stats, base, 0.4, 2_000, 5)
     theta, h = np.random.default_rng(2).standard_normal(12), 1e-4
 
     def value(at):
@@ -87,7 +93,7 @@ def test_second_moments_are_those_of_the_weighted_nodes(lam, error):
     """E[phi] and E[phi phi^T] of the pass with turned phases equal plain weighted sums; the second
     in float32 where lam keeps the curvature well conditioned."""
     _, _, stats, base = make(2)
-    objective = Objective(stats, base, lam, 2_000, 5, Threads())
+    objective = at_nodes(stats, base, lam, 2_000, 5)
     log_weights, _ = objective.log_weights(np.random.default_rng(3).standard_normal(12))
     assert np.exp(log_weights).sum() == pytest.approx(1.0, abs=1e-12)
     phi, share = oracle.phi(objective.nodes, *parts(stats)), np.exp(log_weights)
@@ -107,7 +113,7 @@ def test_second_moments_are_those_of_the_weighted_nodes(lam, error):
 def test_quadrature_nodes_integrate_the_base(d):
     """Mass 1, the base's mean and covariance, and E[phi] of Eq. muphi, to the reach of the grid."""
     _, _, stats, base = make(d)
-    objective = Objective(stats, base, 0.4, 100_000, 0, Threads())
+    objective = at_nodes(stats, base, 0.4, 100_000, 0)
     assert objective.kind == "quadrature"
     mass, away = np.exp(objective.log_mass), objective.nodes - base.mean
     assert mass.sum() == pytest.approx(1.0, abs=1e-12)
@@ -127,9 +133,9 @@ def test_newton_converges(d):
     model = tgp.solve(stats, base, "map", 0.4, n_draws=2_000, seed=5)
     report = model.diagnostics
     assert report["solver"] == "newton"
-    assert report["gradient_norm"] <= TOLERANCE == 1e-6
+    assert report["gradient_norm"] <= MAP_TOLERANCE == 1e-6
     assert 1 <= report["steps"] <= 30
-    objective = Objective(stats, base, 0.4, 2_000, 5, Threads())
+    objective = at_nodes(stats, base, 0.4, 2_000, 5)
     args = (objective.nodes, np.exp(objective.log_mass), *parts(stats), 0.4, w)
     gradient = oracle.map_gradient(x, model.theta, *args)
     relative = np.linalg.norm(gradient) / np.linalg.norm(stats.sum_phi)
@@ -143,13 +149,13 @@ def test_newton_converges(d):
 
 def precisions(monkeypatch):
     """Those of every curvature that is summed from now on."""
-    seen, plain = [], maximum_posterior.accumulate_direct
+    seen, plain = [], node_posterior.accumulate_direct
 
     def watched(*args, precision, **options):
         seen.append(precision)
         return plain(*args, precision=precision, **options)
 
-    monkeypatch.setattr(maximum_posterior, "accumulate_direct", watched)
+    monkeypatch.setattr(node_posterior, "accumulate_direct", watched)
     return seen
 
 
@@ -157,16 +163,16 @@ def precisions(monkeypatch):
 def test_a_rough_curvature_leads_to_the_same_optimum(share, monkeypatch):
     """Up to 3e5 lam rows: both are within |gradient| / lam of the one optimum, in as many steps."""
     _, _, stats, base = make(4)
-    lam = stats.n / (share * maximum_posterior.ROUGH) if share < 1 else share
+    lam = stats.n / (share * node_posterior.FLOAT32_ROWS) if share < 1 else share
     seen = precisions(monkeypatch)
     rough = tgp.solve(stats, base, "map", lam, n_draws=1_000)
     assert set(seen) == {"mixed"}
     seen.clear()
-    monkeypatch.setattr(maximum_posterior, "ROUGH", 0.0)
+    monkeypatch.setattr(node_posterior, "FLOAT32_ROWS", 0.0)
     fine = tgp.solve(stats, base, "map", lam, n_draws=1_000)
     assert set(seen) == {"float64"}
     norms = [each.diagnostics["gradient_norm"] for each in (rough, fine)]
-    assert max(norms) <= TOLERANCE
+    assert max(norms) <= MAP_TOLERANCE
     bound = sum(norms) * np.linalg.norm(stats.sum_phi) / lam
     assert 0 < np.linalg.norm(rough.theta - fine.theta) <= bound
     assert abs(rough.diagnostics["steps"] - fine.diagnostics["steps"]) <= 1
@@ -175,7 +181,7 @@ def test_a_rough_curvature_leads_to_the_same_optimum(share, monkeypatch):
 def test_more_rows_take_a_curvature_in_float64(monkeypatch):
     _, _, stats, base = make(4)
     seen = precisions(monkeypatch)
-    lam = stats.n / maximum_posterior.ROUGH  # not below
+    lam = stats.n / node_posterior.FLOAT32_ROWS  # not below
     tgp.solve(stats, base, "map", lam * (1 - 1e-12), n_draws=1_000)
     assert set(seen) == {"float64"}
 
@@ -240,7 +246,7 @@ def test_line_search_refuses_steps_that_overshoot(monkeypatch):
     features = tgp.Features.draw(20, 0.7, np.eye(1), seed=3)
     stats = tgp.accumulate(x, features, precision="float64")
     tried, accepted = [], []
-    plain_value, plain_moments = Objective.value, Objective.moments
+    plain_value, plain_moments = NodeObjective.value, NodeObjective.moments
 
     def value(self, theta, partition):
         tried.append(plain_value(self, theta, partition))
@@ -250,17 +256,45 @@ def test_line_search_refuses_steps_that_overshoot(monkeypatch):
         accepted.append(tried[-1])
         return plain_moments(self, log_weights, second=second)
 
-    monkeypatch.setattr(Objective, "value", value)
-    monkeypatch.setattr(Objective, "moments", moments)
+    monkeypatch.setattr(NodeObjective, "value", value)
+    monkeypatch.setattr(NodeObjective, "moments", moments)
     base = tgp.GaussianBase([0.0], [[1.0]])
-    objective = Objective(stats, base, 1e-3, 10_000, 0, Threads())
-    _, report = _newton(objective, np.zeros(20), 100, False)
-    assert report["gradient_norm"] <= 1e-6
-    assert len(accepted) == report["steps"] + 1
+    objective = at_nodes(stats, base, 1e-3, 10_000, 0)
+    ascent = maximize_by_newton(objective, np.zeros(20), 100)
+    assert ascent.gradient_norm <= 1e-6
+    assert len(accepted) == ascent.steps + 1
     assert len(tried) > len(accepted)
     # equal up to the rounding of F once converged
     assert np.all(np.diff(accepted) >= -1e-12 * np.abs(accepted[-1]))
-    assert report["objective"] == accepted[-1]
+    assert ascent.objective == accepted[-1]
+
+
+@pytest.mark.parametrize("d", [2, 4])
+def test_stored_features_give_the_same_objective(d):
+    """Value, moments, direction and optimum are those of features evaluated pass by pass."""
+    _, _, stats, base = make(d)
+    lam, theta = 1e-4, np.random.default_rng(1).standard_normal(12)  # curvature in float64
+    plain = at_nodes(stats, base, lam, 2_000, 5)
+    phi = oracle.phi(plain.nodes, *parts(stats)).T
+    stored = StoredObjective(stats, lam, phi, plain.log_mass)
+    found, want = (o.log_weights(theta) for o in (stored, plain))
+    np.testing.assert_allclose(found[0], want[0], rtol=0, atol=1e-12)
+    assert found[1] == pytest.approx(want[1], abs=1e-12)
+    (mean, second), (mean_b, second_b) = (o.moments(want[0], second=True) for o in (stored, plain))
+    np.testing.assert_allclose(mean, mean_b, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(second, second_b, rtol=0, atol=1e-13)
+    assert stored.moments(want[0], second=False)[1].size == 0
+    gradient = plain.gradient(theta, mean_b)
+    a, b = (o.direction(mean_b, second_b, gradient) for o in (stored, plain))
+    np.testing.assert_allclose(a, b, rtol=1e-6)
+    a, b = (maximize_by_newton(o, np.zeros(12), 100).theta for o in (stored, plain))
+    assert np.linalg.norm(a - b) <= 2e-6 * np.linalg.norm(stats.sum_phi) / lam
+    # a gain that is asked for ends the ascent before its gradient vanishes
+    early = maximize_by_newton(stored, np.zeros(12), 100, least_gain=np.inf)
+    assert early.steps == 1
+    assert early.objective < stored.value(a, stored.log_weights(a)[1])
+    with pytest.raises(np.linalg.LinAlgError):
+        stored.direction(mean, -second, gradient)
 
 
 # -- nodes, reports, threads, backends ------------------------------------------------------------
@@ -297,7 +331,7 @@ def test_sobol_draws_approach_quadrature(monkeypatch):
     """The same problem with draws in place of the grid: within the error of 2^14 Sobol points."""
     _, _, stats, base = make(2, n_features=5)
     exact = tgp.solve(stats, base, "map", 5.0).theta
-    monkeypatch.setattr(maximum_posterior, "QUADRATURE_DIMENSIONS", 1)
+    monkeypatch.setattr(node_posterior, "GRID_DIMENSIONS", 1)
     model = tgp.solve(stats, base, "map", 5.0, n_draws=2**14)
     assert model.diagnostics["nodes"] == "sobol"
     # plain draws would move the gradient by n / sqrt(2^14) and theta by at most that / lam; Sobol
@@ -348,7 +382,7 @@ def test_backends_agree(backend, d, monkeypatch):
     """To rounding, magnified by the condition of the Hessian, n / lam at most, over a few steps;
     not rounded to float32, where they end elsewhere within the tolerance."""
     load_backend(backend)
-    monkeypatch.setattr(maximum_posterior, "ROUGH", 0.0)
+    monkeypatch.setattr(node_posterior, "FLOAT32_ROWS", 0.0)
     _, _, stats, base = make(d)
     found, want = (
         tgp.solve(stats, base, "map", 0.4, n_draws=3_000, backend=b)

@@ -11,8 +11,13 @@ import oracle
 import pytest
 
 import tgpfast as tgp
-from tgpfast.solvers.linear_systems import cholesky, conjugate_gradients, factorize, solve_system
-from tgpfast.solvers.solver import fd_theta
+from tgpfast.solvers.closed_form import fd_thetas, fvpd_exponent, fvpd_system
+from tgpfast.solvers.linear_systems import (
+    cholesky,
+    factorize,
+    solve_iteratively,
+    solve_system,
+)
 from tgpfast.statistics.fisher import fd_system, ncfd_system
 
 solve_module = importlib.import_module("tgpfast.solvers.solver")  # tgp.solve is the function
@@ -117,7 +122,9 @@ def test_theta_equals_the_oracle(case, method):
     assert model.diagnostics["added_to_diagonal"] == 0.0
     y = problem.x[:50] + 0.1
     if method == "fd":
-        assert relative(fd_theta(problem.stats, problem.base, lam), want) <= bound
+        b = fd_system(problem.stats, problem.base)[1]
+        thetas = fd_thetas(system, b, (lam, 2 * lam), problem.features.bandwidth)
+        assert relative(thetas[:, 0], want) <= bound
         plain = oracle.theta_fd(*args, problem.weights)
         assert relative(model.theta, plain) <= bound
     found = model.log_density(y, normalized=False)
@@ -149,6 +156,31 @@ def test_fvpd_equals_the_oracle(case, eta):
     linear = np.linalg.norm(np.linalg.solve(M, m)) + np.linalg.norm(np.linalg.inv(M), 2)
     atol = bound * linear * math.sqrt(2 * len(m)) + 1e-13 * abs(expected).max()
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_fvpd_on_arrays_is_that_of_solve(overwrite):
+    """M, m and the exponent at points whose features are known."""
+    problem, lam, eta = make(), 0.5, 2.0
+    model = tgp.solve(problem.stats, problem.base, "fvpd", lam, eta)
+    system, b = fd_system(problem.stats, problem.base)
+    before, moments = system.copy(), problem.base.feature_moments(problem.features)
+    matrix, m = fvpd_system(system, b, moments, 0.9, eta, overwrite=overwrite)
+    assert np.array_equal(system, before) is not overwrite
+    matrix = matrix + lam * np.eye(len(m))
+    assert relative(matrix, model.M) <= 1e-13
+    np.testing.assert_array_equal(m, model.m)
+    phi = oracle.phi(problem.x[:20], *problem.z_c_gamma).T
+    values = fvpd_exponent(np.linalg.cholesky(matrix), m, phi)
+    want = [0.5 * p @ np.linalg.solve(matrix, p) - p @ np.linalg.solve(matrix, m) for p in phi.T]
+    np.testing.assert_allclose(values, want, rtol=0, atol=FACTOR * np.linalg.cond(matrix))
+
+
+def test_fd_of_an_indefinite_matrix_is_nan():
+    """For that lambda alone."""
+    thetas = fd_thetas(-np.eye(3), np.ones(3), (0.5, 3.0), 1.0)
+    assert np.isnan(thetas[:, 0]).all()
+    np.testing.assert_allclose(thetas[:, 1], 0.5)
 
 
 def test_the_comparison_notices_a_wrong_lambda():
@@ -355,7 +387,7 @@ def test_cg_keeps_its_best_iterate():
     residuals = []
     for n_steps in range(1, 26):
         with pytest.warns(RuntimeWarning, match="relative residual"):
-            x, report = conjugate_gradients(matrix, b, 1e-3, n_steps=n_steps)
+            x, report = solve_iteratively(matrix, b, 1e-3, n_steps=n_steps)
         residuals.append(np.linalg.norm(matrix @ x + 1e-3 * x - b) / np.linalg.norm(b))
         assert residuals[-1] == pytest.approx(report["residual"], abs=1e-12)
     falls = -np.diff(residuals)
@@ -390,10 +422,10 @@ def test_cg_from_a_start_and_of_nothing():
     half = rng.standard_normal((30, 60))
     matrix, b = half @ half.T, rng.standard_normal(30)
     exact = np.linalg.solve(matrix + np.eye(30), b)
-    x, report = conjugate_gradients(matrix, b, 1.0, start=exact)
+    x, report = solve_iteratively(matrix, b, 1.0, start=exact)
     assert report["steps"] <= 3
     np.testing.assert_allclose(x, exact, rtol=0, atol=1e-11)
-    x, report = conjugate_gradients(matrix, np.zeros(30), 1.0)
+    x, report = solve_iteratively(matrix, np.zeros(30), 1.0)
     assert not x.any()
     assert report["residual"] == 0.0
     assert report["steps"] == 0
@@ -593,8 +625,8 @@ def test_the_statistics_are_left_as_they_were():
     np.testing.assert_array_equal(again.theta, first["fd"].theta)
 
 
-def test_conjugate_gradients_of_nothing_but_the_shift():
-    theta, report = conjugate_gradients(np.zeros((5, 5)), np.ones(5), 2.0)
+def test_an_iterative_solution_of_nothing_but_the_shift():
+    theta, report = solve_iteratively(np.zeros((5, 5)), np.ones(5), 2.0)
     assert np.allclose(theta, 0.5)
     assert report["residual"] < 1e-12
 

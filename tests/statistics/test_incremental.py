@@ -337,8 +337,10 @@ def test_an_update_of_a_base_alone():
     """A mixture is kept, with a warning; a Gaussian is computed again from all moments."""
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(-3.0, 0.3, (150, 2)), rng.normal(3.0, 0.3, (150, 2))])
-    for base, is_kept in (("mixture", True), ("empirical", False)):
-        model = fixed_fit(x, base=base, n_features=10, lam=1e30)
+    normal = rng.normal(size=x.shape)
+    for base, rows, is_kept in (("mixture", x, True), ("empirical", normal, False)):
+        model = fixed_fit(rows, base=base, n_features=10, lam="auto")
+        assert model.method == "base"
         if is_kept:
             with pytest.warns(RuntimeWarning, match="base alone, .* Fit anew"):
                 new = model.update(x + 20.0)

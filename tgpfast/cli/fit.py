@@ -12,7 +12,7 @@ from .. import kernels
 from ..data import files
 from ..density.density import Density
 from ..pipeline import fitting
-from ..pipeline.fitting import BASES, FREQUENCIES, PAPER, SCALES
+from ..pipeline.settings import BASES, FREQUENCIES, PAPER, SCALES
 from ..solvers.solver import METHODS
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from .options import Command, add_columns, add_progress, count_or, number_or, shows_progress

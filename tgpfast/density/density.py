@@ -140,6 +140,21 @@ class Density:
         """
         return _updaters[0](self, X, sample_weight, decay, progress)
 
+    def with_record(
+        self, *, scaling: Scaling | None, table: Table, settings: dict[str, Any],
+        selection: list[dict[str, Any]] | None,
+    ) -> Density:  # fmt: skip
+        """The same density in the units of the data, with what `fit` records of it.
+
+        Its statistics, and what is known of its normalizer, go with it.
+        """
+        model = replace(self, scaling=scaling, table=table, settings=settings)
+        model.selection, model.statistics = selection, self.statistics
+        for name in ("_cover", "log_normalizer"):
+            if name in self.__dict__:
+                model.__dict__[name] = self.__dict__[name]
+        return model
+
     # -- evaluation ------------------------------------------------------------------------------
 
     def log_density(self, Y: Any, normalized: bool = True) -> Any:

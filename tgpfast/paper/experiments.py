@@ -9,7 +9,8 @@ from typing import Any
 from ..density.density import Density
 from ..evaluation.evaluation import evaluate
 from ..evaluation.result import Evaluation
-from ..pipeline.fitting import PAPER, fit
+from ..pipeline.fitting import fit
+from ..pipeline.settings import PAPER
 from ..runtime.progress import Steps
 from ..validation import Array
 from .data_files import DataFile, load_standardized

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import plot
-from ..pipeline.fitting import PAPER
+from ..pipeline.settings import PAPER
 from ..pipeline.warming import warmup
 from ..runtime.progress import Steps
 from . import published

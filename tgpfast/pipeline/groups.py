@@ -14,7 +14,7 @@ from ..features.random import Features, covariance_of_frequencies
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.warnings import DataWarning, PrecisionWarning, warn
-from ..selection.candidates import scott
+from ..selection.candidates import scott_bandwidth
 from ..solvers.linear_systems import ILL_CONDITIONED
 from ..statistics.pass_options import PRECISIONS
 from ..statistics.precision_choice import MIXED_TOLERANCE
@@ -148,7 +148,7 @@ def fit_groups(
         bases = estimate_bases(rows, scale, base)
         d, median_n = len(rows.x), float(np.median(rows.n))
         if gamma_rule == "scott":
-            gamma = scott(median_n, d, np.trace(bases.pooled) / d)
+            gamma = scott_bandwidth(median_n, d, np.trace(bases.pooled) / d)
         _check_ridge(lam, gamma)
         shape = covariance_of_frequencies(frequency_covariance, bases.pooled)
         features = Features.draw(n_features, gamma, shape, seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,42 +15,70 @@ from ..solvers.solver import base_alone, solve
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.required_sums import accumulate_like
 from ..statistics.statistics import check_decay
-from ..validation import Array
+from ..validation import Array, check_flag
+
+OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold
 
 
-def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: bool) -> Density:
-    """See `Density.update`."""
+class Merged(NamedTuple):
+    """Statistics of all rows, and what is recorded of the merging."""
+
+    statistics: Any
+    facts: dict[str, Any]
+
+
+def update_model(
+    model: Density, X: Any, sample_weight: Any, decay: float, progress: bool
+) -> Density:
+    """The model learned from its own rows and those of X; see `Density.update`."""
     if model.statistics is None:
         raise ValueError(
-            "this model does not hold the statistics it was learned from, to which new rows are "
-            "added: those of fit and solve do, and files written with save(path, statistics=True)"
+            "cannot update: this model does not hold the statistics that new rows are added to. "
+            "Models of fit and solve hold them; save them with save(path, statistics=True)"
         )
-    stats: Any = model.statistics
     decay = check_decay(decay)
-    scaling = model._scaling
+    run = {
+        "backend": model.threads.backend, "n_threads": model.threads.n_threads,
+        "progress": check_flag("progress", progress),
+    }  # fmt: skip
     blocks = as_blocks(
         X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
     )
+    scaling = model._scaling
     rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply)
-    run: dict[str, Any] = {
-        "backend": model.threads.backend, "n_threads": model.threads.n_threads,
-        "progress": progress,
-    }  # fmt: skip
-    part: Any = accumulate_like(stats, rows, model.base, **run)
-    settings, old = model.settings, stats.decay(decay)
-    before = settings.get("weight_factor")
+    part = accumulate_like(model.statistics, rows, model.base, **run)
+    merged = _merge(model, part, decay)
+    base = _update_base(model, merged.statistics)
+    new = _solve_again(model, merged.statistics, base, run)
+    settings = {**model.settings, **new.settings, **merged.facts}
+    for name in OF_THE_OLD_DENSITY:
+        settings.pop(name, None)
+    return new.with_record(
+        scaling=model.scaling, table=model.table, settings=settings, selection=model.selection
+    )
+
+
+def _merge(model: Density, part: Any, decay: float) -> Merged:
+    """Old statistics, decayed, and new ones; weights are rescaled as by one fit of all rows."""
+    settings, old = model.settings, model.statistics.decay(decay)
     facts: dict[str, Any] = {"updates": settings.get("updates", 0) + 1, "decay": decay}
+    before = settings.get("weight_factor")
     if part.sum_w2 != part.n and settings.get("weights") == "none":
         facts["weights"] = "as given" if before is None else "Kish"
-    if before is not None:  # rescaled as by a fit of all rows
+    if before is not None:
         sum_w = old.n / before
         factor = (sum_w + part.n) / (sum_w / before + part.sum_w2)
         old, part = old.times(factor / before), part.times(factor)
         facts["weight_factor"] = factor
     total = old + part
-    base = _base_of(model, total)
+    if "n_rows" in settings:
+        facts["n_rows"] = total.n_rows
+    return Merged(total, facts)
+
+
+def _solve_again(model: Density, stats: Any, base: Base, run: dict[str, Any]) -> Density:
+    """The same method with the same settings; the base alone stays so."""
     if model.method == "base":
-        new = base_alone(total, base, model.threads)
         if base is model.base:
             warn(
                 "this model is its base alone, which was not made from moments and stays as it is: "
@@ -58,29 +86,23 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
                 "learn",
                 DataWarning,
             )
-    else:
-        try:
-            new = solve(
-                total, base, model.method, settings["lam"], settings.get("eta"),
-                model.diagnostics.get("solver", "auto"),
-                start=model.theta if isinstance(model.tilt, PointTilt) else None,
-                seed=settings.get("seed") or 0, **run,
-                **({"n_draws": settings["n_draws"]} if "n_draws" in settings else {}),
-            )  # fmt: skip
-        except ValueError as error:
-            raise ValueError(
-                f"cannot update with these rows: {error}. Remove outliers, or fit anew"
-            ) from error
-    new.scaling, new.table, new.selection = scaling, model.table, model.selection
-    if "n_rows" in settings:
-        facts["n_rows"] = total.n_rows
-    new.settings = {**settings, **new.settings, **facts}
-    for name in ("base_spread", "verification"):  # of the density before
-        new.settings.pop(name, None)
-    return new
+        return base_alone(stats, base, model.threads)
+    settings = model.settings
+    if "n_draws" in settings:
+        run = {**run, "n_draws": settings["n_draws"]}
+    try:
+        return solve(
+            stats, base, model.method, settings["lam"], settings.get("eta"),
+            model.diagnostics.get("solver", "auto"), seed=settings.get("seed") or 0,
+            start=model.theta if isinstance(model.tilt, PointTilt) else None, **run,
+        )  # fmt: skip
+    except ValueError as error:
+        raise ValueError(
+            f"cannot update with these rows: {error}. Remove outliers, or fit anew"
+        ) from error
 
 
-def _base_of(model: Density, stats: Any) -> Base:
+def _update_base(model: Density, stats: Any) -> Base:
     """From the moments of all rows where it was so before, and they are known; else as it is."""
     if model.settings.get("base") != "empirical" or isinstance(stats, FeatureMeans):
         return model.base
@@ -89,4 +111,4 @@ def _base_of(model: Density, stats: Any) -> Base:
     return GaussianBase(stats.origin + shift, 0.5 * (covariance + covariance.T))
 
 
-register_updater(updated)
+register_updater(update_model)

@@ -1,8 +1,9 @@
-"""The second look at settings, with all rows: bandwidth, number of features, and lambda of FD.
+"""Settings refined on all rows: bandwidth, number of features, and lambda.
 
-The pilot has chosen base, method, a bandwidth and the shape of the frequencies. Every row but few
-is now learned from, total minus fold. Bandwidths are read off a `Spectrum`, or take sums of
-features alone; the statistics of fewer features are a corner of those of many.
+The pilot has chosen base, method, a bandwidth and the shape of the frequencies. Now every row but
+few is learned from: the statistics of all rows minus those of the rows held out. Bandwidths are
+read off a `Spectrum`, or take sums of features alone. Statistics of fewer features are a corner of
+those of many.
 """
 
 from __future__ import annotations
@@ -14,228 +15,308 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..bases.gaussian import Base, GaussianBase
-from ..bases.mixture import EM_ROWS, MixtureBase, expectation_maximisation
-from ..bases.student import StudentBase
+from ..bases.gaussian import Base
+from ..bases.mixture import EM_ROWS
 from ..data.blocks import Blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.fisher import fd_system
 from ..statistics.required_sums import RowSums, accumulate_like
 from ..validation import Array
-from .candidates import (
-    BASE_ALONE,
-    FEW_ROWS,
-    Block,
-    Fold,
-    Scored,
-    dealt,
-    distinct,
-    standard_error,
-)
+from .base_fits import fit_base, refit_base
+from .candidates import BASE_ALONE
+from .folds import FEW_ROWS, Mask, Split, assign_folds, distinct_rows
+from .scoring import Fold, FoldFeatures, HeldOutScore, PilotSums, standard_error
 
-SIZES = (250, 500, 1000, 2000)  # numbers of features, tried upwards
-WORTH_DOUBLING = 0.004  # gain in log-likelihood after which still more are tried
-SIZE = 500  # at which bandwidths are compared, and the most that MAP tries before it is solved
-NARROWER = (1.0, 2.0**-0.5, 0.5, 2.0**-1.5)  # times the pilot's bandwidth
-WORTH_NARROWING = 0.002
-HELD = 10  # one row in so many is held out
-NEARBY = 5_000  # rows from which it is told what lies far from data
-LOG2_DRAWS = 14  # behind the normalisers of FD, whose many lambdas share their features
-METHODS = ("fd", "fvpd", "map")
+REFINED_METHODS = ("fd", "fvpd", "map")  # NCFD has densities at several levels of noise
+FEATURE_COUNTS = (250, 500, 1000, 2000)  # numbers of features, tried upwards
+WORTH_DOUBLING = 0.004  # gain in log-likelihood per row after which more features are tried
+# Features with which bandwidths are compared, and the most that MAP tries before it is solved.
+COMPARED_FEATURES = 500
+NARROWER_MULTIPLES = (1.0, 2.0**-0.5, 0.5, 2.0**-1.5)  # of the pilot's bandwidth, tried downwards
+WORTH_NARROWING = 0.002  # gain in log-likelihood per row after which a smaller one is tried
+REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
+NEARBY_ROWS = 5_000  # rows that distances of draws are taken to
+REFINEMENT_LOG2_DRAWS = 14  # draws behind a normalizer, and nodes of MAP, as a power of two
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
-    """Number of features and lambda after the second look, and what was tried."""
+class SampleSplit:
+    """Distinct rows of a random sample, and which of them are held out of all learning.
 
-    n_features: int
-    lam: float
-    tried: list[dict[str, float]]
-
-
-@dataclass(frozen=True, eq=False)
-class SecondLook:
-    """Rows spread over the data, more than the pilot's: x, their weights, and which of them are
-    held out, from the learning of bases as well; none where rows are few."""
+    Attributes
+    ----------
+    x : (n, d) array
+        In the model's coordinates.
+    weights : (n,) array
+    held : (n,) array of bool
+        One row in REFINEMENT_FOLDS; none where rows are few.
+    """
 
     x: Array
     weights: Array
-    held: Any
+    held: Mask
 
     @classmethod
-    def at(cls, rows: Blocks) -> SecondLook | None:
-        """None where the rows can be read only once."""
+    def of(cls, rows: Blocks) -> SampleSplit | None:
+        """A sample of the rows; None where they can be read only once and none was kept."""
         pilot = rows.pilot(EM_ROWS)
         if pilot is None:
             return None
-        x, weights = distinct(pilot)
-        return cls(x, weights, (dealt(len(x), HELD) == 0) & (len(x) > FEW_ROWS))
+        x, weights = distinct_rows(pilot)
+        held = (assign_folds(len(x), REFINEMENT_FOLDS) == 0) & (len(x) > FEW_ROWS)
+        return cls(x, weights, held)
 
     @property
     def holds_out(self) -> bool:
         """Whether there are rows that bases have not seen."""
         return bool(self.held.any())
 
-    def learned(self, kind: str, *, least: int = 1, seed: int = 0, whole: bool = False) -> Base:
-        """A base of the kind, by EM. least : components; whole : from the rows held out too."""
-        kept = ~self.held | whole
-        if kind == "student":
-            return StudentBase._by_em(self.x[kept], self.weights[kept])
-        x, weights = self.x[kept], self.weights[kept]
-        return MixtureBase._by_em(x, weights, None, seed, least=least)._guarded(x, weights)
+    def fit_base(
+        self, kind: str, *, least_components: int = 1, seed: int = 0, use_all: bool = False
+    ) -> Base:
+        """A base learned without the rows held out, unless ``use_all``; see `base_fits`."""
+        kept = ~self.held | use_all
+        return fit_base(
+            kind, self.x[kept], self.weights[kept], seed=seed, least_components=least_components
+        )
 
-    def learned_on(self, base: Base) -> Base:
-        """The base, learned also from the rows that were held out."""
-        if not self.holds_out or isinstance(base, GaussianBase):
-            return base
-        if isinstance(base, MixtureBase):
-            # the guard, of less than a row, is dropped by the first step
-            mixture = expectation_maximisation(self.x, self.weights, 0, 0, base).mixture
-            return mixture._guarded(self.x, self.weights)
-        return self.learned(base.kind, whole=True)
+    def refit_base(self, base: Base) -> Base:
+        """The base learned again, also from the rows that were held out."""
+        return refit_base(base, self.x, self.weights) if self.holds_out else base
 
-    def _fold(self, base: Base, x: Array, weights: Array, method: str, seed: int) -> Fold:
-        is_map = method == "map"
-        nearby = self.x[dealt(len(self.x), -(-len(self.x) // NEARBY)) == 0]
-        return Fold.of(
-            base, x[:0], x, weights[:0], weights / weights.sum(), nearby=nearby,
-            log2_draws=LOG2_DRAWS, log2_nodes=LOG2_DRAWS if is_map else None, seed=seed,
+
+@dataclass(frozen=True)
+class Tempering:
+    """eta of FVPD: a number, or a multiple of 1 / gamma^2.
+
+    value : float or None
+    multiple : float, used where value is None
+    """
+
+    value: float | None = None
+    multiple: float = 1.0
+
+    def at(self, bandwidth: float) -> float:
+        """eta for a bandwidth."""
+        return self.multiple / bandwidth**2 if self.value is None else self.value
+
+
+@dataclass(frozen=True, eq=False)
+class RefinementTrial:
+    """Features with one lambda, and what the rows held out say of them."""
+
+    features: Features
+    lam: float
+    score: HeldOutScore
+
+    def record(self) -> dict[str, float]:
+        """Plain numbers for ``model.settings``; the score is in the model's coordinates."""
+        return {
+            "n_features": self.features.n_features, "gamma": self.features.bandwidth,
+            "lam": self.lam, "score": self.score.mean,
+            "effective_share": self.score.effective_share, "far_share": self.score.far_share,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Refined:
+    """Number of features, bandwidth and lambda that suit all rows, and what was tried."""
+
+    n_features: int
+    bandwidth: float
+    lam: float
+    trials: tuple[RefinementTrial, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Refinement:
+    """What stays as it is while settings are refined.
+
+    Attributes
+    ----------
+    split : SampleSplit
+        With rows held out.
+    base : Base
+        Learned without them.
+    method : str
+    lams : tuple of float
+        Lambdas that are scored.
+    tempering : Tempering
+    seed : int
+    threads : Threads
+    one_standard_error : bool
+        Whether a larger lambda or bandwidth is preferred within one standard error.
+    """
+
+    split: SampleSplit
+    base: Base
+    method: str
+    lams: tuple[float, ...]
+    tempering: Tempering
+    seed: int
+    threads: Threads
+    one_standard_error: bool = False
+
+    def make_fold(self) -> Fold:
+        """The rows held out, with draws of the base."""
+        x, weights, held = self.split.x, self.split.weights, self.split.held
+        none = x[:0], weights[:0]
+        split = Split(*none, x[held], weights[held] / weights[held].sum())
+        nearby = x[assign_folds(len(x), -(-len(x) // NEARBY_ROWS)) == 0]
+        return Fold.make(
+            self.base, split, nearby=nearby, log2_draws=REFINEMENT_LOG2_DRAWS, seed=self.seed,
+            has_nodes=self.method == "map",
         )  # fmt: skip
 
-    def narrower(
-        self, sums: Callable[[Features], RowSums], features: Features, base: Base, method: str, *,
-        lams: Sequence[float], temper: float, seed: int, threads: Threads,
-        one_standard_error: bool = False,
-    ) -> tuple[Features, list[dict[str, float]]]:  # fmt: skip
-        """The features with the bandwidth that suits all rows: more rows than the pilot's allow a
-        smaller one. Tried downwards, with the first of the features, while it gains.
+    def without_held(self, stats: RowSums) -> Any:
+        """The statistics of all rows minus those of the rows held out."""
+        held = self.split.held
+        rows = Blocks(self.split.x[held], sample_weight=self.split.weights[held])
+        run = {"backend": self.threads.backend, "n_threads": self.threads.n_threads}
+        return stats - accumulate_like(stats, rows, self.base, **run)  # type: ignore[operator]
 
-        sums : features -> what the method needs of all rows
-        temper : eta times gamma^2
-        one_standard_error : it must gain more than the error of that
+    def score(self, rest: Any, fold: Fold) -> list[RefinementTrial]:
+        """What the rows held out say of every lambda.
+
+        rest : statistics without the rows held out
         """
-        x, weights = self.x[self.held], self.weights[self.held]
-        fold = self._fold(base, x, weights, method, seed)
-        best, tried = features, []
-        last: Scored | None = None
+        system = (None, None) if self.method == "map" else fd_system(rest, self.base)
+        sums = PilotSums(rest.features, rest.n, rest.sum_phi, *system)
+        block = FoldFeatures(rest.features, fold, self.threads, sums)
+        if self.method == "fvpd":
+            eta = self.tempering.at(rest.features.bandwidth)
+            scores = [block.score_fvpd(lam, eta) for lam in self.lams]
+        else:
+            learn = block.fd if self.method == "fd" else block.posterior
+            scores = block.score_thetas(learn(self.lams))
+        return [
+            RefinementTrial(rest.features, lam, score)
+            for lam, score in zip(self.lams, scores, strict=True)
+        ]
+
+    # -- bandwidth --------------------------------------------------------------------------------
+
+    def refine_bandwidth(
+        self, sums: Callable[[Features], RowSums], features: Features
+    ) -> Refined:
+        """The bandwidth that suits all rows: more rows than the pilot's allow a smaller one.
+
+        Bandwidths are tried downwards, with the first of the features, while they gain.
+
+        Parameters
+        ----------
+        sums : callable
+            Features -> what the method needs of all rows.
+        features : Features
+            With the pilot's bandwidth.
+        """
+        fold, trials = self.make_fold(), list[RefinementTrial]()
+        best: RefinementTrial | None = None
         for few in bandwidth_candidates(features):
-            width = few.bandwidth
-            total = sums(few)
-            rest = _rest(total, x, weights, base, threads)
-            with kernels.threads(*threads.resolve()):
-                found = _scored(rest, base, method, fold, lams, temper / width**2, threads)
-            rows = [_row(few, lam, s) for lam, s in zip(lams, found, strict=True)]
-            tried.extend(rows)
-            top = max(found, key=lambda s: s.mean)
-            if not _is_better(top, last, one_standard_error):
+            rest = self.without_held(sums(few))
+            with kernels.threads(*self.threads.resolve()):
+                found = self.score(rest, fold)
+            trials.extend(found)
+            top = max(found, key=lambda t: t.score.mean)
+            if not self._is_worth_narrowing(top, best):
                 break
-            best, last = replace(features, bandwidth=width), top
-        return best, tried
+            best = top
+        width = features.bandwidth if best is None else best.features.bandwidth
+        return Refined(features.n_features, width, self.lams[0], tuple(trials))
 
-    def settle(
-        self, stats: RowSums, base: Base, method: str, *, lams: Sequence[float], eta: float,
-        sizes: Sequence[int], seed: int, threads: Threads, one_standard_error: bool = False,
-        least_errors: float = 0.0,
-    ) -> Settled:  # fmt: skip
-        """Sizes are tried upwards, each with every lambda, until one gains less than
-        WORTH_DOUBLING; see `_doubled` for MAP.
+    def _is_worth_narrowing(self, top: RefinementTrial, best: RefinementTrial | None) -> bool:
+        """Whether a trial is better than the best so far by enough; reliable, without one."""
+        if best is None or not top.score.is_reliable:
+            return top.score.is_reliable
+        gain = top.score.gain_over(best.score.values)
+        error = standard_error([gain]) if self.one_standard_error else 0.0
+        return gain.mean > max(WORTH_NARROWING, error)
 
-        The base alone wins unless the tilt gains ``least_errors`` standard errors over it. There
-        must be rows held out, or it could not be judged.
+    # -- number of features and lambda ------------------------------------------------------------
 
-        one_standard_error : the largest lambda that comes so near to the best
+    def refine_size_and_lambda(
+        self, stats: RowSums, counts: Sequence[int], *, least_errors: float = 0.0
+    ) -> Refined:
+        """The number of features and the lambda that suit all rows.
+
+        Numbers of features are tried upwards, each with every lambda, until one gains less than
+        WORTH_DOUBLING. The base alone wins unless the tilt gains ``least_errors`` standard errors
+        over it.
+
+        Parameters
+        ----------
+        stats : Statistics or FeatureMeans
+            Of all rows and the most features.
+        counts : sequence of int
+            Numbers of features to try; those of ``stats`` are tried too.
+        least_errors : float, default 0.0
         """
-        most = stats.features.n_features
-        if method not in METHODS:
-            return Settled(most, lams[0], [])
-        x, weights = self.x[self.held], self.weights[self.held]
-        rest = _rest(stats, x, weights, base, threads)
-        fold = self._fold(base, x, weights, method, seed)
-        sizes = [s for s in sizes if s < most] + [most]
-        tried: list[dict[str, float]] = []
-        best, gain = {"n_features": sizes[0], "lam": lams[0], "score": -np.inf}, 0.0
-        winner: Scored | None = None
-        small = [s for s in sizes if method != "map" or s <= SIZE] or sizes[:1]
-        with kernels.threads(*threads.resolve()):
-            for size in small:
-                found = _scored(rest.first_features(size), base, method, fold, lams, eta, threads)
-                few = stats.features.first(size)
-                rows = [_row(few, lam, s) for lam, s in zip(lams, found, strict=True)]
-                tried.extend(rows)
-                top = max(range(len(rows)), key=lambda k: rows[k]["score"])
-                gain = rows[top]["score"] - best["score"]
-                if size == small[0] or gain > 0.0:
-                    best, winner = rows[top], found[top]
-                    if one_standard_error and winner.is_believed:
-                        best = {**best, "lam": _largest(lams, found, winner)}
-                if size > small[0] and not gain >= WORTH_DOUBLING:
-                    break
-        if winner is None or not winner.is_believed:
-            return Settled(sizes[0], BASE_ALONE, tried)
-        over = winner.over(fold.held_base)
-        if not over.mean > least_errors * standard_error([over.values], [over]):
-            return Settled(sizes[0], BASE_ALONE, tried)
-        chosen = int(best["n_features"])
-        if method == "map" and chosen == small[-1]:
-            chosen = _doubled(chosen, gain, sizes)
-        return Settled(chosen, best["lam"], tried)
+        most, width = stats.features.n_features, stats.features.bandwidth
+        if self.method not in REFINED_METHODS:
+            return Refined(most, width, self.lams[0])
+        fold, rest = self.make_fold(), self.without_held(stats)
+        counts = [count for count in counts if count < most] + [most]
+        scored = [c for c in counts if self.method != "map" or c <= COMPARED_FEATURES] or counts[:1]
+        with kernels.threads(*self.threads.resolve()):
+            trials, best, gain = self._grow(rest, fold, scored)
+        if not self._beats_base(best, fold, least_errors):
+            return Refined(counts[0], width, BASE_ALONE, tuple(trials))
+        size = best.features.n_features
+        if self.method == "map" and size == scored[-1]:
+            size = extrapolate_size(size, gain, counts)
+        return Refined(size, width, best.lam, tuple(trials))
+
+    def _grow(
+        self, rest: Any, fold: Fold, counts: Sequence[int]
+    ) -> tuple[list[RefinementTrial], RefinementTrial, float]:
+        """All trials, the best of them, and what the last number of features gained."""
+        trials = list[RefinementTrial]()
+        best: RefinementTrial | None = None
+        for count in counts:
+            found = self.score(rest.first_features(count), fold)
+            trials.extend(found)
+            top = max(found, key=lambda t: t.score.mean)
+            gain = top.score.mean - (-np.inf if best is None else best.score.mean)
+            is_first = best is None
+            if best is None or gain > 0.0:
+                best = replace(top, lam=self._smoothest_lam(found, top))
+            if not is_first and not gain >= WORTH_DOUBLING:
+                break
+        assert best is not None
+        return trials, best, gain
+
+    def _smoothest_lam(self, found: Sequence[RefinementTrial], top: RefinementTrial) -> float:
+        """The best lambda, or with one_standard_error the largest so near to it, row by row."""
+        if not (self.one_standard_error and top.score.is_reliable):
+            return top.lam
+        near = []
+        for trial in found:
+            gain = top.score.gain_over(trial.score.values)
+            if trial.score.is_reliable and gain.mean <= standard_error([gain]):
+                near.append(trial.lam)
+        return max(near)
+
+    def _beats_base(self, best: RefinementTrial, fold: Fold, least_errors: float) -> bool:
+        if not best.score.is_reliable:
+            return False
+        gain = best.score.gain_over(fold.held_base)
+        return gain.mean > least_errors * standard_error([gain])
 
 
 def bandwidth_candidates(features: Features) -> list[Features]:
     """The first of the features with every bandwidth that is compared, the largest first."""
-    few = features.first(SIZE)
-    return [replace(few, bandwidth=factor * features.bandwidth) for factor in NARROWER]
+    few = features.first(COMPARED_FEATURES)
+    return [replace(few, bandwidth=m * features.bandwidth) for m in NARROWER_MULTIPLES]
 
 
-def _is_better(top: Scored, last: Scored | None, one_standard_error: bool) -> bool:
-    """Than the last, by enough; than none, if it is believed."""
-    if last is None or not top.is_believed:
-        return top.is_believed
-    gain = top.over(last.values)
-    error = standard_error([gain.values], [gain]) if one_standard_error else 0.0
-    return gain.mean > max(WORTH_NARROWING, error)
+def extrapolate_size(size: int, gain: float, counts: Sequence[int]) -> int:
+    """MAP's number of features beyond those that were scored, since its steps take long.
 
-
-def _largest(lams: Sequence[float], found: Sequence[Scored], best: Scored) -> float:
-    """The largest lambda within one standard error of the best, row by row."""
-    near = []
-    for lam, scored in zip(lams, found, strict=True):
-        gain = best.over(scored.values)
-        if scored.is_believed and gain.mean <= standard_error([gain.values], [gain]):
-            near.append(lam)
-    return max(near)
-
-
-def _doubled(size: int, gain: float, sizes: Sequence[int]) -> int:
-    """MAP's number of features: its steps are dear, so that beyond SIZE the last gain decides.
-    Where that was worth doubling it is doubled again, and where it was worth much, twice."""
+    Where the last gain was worth doubling, the number is doubled once more; where it was worth
+    four times as much, twice.
+    """
     if gain < WORTH_DOUBLING:
         return size
     most = size * (4 if gain >= 4.0 * WORTH_DOUBLING else 2)
-    return max(s for s in sizes if s <= max(most, sizes[0]))
-
-
-def _rest(stats: RowSums, x: Array, weights: Array, base: Base, threads: Threads) -> Any:
-    """Total minus fold."""
-    run = {"backend": threads.backend, "n_threads": threads.n_threads}
-    return stats - accumulate_like(stats, Blocks(x, sample_weight=weights), base, **run)  # type: ignore[operator]
-
-
-def _scored(
-    rest: Any, base: Base, method: str, fold: Fold, lams: Sequence[float], eta: float,
-    threads: Threads,
-) -> list[Scored]:  # fmt: skip
-    """What the rows held out say of every lambda."""
-    system = (None, None) if method == "map" else fd_system(rest, base)
-    block = Block(rest.features, fold, threads, (rest.n, rest.sum_phi, *system))
-    if method == "fvpd":
-        return [block.fvpd(lam, eta) for lam in lams]
-    return block.of_points((block.fd if method == "fd" else block.posterior)(lams))
-
-
-def _row(features: Features, lam: float, scored: Scored) -> dict[str, float]:
-    return {
-        "n_features": features.n_features, "gamma": features.bandwidth, "lam": lam,
-        "score": scored.mean, "effective_share": scored.share, "far_share": scored.far,
-    }  # fmt: skip
+    return max(count for count in counts if count <= max(most, counts[0]))

@@ -1,7 +1,13 @@
-"""The last look at a density before `fit` returns it: its mass, where it lies, and its margins."""
+"""The check of a density before `fit` returns it: its mass, where it lies, and its margins.
+
+`solve_until_reliable` takes the first model that passes: as chosen, smoother, by MAP, or the base
+alone.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,28 +17,43 @@ from ..data.table import column_name
 from ..density.density import Density
 from ..density.normalizer import MOST_ERROR
 from ..validation import Array
+from .candidates import BASE_ALONE
+from .scoring import FAR_BANDWIDTHS, MOST_FAR_SHARE
 
-DRAWS = 2**15  # of the density, behind far_share and the KS distances
+VERIFIED_DRAWS = 2**15  # of the density, behind far_share and the KS distances
 NEAR_ROWS = 5_000  # rows that distances are taken to
-FAR_BANDWIDTHS = 3.0  # from every row that count as far,
-FAR_QUANTILE = 0.995  # unless so large a share of the rows is nearer to the next row
-MOST_FAR = 0.02  # share of the mass that may be farther, beyond that of the rows themselves
-KS_FLOORS, KS_SLACK = 2.5, 0.01  # a KS distance may be so many noise floors, and this much more
-PROMISED = {1: 1e-6, 2: 1e-6, 3: 1e-3}  # error of log Z, by dimension; a larger one is told
+# A draw is far from the rows beyond FAR_BANDWIDTHS, and beyond this quantile of the distances of
+# rows to their nearest neighbors.
+SPACING_QUANTILE = 0.995
+FAR_ERRORS = 3.0  # standard errors of a share that are allowed for
+KS_FLOORS = 2.5  # noise floors that a KS distance may have,
+KS_SLACK = 0.01  # and what it may have beyond: differences that hardly show in a plot
 KS_FLOOR = 0.87  # mean KS distance of n draws from their own law, times sqrt(n)
-WORSE_KS = 0.01  # than the base's, which speaks against the tilt
-ERRORS = 3.0  # standard errors of a share that are allowed for
+WORSE_KS = 0.01  # KS distance beyond that of the base alone, which speaks against the tilt
+LEAST_MEAN_GAIN = -1e-9  # mean log density of rows over that of the base: rounding of zero
+PROMISED_ERROR = {1: 1e-6, 2: 1e-6, 3: 1e-3}  # of log Z, by dimension; a larger one is reported
+LAM_FACTORS = (1.0, 1e1, 1e2, 1e3)  # of lambda, tried in turn
+MAP_LAM_FACTORS = (1.0, 1e1)  # of lambda, or of 1 if that is more, tried with MAP
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was seen, and what of it is wrong.
+    """Measurements of a density, and their limits.
 
-    far_share : of the density's mass farther from every row than rows are from each other
-    ks : largest KS distance between draws and rows over the columns, and ``column`` that has it
-    ks_allowed : what noise explains, and a little
-    gain : mean log density of rows less that of the base alone
-    log_mass_error, log_mass_allowed : error of log Z, and what is promised by dimension
+    Attributes
+    ----------
+    far_share, far_allowed : float
+        Share of the mass farther from every row than rows are from each other.
+    ks, ks_allowed : float
+        Largest KS distance between draws and rows over the columns; noise explains the limit.
+    column : int
+        The column with that distance.
+    gain : float
+        Mean log density of rows less that of the base alone.
+    log_mass_error, log_mass_allowed : float
+        Error of log Z, and what is promised by dimension.
+    is_poor : bool
+        Whether the normalizer is unreliable.
     """
 
     far_share: float
@@ -47,23 +68,23 @@ class Verification:
 
     @property
     def misplaces_mass(self) -> bool:
-        """Whether the tilt is at fault: more than noise lies where no rows are, its mass is not
-        known, or rows are less likely than under the base."""
+        """Whether the tilt is wrong: more mass than noise explains lies where no rows are, its mass
+        is not known, or rows are less likely than under the base."""
         return (
             self.is_poor
             or not self.log_mass_error < MOST_ERROR
             or not self.far_share <= self.far_allowed
-            or not self.gain > -1e-9
+            or not self.gain > LEAST_MEAN_GAIN
         )
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether every measurement is within its limit."""
         return not (self.misplaces_mass or self.misfits)
 
     def compared_with(self, base: Verification) -> Verification:
-        """The same, allowing as much mass far from the rows as the base alone has, and a little."""
-        return replace(self, far_allowed=max(self.far_allowed, base.far_share + MOST_FAR))
+        """The same, allowing a little more mass far from the rows than the base alone has."""
+        return replace(self, far_allowed=max(self.far_allowed, base.far_share + MOST_FAR_SHARE))
 
     @property
     def misfits(self) -> bool:
@@ -75,8 +96,7 @@ class Verification:
         return {
             "far_share": self.far_share, "far_allowed": self.far_allowed, "ks": self.ks,
             "ks_allowed": self.ks_allowed, "ks_column": self.column, "gain_over_base": self.gain,
-            "log_mass_error": self.log_mass_error,
-            "passed": self.describe(None) == "",
+            "log_mass_error": self.log_mass_error, "passed": self.describe(None) == "",
         }  # fmt: skip
 
     def describe(self, columns: list[str] | None) -> str:
@@ -97,58 +117,124 @@ class Verification:
 
 
 class Verifier:
-    """Rows in the model's coordinates, against which densities are verified.
+    """A random sample of the rows, against which densities are verified.
 
-    x : (n, d) a random sample of the rows, in any order ; weights : (n,)
+    Parameters
+    ----------
+    x : (n, d) array
+        In the model's coordinates, in any order.
+    weights : (n,) array
     """
 
     def __init__(self, x: Array, weights: Array) -> None:
-        self.x, self.weights = x, weights / weights.sum()
-        self.n = float(1.0 / (self.weights @ self.weights))
-        some = np.random.default_rng(0).permutation(len(x))[:NEAR_ROWS]
-        self.near = x[some]
-        self.columns = [_sorted(x[:, k], self.weights) for k in range(x.shape[1])]
         from scipy.spatial import cKDTree
 
+        self.x, self.weights = x, weights / weights.sum()
+        self.n = float(1.0 / (self.weights @ self.weights))
+        self.near = x[np.random.default_rng(0).permutation(len(x))[:NEAR_ROWS]]
+        self.columns = [sort_column(x[:, k], self.weights) for k in range(x.shape[1])]
         self.tree = cKDTree(self.near)
-        own = self.tree.query(self.near, k=2)[0][:, 1] if len(self.near) > 1 else np.zeros(1)
-        self.spacing = float(np.quantile(own, FAR_QUANTILE))
-        self.own = own
+        is_one = len(self.near) < 2
+        self.spacings = np.zeros(1) if is_one else self.tree.query(self.near, k=2)[0][:, 1]
 
     def verify(self, model: Density) -> Verification:
-        """Look at a density whose coordinates the rows are in."""
-        points, weights = model._weighted_points(DRAWS, seed=1)
+        """Measure a density in whose coordinates the rows are."""
+        points, weights = model._weighted_points(VERIFIED_DRAWS, seed=1)
         weights = weights / weights.sum()
         n_draws = float(1.0 / (weights @ weights))
-        far = max(FAR_BANDWIDTHS * model.features.bandwidth, self.spacing)
+        spacing = float(np.quantile(self.spacings, SPACING_QUANTILE))
+        far = max(FAR_BANDWIDTHS * model.features.bandwidth, spacing)
         share = float(weights @ (self.tree.query(points)[0] > far))
-        of_rows = float((self.own > far).mean())
+        of_rows = float((self.spacings > far).mean())
         noise = np.sqrt(max(share * (1.0 - share), 1e-4) * (1.0 / n_draws + 1.0 / self.n))
         distances = [
-            _ks(column, _sorted(points[:, k], weights)) for k, column in enumerate(self.columns)
+            ks_distance(column, sort_column(points[:, k], weights))
+            for k, column in enumerate(self.columns)
         ]
         worst = int(np.argmax(distances))
         floor = KS_FLOOR * float(np.sqrt(1.0 / self.n + 1.0 / n_draws))
         normalizer = model.log_normalizer
-        gain = 0.0
-        if not model.tilt.is_zero:
-            tilt = model.tilt.value(self.x, model.threads)
-            gain = float(self.weights @ tilt) - normalizer.value
         return Verification(
-            share, of_rows + MOST_FAR + ERRORS * float(noise), distances[worst],
-            KS_FLOORS * floor + KS_SLACK, worst, gain, normalizer.standard_error,
-            PROMISED.get(model.dimension, MOST_ERROR), normalizer.is_poor,
+            share, of_rows + MOST_FAR_SHARE + FAR_ERRORS * float(noise), distances[worst],
+            KS_FLOORS * floor + KS_SLACK, worst, self._mean_gain(model),
+            normalizer.standard_error, PROMISED_ERROR.get(model.dimension, MOST_ERROR),
+            normalizer.is_poor,
         )  # fmt: skip
 
+    def _mean_gain(self, model: Density) -> float:
+        """Mean log density of the rows less that of the base alone."""
+        if model.tilt.is_zero:
+            return 0.0
+        tilt = model.tilt.value(self.x, model.threads)
+        return float(self.weights @ tilt) - model.log_normalizer.value
 
-def _sorted(values: Array, weights: Array) -> tuple[Array, Array]:
+
+def solve_until_reliable(
+    solve: Callable[[str, float], Density], method: str, lam: float, verifier: Verifier | None, *,
+    may_change_method: bool,
+) -> tuple[Density, Verification | None]:  # fmt: skip
+    """The first model that passes verification, and what was measured of it.
+
+    Tried in turn are the model as chosen, with larger lambdas, by MAP, and the base alone, which is
+    taken in any case. Re-emits only the accepted model's warnings.
+
+    Parameters
+    ----------
+    solve : callable
+        (method, lam) -> Density; BASE_ALONE as lam gives the base alone.
+    method : str
+    lam : float
+    verifier : Verifier or None
+        Without one a model passes if its normalizer is reliable.
+    may_change_method : bool
+        Whether MAP may be tried.
+    """
+    of_base: Verification | None = None
+    for name, value in _attempts(method, lam, may_change_method=may_change_method):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = solve(name, value)
+            of_solving = list(caught)  # not those of the normalizer, which may be another's fault
+            verified = None
+            if verifier is not None:
+                model.cover_from(verifier.near)
+                verified = verifier.verify(model)
+            if value == BASE_ALONE:
+                break
+            if verifier is None or verified is None:
+                if not model.log_normalizer.is_poor:
+                    break
+                continue
+            if verified.is_clean:
+                break
+            # the tilt is not to blame for what the base does too
+            of_base = of_base or verifier.verify(solve(name, BASE_ALONE))
+            verified = verified.compared_with(of_base)
+            if not verified.misplaces_mass and verified.ks <= of_base.ks + WORSE_KS:
+                break
+    for warning in of_solving:
+        warnings.warn_explicit(
+            warning.message, warning.category, warning.filename, warning.lineno
+        )
+    return model, verified
+
+
+def _attempts(method: str, lam: float, *, may_change_method: bool) -> list[tuple[str, float]]:
+    """(method, lambda) of the models to try, in turn."""
+    attempts = [(method, lam * factor) for factor in LAM_FACTORS if lam < BASE_ALONE]
+    if may_change_method and method != "map" and lam < BASE_ALONE:
+        attempts += [("map", max(lam, 1.0) * factor) for factor in MAP_LAM_FACTORS]
+    return [*attempts, (method, BASE_ALONE)]
+
+
+def sort_column(values: Array, weights: Array) -> tuple[Array, Array]:
     """Values in order, and the share of the weight up to each."""
     order = np.argsort(values)
     return values[order], np.cumsum(weights[order])
 
 
-def _ks(a: tuple[Array, Array], b: tuple[Array, Array]) -> float:
-    """KS distance of two weighted samples."""
+def ks_distance(a: tuple[Array, Array], b: tuple[Array, Array]) -> float:
+    """KS distance of two weighted samples, each as `sort_column` gives it."""
     places = np.concatenate([a[0], b[0]])
     gaps = []
     for side in ("left", "right"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,90 +21,101 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.transforms import load_finufft
 from ..validation import Array
+from .conjugate_gradients import conjugate_gradients
+from .posterior import PosteriorObjective
 
-REACH = 8.5  # half the side of the grid in standard deviations of the base
-FEATURES = 2_000  # from here on transforms replace the Hessian matrix
-MOST_NODES = 2**23
-EPS = 1e-11
-CG_STEPS = 400
-
-
-def grid_for(
-    features: Features, base: GaussianBase, finer: float
-) -> tuple[Array, list[int]] | None:
-    """(steps, half numbers of nodes) along the whitened axes; None where too many are needed."""
-    u = features.frequencies @ base.cholesky / features.bandwidth
-    step = np.pi / (2.0 * np.abs(u).max(axis=0) + 6.0) / finer
-    halves = [int(np.ceil(REACH / h)) for h in step]
-    if np.prod([2.0 * k + 1.0 for k in halves]) > MOST_NODES:
-        return None
-    return step, halves
+GRID_REACH = 8.5  # half the side of the grid, in standard deviations: 2e-17 of the mass is beyond
+TRANSFORM_FEATURES = 2_000  # from here on transforms are faster than a Cholesky of the Hessian
+MOST_GRID_NODES = 2**23  # 64 MB for each array over the grid
+TRANSFORM_EPS = 1e-11  # relative error of a transform, far below the tolerance of the gradient
+DIRECTION_STEPS = 400  # conjugate gradients for one Newton direction, at most
+# Relative residual of a direction, at most; it falls with the root of the gradient, so that
+# Newton's method still converges faster than linearly.
+DIRECTION_RESIDUAL = 0.1
+SMOOTH_WAVES = 6.0  # radians per deviation, of the base itself, beside twice the features' highest
 
 
-def serves(features: Features, base: Base) -> bool:
+@dataclass(frozen=True, eq=False)
+class WhitenedGrid:
+    """Nodes h m in a base's whitened coordinates, |m_k| <= halves_k.
+
+    steps : (d,) array, h along each axis
+    halves : list of int
+    """
+
+    steps: Array
+    halves: list[int]
+
+    @classmethod
+    def resolving(
+        cls, features: Features, base: GaussianBase, *, finer: float = 1.0,
+        most_nodes: float = MOST_GRID_NODES,
+    ) -> WhitenedGrid | None:  # fmt: skip
+        """The grid that resolves products of two features; None where it has too many nodes.
+
+        finer : factor by which its step is smaller
+        """
+        u = features.frequencies @ base.cholesky / features.bandwidth
+        steps = np.pi / (2.0 * np.abs(u).max(axis=0) + SMOOTH_WAVES) / finer
+        halves = [int(np.ceil(GRID_REACH / h)) for h in steps]
+        if np.prod([2.0 * k + 1.0 for k in halves]) > most_nodes:
+            return None
+        return cls(steps, halves)
+
+    @property
+    def axes(self) -> list[Array]:
+        """Nodes along each axis."""
+        return [h * np.arange(-k, k + 1) for h, k in zip(self.steps, self.halves, strict=True)]
+
+    @property
+    def log_mass(self) -> Array:
+        """log of the standard normal mass of every node, of the grid's shape."""
+        log_mass: Array = np.zeros(())
+        for axis, h in zip(self.axes, self.steps, strict=True):
+            part = -0.5 * axis**2 + np.log(h) - 0.5 * np.log(2.0 * np.pi)
+            log_mass = log_mass[..., None] + part
+        return log_mass
+
+    def within_reach(self) -> tuple[Array, Array]:
+        """Nodes (n, d) in the ball of radius GRID_REACH, and log masses: the corners hold none."""
+        d = len(self.steps)
+        nodes = np.stack(np.meshgrid(*self.axes, indexing="ij"), axis=-1).reshape(-1, d)
+        square = np.einsum("ij,ij->i", nodes, nodes)
+        log_mass = -0.5 * square + float(np.log(self.steps).sum()) - 0.5 * d * np.log(2.0 * np.pi)
+        inside = square <= GRID_REACH**2
+        return nodes[inside], log_mass[inside]
+
+
+def transforms_pay(features: Features, base: Base) -> bool:
     """Whether MAP of these features should go by transforms."""
     return (
         isinstance(base, GaussianBase)
-        and features.n_features >= FEATURES
+        and features.n_features >= TRANSFORM_FEATURES
         and base.dimension <= 3
         and importlib.util.find_spec("finufft") is not None
-        and grid_for(features, base, 1.0) is not None
+        and WhitenedGrid.resolving(features, base) is not None
     )
 
 
-class Posterior:
-    """F(theta) = theta^T sum phi - n log E_base[exp theta^T phi] - lam |theta|^2 / 2, but for the
-    expectation, which is its children's.
-
-    sums : anything with ``features``, ``n`` and ``sum_phi``
-    """
-
-    def __init__(self, sums: Any, lam: float) -> None:
-        self.features, self.lam, self.n, self.psi = sums.features, lam, sums.n, sums.sum_phi
-
-    def value(self, theta: Array, log_partition: float) -> float:
-        """F(theta)."""
-        prior = 0.5 * self.lam * float(theta @ theta)
-        return float(theta @ self.psi) - self.n * log_partition - prior
-
-
-class GridObjective(Posterior):
-    """F and its derivatives, as `maximum_posterior.Objective`, by transforms."""
+class GridObjective(PosteriorObjective):
+    """F and its derivatives on all nodes of a grid, by transforms."""
 
     kind = "quadrature by transforms"
 
     def __init__(
-        self,
-        sums: Any,
-        base: GaussianBase,
-        lam: float,
-        threads: Threads,
-        step: Array,
-        halves: list[int],
+        self, sums: Any, base: GaussianBase, lam: float, grid: WhitenedGrid, threads: Threads
     ) -> None:
-        finufft = load_finufft()
         super().__init__(sums, lam)
         f = self.features
-        self.shape = tuple(2 * k + 1 for k in halves)
+        self.shape = tuple(2 * k + 1 for k in grid.halves)
         self.n_nodes = int(np.prod(self.shape))
-        axes = [h * np.arange(-k, k + 1) for h, k in zip(step, halves, strict=True)]
-        log_mass: Array = np.zeros(())
-        for axis, h in zip(axes, step, strict=True):
-            part = -0.5 * axis**2 + np.log(h) - 0.5 * np.log(2.0 * np.pi)
-            log_mass = log_mass[..., None] + part
-        self.log_mass = log_mass.ravel()
+        self.log_mass = grid.log_mass.ravel()
         frequencies = f.frequencies / f.bandwidth
-        points = (frequencies @ base.cholesky) * step
-        columns = [np.ascontiguousarray(points[:, k]) for k in range(points.shape[1])]
+        points = (frequencies @ base.cholesky) * grid.steps
         turn = np.exp(1j * (f.phases + frequencies @ base.mean))
         self._turn = np.sqrt(2.0 / f.n_features) * turn
-        _, count = threads.resolve()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._to_nodes = finufft.Plan(1, self.shape, 1, EPS, 1, nthreads=count, showwarn=0)
-            self._to_nodes.setpts(*columns)
-            self._to_features = finufft.Plan(2, self.shape, 1, EPS, 1, nthreads=count, showwarn=0)
-            self._to_features.setpts(*columns)
+        self._to_nodes = _plan(1, self.shape, points, threads)
+        self._to_features = _plan(2, self.shape, points, threads)
 
     def at_nodes(self, theta: Array) -> Array:
         """theta^T phi at every node."""
@@ -126,27 +138,28 @@ class GridObjective(Posterior):
         weights = np.exp(log_weights)
         return self.expected(weights), weights
 
-    def direction(self, mean: Array, weights: Array, gradient: Array) -> Array:
-        """Newton's direction: (n Cov[phi] + lam I)^-1 gradient by conjugate gradients, the closer
-        the smaller the gradient is."""
+    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
+        """Newton's direction by conjugate gradients. second : the weights of the nodes."""
 
         def times(v: Array) -> Array:
             along = self.at_nodes(v)
-            along -= float(weights @ along)
-            return self.n * self.expected(weights * along) + self.lam * v
+            along -= float(second @ along)
+            return self.n * self.expected(second * along) + self.lam * v
 
-        norm = float(np.linalg.norm(gradient))
-        aim = norm * min(0.1, np.sqrt(norm / (float(np.linalg.norm(self.psi)) or 1.0)))
-        x, r = np.zeros_like(gradient), gradient.copy()
-        p, rr = r.copy(), norm**2
-        for _ in range(CG_STEPS):
-            if np.sqrt(rr) <= aim:
-                break
-            q = times(p)
-            alpha = rr / float(p @ q)
-            x += alpha * p
-            r -= alpha * q
-            new = float(r @ r)
-            p = r + (new / rr) * p
-            rr = new
-        return x
+        tolerance = min(DIRECTION_RESIDUAL, np.sqrt(np.linalg.norm(gradient) / self.scale))
+        found = conjugate_gradients(
+            times, gradient, tolerance=tolerance, max_steps=DIRECTION_STEPS, is_rough=True
+        )
+        return found.x
+
+
+def _plan(kind: int, shape: tuple[int, ...], points: Array, threads: Threads) -> Any:
+    """A transform between S points (S, d), in radians, and a grid of this shape."""
+    columns = [np.ascontiguousarray(points[:, k]) for k in range(points.shape[1])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan = load_finufft().Plan(
+            kind, shape, 1, TRANSFORM_EPS, 1, nthreads=threads.resolve()[1], showwarn=0
+        )
+        plan.setpts(*columns)
+    return plan

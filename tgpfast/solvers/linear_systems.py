@@ -1,8 +1,12 @@
-"""Symmetric positive definite systems (matrix + shift I) x = b, with what the user must know of
-them: condition, residual, and anything that had to be added to the diagonal."""
+"""Symmetric positive definite systems (matrix + shift I) x = b, by Cholesky or iteration.
+
+Each answer comes with a report: the condition number, the residual, and what was added to the
+diagonal.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,47 +14,82 @@ from scipy.linalg import cho_solve, get_blas_funcs, get_lapack_funcs, norm, solv
 
 from ..runtime.warnings import PrecisionWarning, warn
 from ..validation import Array
+from .conjugate_gradients import conjugate_gradients
 
-CG_TOLERANCE, CG_STEPS = 1e-12, 2_000
-CG_RANK = 1_000  # of the Nystrom preconditioner, at most an eighth of S
-ILL_CONDITIONED = 1e13  # above it fewer than three digits of a solution are left
+CG_TOLERANCE = 1e-12  # relative residual at which conjugate gradients stop
+CG_STEPS = 2_000  # iterations at most, where the caller names no number
+NYSTROM_RANK = 1_000  # of the preconditioner, at most an eighth of S: O(S^2 rank) flops
+ILL_CONDITIONED = 1e13  # condition number that leaves fewer than three digits of a solution
+MOST_ADDED = 1e-2  # share of the largest entry; a matrix that needs more is not one of rows
+
+
+def cholesky_factor(matrix: Array) -> Array:
+    """Lower Cholesky factor; LinAlgError if the matrix is not positive definite.
+
+    Overwrites the matrix, which is symmetric and C-ordered: LAPACK sees its transpose, itself.
+    """
+    (potrf,) = get_lapack_funcs(("potrf",), (matrix,))
+    # the upper factor of the column-major view is the lower factor of the C-ordered array
+    upper, info = potrf(matrix.T, lower=False, overwrite_a=True, clean=True)
+    if info > 0:
+        raise np.linalg.LinAlgError(f"leading minor {info} is not positive")
+    factor: Array = upper.T
+    return factor
 
 
 def cholesky(matrix: Array) -> tuple[Array, float]:
     """(lower factor, condition number in the 1-norm); LinAlgError if not positive definite.
 
-    Overwrites the matrix, which is symmetric and C-ordered: LAPACK sees its transpose, itself.
+    Overwrites the matrix, as `cholesky_factor` does.
     """
     largest = float(np.abs(matrix).sum(axis=0).max())
-    potrf, pocon = get_lapack_funcs(("potrf", "pocon"), (matrix,))
-    # the upper factor of the column-major view is the lower factor of the C-ordered array
-    upper, info = potrf(matrix.T, lower=False, overwrite_a=True, clean=True)
-    if info > 0:
-        raise np.linalg.LinAlgError(f"leading minor {info} is not positive")
-    rcond, _ = pocon(upper, largest, uplo="U")
-    return upper.T, 1.0 / max(float(rcond), 1e-300)
+    factor = cholesky_factor(matrix)
+    (pocon,) = get_lapack_funcs(("pocon",), (factor,))
+    rcond, _ = pocon(factor.T, largest, uplo="U")
+    return factor, 1.0 / max(float(rcond), 1e-300)
+
+
+def shifted(matrix: Array, shift: float) -> Array:
+    """A copy of the matrix with the shift added to its diagonal."""
+    result = matrix.copy()
+    result[np.diag_indices_from(result)] += shift
+    return result
 
 
 def factorize(matrix: Array, shift: float) -> tuple[Array, dict[str, Any]]:
-    """Cholesky factor of matrix + shift I, with its condition measured; the matrix is kept.
+    """Cholesky factor of matrix + shift I and a report of its condition; the matrix is kept.
 
-    Where rounding has left it not positive definite, more is added to the diagonal, ten times as
-    much at each try; the user is told how much and why.
+    Where rounding has left the matrix not positive definite, more is added to the diagonal, ten
+    times as much at each try, and a warning says how much.
+
+    Parameters
+    ----------
+    matrix : (S, S) array
+    shift : float
+
+    Returns
+    -------
+    factor : (S, S) array
+        Lower triangular.
+    report : dict
+        "solver", "condition" and "added_to_diagonal".
+
+    Raises
+    ------
+    ValueError
+        If the matrix is not finite or far from positive definite.
     """
-    n = len(matrix)
     if not np.isfinite(matrix).all():
         raise ValueError("the system holds values that are not finite: so do the statistics")
     scale = float(np.abs(np.diag(matrix)).max()) + shift
     added = 0.0
     while True:
-        attempt = matrix.copy()
-        attempt[np.diag_indices(n)] += shift + added
         try:
-            factor, condition = cholesky(attempt)
+            factor, condition = cholesky(shifted(matrix, shift + added))
             break
         except np.linalg.LinAlgError:
-            added = 10.0 * added if added else n * np.finfo(float).eps * scale
-            if not added < 1e-2 * scale:
+            added = 10.0 * added if added else len(matrix) * np.finfo(float).eps * scale
+            if not added < MOST_ADDED * scale:
                 raise ValueError(
                     "the system is far from positive definite: these are not statistics of rows"
                 ) from None
@@ -75,9 +114,9 @@ def solve_system(
     matrix: Array, b: Array, shift: float, solver: str, n_steps: int, seed: int,
     start: Array | None = None,
 ) -> tuple[Array, dict[str, Any]]:  # fmt: skip
-    """(matrix + shift I)^-1 b and a report; start : of "cg"."""
+    """(matrix + shift I)^-1 b and a report. n_steps, seed, start : see `solve_iteratively`."""
     if solver == "cg":
-        return conjugate_gradients(matrix, b, shift, n_steps=n_steps, seed=seed, start=start)
+        return solve_iteratively(matrix, b, shift, n_steps=n_steps, seed=seed, start=start)
     factor, report = factorize(matrix, shift)
     x: Array = cho_solve((factor, True), b, check_finite=False)
     residual = matrix @ x + (shift + report["added_to_diagonal"]) * x - b
@@ -85,23 +124,24 @@ def solve_system(
     return x, report
 
 
-def conjugate_gradients(
+def solve_iteratively(
     matrix: Array, b: Array, shift: float, *, n_steps: int = CG_STEPS, seed: int = 0,
     start: Array | None = None,
 ) -> tuple[Array, dict[str, Any]]:  # fmt: skip
-    """(matrix + shift I)^-1 b by conjugate gradients, with a randomised Nystrom preconditioner.
+    """(matrix + shift I)^-1 b by conjugate gradients with a Nystrom preconditioner, and a report.
 
-    The spectrum of the matrix falls fast, so that a low-rank sketch U diag(values) U^T of its upper
-    end leaves a well-conditioned remainder. Stops at a relative residual of 1e-12; if it has not
-    fallen for S steps, or there are no more, above that, which is told.
+    Stops at a relative residual of CG_TOLERANCE; warns where it stops above.
+
+    Parameters
+    ----------
+    matrix : (S, S) array
+    b : (S,) array
+    shift : float
+    n_steps : int, default CG_STEPS
+    seed : int, default 0
+        Of the preconditioner's random sketch.
+    start : (S,) array, default zero
     """
-    U, values = _nystrom(matrix, min(CG_RANK, max(1, len(b) // 8)), seed)
-    floor = (values[-1] if len(values) else 0.0) + shift
-
-    def precondition(r: Array) -> Array:
-        along = U.T @ r
-        return r + U @ (along * (floor / (values + shift) - 1.0))
-
     (symv,) = get_blas_funcs(("symv",), (matrix,))
 
     def times(v: Array) -> Array:
@@ -109,55 +149,55 @@ def conjugate_gradients(
         product += shift * v
         return product
 
-    x = np.zeros_like(b) if start is None else start.copy()
-    r = b - times(x) if start is not None else b.copy()
-    aim = CG_TOLERANCE * float(norm(b))
-    best, best_x, stalled, steps = float(norm(r)), x.copy(), 0, 0
-    z = precondition(r)
-    p, rz = z.copy(), float(r @ z)
-    restarts = 0
-    # the residual may rise for long; without rounding S steps would be all that it takes
-    while steps < n_steps and stalled < max(50, len(b)):
-        if best <= aim:  # by the recurrence; what rounding has drifted is put back
-            r = b - times(best_x)
-            best = float(norm(r))
-            restarts += 1
-            if best <= aim or restarts > 5:
-                break
-            x, z = best_x.copy(), precondition(r)
-            p, rz = z.copy(), float(r @ z)
-        q = times(p)
-        alpha = rz / float(p @ q)
-        x += alpha * p
-        r -= alpha * q
-        steps += 1
-        size = float(norm(r))
-        if size < 0.99 * best:
-            best, best_x, stalled = size, x.copy(), 0
-        else:
-            stalled += 1
-        z = precondition(r)
-        new = float(r @ z)
-        p = z + (new / rz) * p
-        rz = new
-    left = float(norm(b - times(best_x)))
-    residual = left / (float(norm(b)) or 1.0)
-    if left > aim:
+    precondition = NystromPreconditioner.of(matrix, shift, seed)
+    found = conjugate_gradients(
+        times, b, tolerance=CG_TOLERANCE, max_steps=n_steps, precondition=precondition, start=start
+    )
+    if found.residual > CG_TOLERANCE:
         warn(
-            f"conjugate gradients stopped at a relative residual of {residual:.1e} after {steps} "
-            'steps; raise lam, allow more steps, or use solver="cholesky"',
+            f"conjugate gradients stopped at a relative residual of {found.residual:.1e} after "
+            f'{found.steps} steps; raise lam, allow more steps, or use solver="cholesky"',
             PrecisionWarning,
         )
-    top = float(values[0]) if len(values) else 0.0
-    report = {
-        "solver": "cg", "residual": residual, "steps": steps, "rank": len(values),
-        "condition": (top + shift) / shift, "added_to_diagonal": 0.0,
+    return found.x, {
+        "solver": "cg", "residual": found.residual, "steps": found.steps,
+        "rank": len(precondition.values), "condition": precondition.condition,
+        "added_to_diagonal": 0.0,
     }  # fmt: skip
-    return best_x, report
+
+
+@dataclass(frozen=True, eq=False)
+class NystromPreconditioner:
+    """About (matrix + shift I)^-1, from a sketch U diag(values) U^T of the upper end of the matrix.
+
+    The spectrum of such a matrix falls fast, so that what the sketch leaves is well conditioned.
+    """
+
+    U: Array  # (S, r), orthonormal columns
+    values: Array  # (r,), falling
+    shift: float
+
+    @classmethod
+    def of(cls, matrix: Array, shift: float, seed: int) -> NystromPreconditioner:
+        """The preconditioner of a matrix, its rank at most NYSTROM_RANK and S / 8."""
+        rank = min(NYSTROM_RANK, max(1, len(matrix) // 8))
+        return cls(*_nystrom(matrix, rank, seed), shift)
+
+    @property
+    def condition(self) -> float:
+        """Condition number of matrix + shift I, from below."""
+        top = float(self.values[0]) if len(self.values) else 0.0
+        return (top + self.shift) / self.shift
+
+    def __call__(self, r: Array) -> Array:
+        floor = (self.values[-1] if len(self.values) else 0.0) + self.shift
+        along = self.U.T @ r
+        product: Array = r + self.U @ (along * (floor / (self.values + self.shift) - 1.0))
+        return product
 
 
 def _nystrom(matrix: Array, rank: int, seed: int) -> tuple[Array, Array]:
-    """Orthonormal U (S, r) and values (r,), falling, of a randomised approximation from below."""
+    """Orthonormal U (S, r) and values (r,), falling, of a randomized approximation from below."""
     sketch = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(matrix), rank)))[0]
     image = matrix @ sketch
     if not image.any():

@@ -1,27 +1,64 @@
-"""Statistics and a base -> density (Algorithms 2, 3 and 4; MAP in `maximum_posterior`). No data."""
+"""`solve`: statistics and a base -> density (Algorithms 1 to 4). No data."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from ..bases.gaussian import Base
 from ..density.density import Density
-from ..density.exponent import PointTilt, PredictiveTilt
+from ..density.exponent import PointTilt, PredictiveTilt, Tilt
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.fisher import fd_system, ncfd_system
 from ..statistics.statistics import Statistics
-from ..validation import Array, as_floats, check_bandwidth, positive, whole
-from .linear_systems import CG_STEPS, cholesky, factorize, solve_system
+from ..validation import (
+    Array,
+    Seed,
+    as_floats,
+    as_seed,
+    check_bandwidth,
+    check_choice,
+    check_flag,
+    positive,
+    whole,
+)
+from .closed_form import fd_shift, fvpd_system
+from .linear_systems import CG_STEPS, factorize, solve_system
 from .maximum_posterior import map_theta
 
-METHODS = ("fd", "ncfd", "fvpd", "map")
+# Method -> its solvers, the default first.
+SOLVERS = {
+    "fd": ("cholesky", "cg"), "ncfd": ("cholesky", "cg"), "fvpd": ("cholesky",),
+    "map": ("newton", "gradient"),
+}  # fmt: skip
+METHODS = tuple(SOLVERS)
 CG_FEATURES = 6_000  # above it "auto" takes conjugate gradients: O(S^2 rank), not O(S^3)
 LEAST_TEMPERED = 1e-290  # of gamma^2 eta, by which FVPD divides sums over the rows
+
+
+class Options(NamedTuple):
+    """Options of `solve`, checked."""
+
+    lam: float
+    eta: float
+    solver: str
+    n_draws: int
+    n_steps: int | None
+    seed: int
+    start: Array | None
+    threads: Threads
+    progress: bool
+
+
+class Solution(NamedTuple):
+    """What a method learns: the exponent, settings of that method alone, solver diagnostics."""
+
+    tilt: Tilt
+    settings: dict[str, Any]
+    diagnostics: dict[str, Any]
 
 
 def solve(
@@ -34,7 +71,7 @@ def solve(
     *,
     n_draws: int = 100_000,
     n_steps: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     start: Array | None = None,
     backend: str = "auto",
     n_threads: int | None = None,
@@ -44,105 +81,143 @@ def solve(
 
     Parameters
     ----------
-    stats : from ``accumulate``; method="ncfd" needs some with noise levels
-    base : what is tilted, in the same coordinates: a `GaussianBase` for every method; a
-        `MixtureBase` for "fd", "fvpd" and "map", a `StudentBase` for "fd" and "map". For "fd" and
-        "fvpd" these need statistics that know them: ``accumulate(..., base=base)``
-    method : "fd" (Fisher divergence, Algorithm 2), "ncfd" (noise conditional, Algorithm 3),
-        "fvpd" (Fisher variational predictive distribution, Algorithm 4), "map" (Algorithm 1)
-    lam : precision of the prior on theta, > 0
-    eta : tempering of FVPD, > 0; None is 1 / gamma^2
-    solver : "cholesky"; "cg" (preconditioned conjugate gradients; fd and ncfd); "auto": cholesky up
-        to 6,000 features. For method="map": "newton" (also "auto"), or "gradient", the paper's
-    n_draws : map: draws from the base behind its expectations, where quadrature does not serve
-    n_steps : iterations at most: of cg (2,000), of newton (100), of the gradient iteration (10,000)
-    seed : of the draws of map and of the preconditioner of cg
-    start : (S,) theta at which cg starts, as one that was learned from most of these rows; by
-        default zero
-    backend, n_threads : for map's passes and for evaluating the result
-    progress : show a bar on standard error for method="map"
+    stats : Statistics
+        From ``accumulate``; method="ncfd" needs some with noise levels.
+    base : Base
+        The density that is tilted, in the same coordinates: a `GaussianBase` for every method; a
+        `MixtureBase` for "fd", "fvpd" and "map"; a `StudentBase` for "fd" and "map". For "fd" and
+        "fvpd" the last two need statistics made with ``accumulate(..., base=base)``.
+    method : {"fd", "ncfd", "fvpd", "map"}, default "fd"
+        Fisher divergence (Algorithm 2), noise conditional (Algorithm 3), Fisher variational
+        predictive distribution (Algorithm 4), maximum a posteriori (Algorithm 1).
+    lam : float, default 0.1
+        Precision of the prior on theta, > 0.
+    eta : float, default 1 / gamma^2
+        Tempering of FVPD, > 0.
+    solver : {"auto", "cholesky", "cg", "newton", "gradient"}, default "auto"
+        "cholesky"; "cg" (preconditioned conjugate gradients; fd and ncfd); "auto" is "cholesky" up
+        to 6,000 features. For method="map": "newton" (also "auto"), or "gradient", the paper's.
+    n_draws : int, default 100_000
+        Draws from the base behind the expectations of "map", where no quadrature grid serves.
+    n_steps : int, default 2,000 of cg, 100 of newton, 10,000 of gradient
+        Iterations at most.
+    seed : int, None or numpy.random.Generator, default 0
+        Of the draws of "map" and of the preconditioner of "cg".
+    start : (S,) array, default zero
+        theta at which "cg" starts, such as one learned from most of the same rows.
+    backend, n_threads : see ``accumulate``
+        For the passes of "map" and for evaluating the result.
+    progress : bool, default False
+        Show a bar on standard error for method="map".
 
     Returns
     -------
-    Density ; it holds ``stats`` as its ``statistics``; its ``diagnostics`` hold the solver, the
-    condition number, the residual and what, if anything, was added to the diagonal
+    Density
+        It holds ``stats`` as its ``statistics``. Its ``diagnostics`` hold the solver, the condition
+        number, the residual and what was added to the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast
+    >>> x = np.random.default_rng(0).normal(size=(500, 1))
+    >>> features = tgpfast.Features.draw(50, 0.5, np.eye(1))
+    >>> base = tgpfast.GaussianBase.from_data(x)
+    >>> model = tgpfast.solve(tgpfast.accumulate(x, features), base, "fd", lam=1.0)
+    >>> model.theta.shape
+    (50,)
     """
-    if method not in METHODS:
-        raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
+    check_choice("method", method, METHODS)
     check_pair(stats, base, sums_serve=method == "map")
-    lam = positive("lam", lam)
-    gamma = stats.features.bandwidth
+    gamma, lam = stats.features.bandwidth, positive("lam", lam)
     check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
-    eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
-    if method == "fvpd" and not LEAST_TEMPERED <= gamma**2 * eta < np.inf:
-        least = LEAST_TEMPERED / gamma**2
-        raise ValueError(
-            f"eta={eta:.6g}: gamma^2 eta is beyond the range of float64; with gamma={gamma:.6g} "
-            f"expected eta from {least:.3g} to {min(1e307, 1e307 / gamma**2):.3g}"
-        )
-    solver = _check_solver(solver, method, stats.features.n_features)
-    if n_steps is not None:
-        n_steps = whole("n_steps", n_steps)
-    n_draws, seed = whole("n_draws", n_draws), whole("seed", seed, 0)
-    if start is not None:
-        start = as_floats(start, "start", f"({stats.features.n_features},)", 1)
-        if len(start) != stats.features.n_features:
-            raise ValueError(
-                f"start must have shape ({stats.features.n_features},), got {start.shape}"
-            )
     threads = Threads(backend, n_threads)
     threads.resolve()  # errors before any work
-    settings: dict[str, Any] = {
-        "method": method, "lam": lam, "gamma": gamma, "n_features": stats.features.n_features,
-        "seed": stats.features.seed, "n": stats.n, "provenance": dict(stats.provenance),
-    }  # fmt: skip
-    diagnostics: dict[str, Any]
-    if method == "map":
-        settings["n_draws"] = n_draws
-        theta, diagnostics = map_theta(
-            stats, base, lam, solver=solver, n_draws=n_draws, n_steps=n_steps, seed=seed,
-            threads=threads, progress=progress,
-        )  # fmt: skip
-        tilt: Any = PointTilt(stats.features, theta, base.mean)
-    elif method == "fvpd":
-        settings["eta"] = eta
-        factor, m, diagnostics = fvpd_parameters(stats, base, lam, eta, threads)
-        tilt = PredictiveTilt(stats.features, factor, m, base.mean)
-    else:
-        if method == "ncfd":
-            settings["noise_levels"] = stats.noise_levels.tolist()
-            shift = lam * len(stats.noise_levels)
-            system, b = ncfd_system(stats, base)
-        else:
-            shift = lam * gamma**2
-            system, b = fd_system(stats, base)
-        theta, diagnostics = solve_system(
-            system, b, shift, solver, n_steps or CG_STEPS, seed, start
-        )
-        tilt = PointTilt(stats.features, theta, base.mean)
+    options = Options(
+        lam, _check_eta(eta, gamma, method), _resolve_solver(solver, method, stats.features),
+        whole("n_draws", n_draws), None if n_steps is None else whole("n_steps", n_steps),
+        as_seed(seed), _check_start(start, stats.features.n_features), threads,
+        check_flag("progress", progress),
+    )  # fmt: skip
+    learn = {"map": _solve_map, "fvpd": _solve_fvpd}.get(method, _solve_score_matching)
+    tilt, of_method, diagnostics = learn(stats, base, method, options)
+    settings = {"method": method, "lam": lam, "gamma": gamma, **_facts_of(stats), **of_method}
     model = Density(method, tilt, base, settings, diagnostics, threads=threads)
     model.statistics = stats
     return model
 
 
+def _solve_map(stats: Any, base: Base, method: str, options: Options) -> Solution:
+    """Algorithm 1."""
+    theta, report = map_theta(
+        stats, base, options.lam, solver=options.solver, n_draws=options.n_draws,
+        n_steps=options.n_steps, seed=options.seed, threads=options.threads,
+        progress=options.progress,
+    )  # fmt: skip
+    tilt = PointTilt(stats.features, theta, base.mean)
+    return Solution(tilt, {"n_draws": options.n_draws}, report)
+
+
+def _solve_fvpd(stats: Statistics, base: Base, method: str, options: Options) -> Solution:
+    """Algorithm 4."""
+    moments = base.feature_moments(
+        stats.features, backend=options.threads.backend, n_threads=options.threads.n_threads
+    )
+    matrix, m = fvpd_system(
+        *fd_system(stats, base), moments, stats.features.bandwidth, options.eta, overwrite=True
+    )
+    factor, report = factorize(matrix, options.lam)
+    tilt = PredictiveTilt(stats.features, factor, m, base.mean)
+    return Solution(tilt, {"eta": options.eta}, report)
+
+
+def _solve_score_matching(
+    stats: Statistics, base: Base, method: str, options: Options
+) -> Solution:
+    """Algorithms 2 and 3."""
+    if method == "ncfd":
+        system, b = ncfd_system(stats, base)
+        shift = options.lam * len(stats.noise_levels)
+        settings = {"noise_levels": stats.noise_levels.tolist()}
+    else:
+        system, b = fd_system(stats, base)
+        shift, settings = fd_shift(options.lam, stats.features.bandwidth), {}
+    theta, report = solve_system(
+        system, b, shift, options.solver, options.n_steps or CG_STEPS, options.seed, options.start
+    )
+    return Solution(PointTilt(stats.features, theta, base.mean), settings, report)
+
+
 def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
-    """The base as a density of its own, with a tilt of zero; it holds the statistics, which
-    ``update`` adds to, without the scores of a base, which may be another one."""
+    """The base as a density of its own, with a tilt of zero.
+
+    It holds the statistics, which ``update`` adds to, without scores of a base, which may be those
+    of another one.
+    """
     if isinstance(stats, Statistics) and stats.score_base is not None:
         stats = replace(stats, sum_dphi_score=None, score_base=None)
     tilt = PointTilt(stats.features, np.zeros(stats.features.n_features), base.mean)
-    settings: dict[str, Any] = {
-        "method": "base", "lam": None, "gamma": None, "eta": None, "n_features": 0,
-        "seed": stats.features.seed, "n": stats.n, "provenance": dict(stats.provenance),
+    settings = {
+        "method": "base", "lam": None, "gamma": None, "eta": None, **_facts_of(stats),
+        "n_features": 0,
     }  # fmt: skip
     model = Density("base", tilt, base, settings, {"solver": "none"}, threads=threads)
     model.statistics = stats
     return model
 
 
+def _facts_of(stats: Any) -> dict[str, Any]:
+    """What settings record of the statistics."""
+    return {
+        "n_features": stats.features.n_features, "seed": stats.features.seed, "n": stats.n,
+        "provenance": dict(stats.provenance),
+    }  # fmt: skip
+
+
 def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
-    """TypeError or ValueError unless these are statistics of some rows and a base for them;
-    sums_serve : the sums of features alone, which `fit` makes for MAP, will do."""
+    """TypeError or ValueError unless these are statistics of some rows and a base for them.
+
+    sums_serve : whether sums of features alone, which `fit` makes for MAP, will do
+    """
     if not isinstance(stats, Statistics) and not (sums_serve and isinstance(stats, FeatureMeans)):
         raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
     if not isinstance(base, Base):
@@ -155,43 +230,39 @@ def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
         raise ValueError("the statistics are of no rows")
 
 
-def _check_solver(solver: str, method: str, n_features: int) -> str:
-    choices = {
-        "fd": ("cholesky", "cg"), "ncfd": ("cholesky", "cg"), "fvpd": ("cholesky",),
-        "map": ("newton", "gradient"),
-    }[method]  # fmt: skip
-    if solver == "auto":
-        return "cg" if "cg" in choices and n_features > CG_FEATURES else choices[0]
-    if solver not in choices:
-        expected = ", ".join(repr(c) for c in ("auto", *choices))
+def check_solver(solver: str, method: str) -> None:
+    """ValueError unless the solver is "auto" or one of the method's."""
+    if solver not in ("auto", *SOLVERS[method]):
+        expected = ", ".join(repr(c) for c in ("auto", *SOLVERS[method]))
         raise ValueError(f"solver={solver!r}: method={method!r} takes one of {expected}")
+
+
+def _resolve_solver(solver: str, method: str, features: Any) -> str:
+    """The solver that "auto" stands for, or the given one."""
+    check_solver(solver, method)
+    choices = SOLVERS[method]
+    if solver == "auto":
+        return "cg" if "cg" in choices and features.n_features > CG_FEATURES else choices[0]
     return solver
 
 
-def fd_theta(stats: Statistics, base: Base, lam: float) -> Array:
-    """theta of Fisher-divergence score matching (Algorithm 2); LinAlgError where it is singular."""
-    system, b = fd_system(stats, base)
-    system[np.diag_indices_from(system)] += lam * stats.features.bandwidth**2
-    factor, _ = cholesky(system)
-    theta: Array = cho_solve((factor, True), b, check_finite=False)
-    return theta
+def _check_eta(eta: float | None, gamma: float, method: str) -> float:
+    """The tempering, 1 / gamma^2 by default; ValueError where gamma^2 eta overflows in FVPD."""
+    eta = 1.0 / gamma**2 if eta is None else positive("eta", eta)
+    if method == "fvpd" and not LEAST_TEMPERED <= gamma**2 * eta < np.inf:
+        least = LEAST_TEMPERED / gamma**2
+        raise ValueError(
+            f"eta={eta:.6g}: gamma^2 eta is beyond the range of float64; with gamma={gamma:.6g} "
+            f"expected eta from {least:.3g} to {min(1e307, 1e307 / gamma**2):.3g}"
+        )
+    return eta
 
 
-def fvpd_parameters(
-    stats: Statistics, base: Base, lam: float, eta: float, threads: Threads
-) -> tuple[Array, Array, dict[str, Any]]:
-    """Cholesky factor of M, and m, of Algorithm 4.
-
-    Sigma-hat^-1 = lam I + A / (gamma^2 eta), and Sigma-hat^-1 mu-hat = b / (gamma^2 eta), so that
-    neither Sigma-hat nor mu-hat is formed: M = Sigma_phi + Sigma-hat^-1, m = mu_phi - b / ...
-    """
-    scale = 1.0 / (stats.features.bandwidth**2 * eta)
-    mu_phi, matrix = base.feature_moments(
-        stats.features, backend=threads.backend, n_threads=threads.n_threads
-    )
-    system, b = fd_system(stats, base)
-    system *= scale
-    matrix += system
-    del system
-    factor, report = factorize(matrix, lam)
-    return factor, mu_phi - scale * b, report
+def _check_start(start: Any, n_features: int) -> Array | None:
+    """The start of conjugate gradients as floats; ValueError if it has another length."""
+    if start is None:
+        return None
+    start = as_floats(start, "start", f"({n_features},)", 1)
+    if len(start) != n_features:
+        raise ValueError(f"start must have shape ({n_features},), got {start.shape}")
+    return start

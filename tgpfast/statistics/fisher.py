@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from ..bases.gaussian import Base, GaussianBase
+from ..features.random import Features
 from ..validation import Array
 from .statistics import Statistics
 
@@ -37,7 +38,7 @@ def fd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
     ----------
     Algorithm 2 of the paper.
     """
-    z, gamma = stats.features.frequencies, stats.features.bandwidth
+    z = stats.features.frequencies
     if isinstance(base, GaussianBase):
         psi_prime = _psi_prime(
             z, stats.sum_dphi, stats.sum_dphi_x, stats, base.cholesky, base.mean
@@ -49,8 +50,15 @@ def fd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
         )
     else:
         psi_prime = -np.einsum("sk,sk->s", z, stats.sum_dphi_score)
-    b = gamma * psi_prime + np.einsum("sk,sk->s", z, z) * stats.sum_phi
-    return _times_outer(stats.gram, z), b
+    return score_matching_system(stats.features, stats.gram, stats.sum_phi, psi_prime)
+
+
+def score_matching_system(
+    features: Features, gram: Array, sum_phi: Array, psi_prime: Array
+) -> tuple[Array, Array]:
+    """A = ZZ^T * Phi' and b = gamma psi' + |Z|^2 psi, from Phi', psi and psi'."""
+    z, gamma = features.frequencies, features.bandwidth
+    return _times_outer(gram, z), gamma * psi_prime + np.einsum("sk,sk->s", z, z) * sum_phi
 
 
 def ncfd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:

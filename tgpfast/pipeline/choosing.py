@@ -1,0 +1,274 @@
+"""`choose`: settings with "auto" -> a plan with complete settings, from a sample of the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..bases.gaussian import Base, GaussianBase
+from ..features.random import Features, covariance_of_frequencies
+from ..selection.candidates import (
+    BASE_ALONE,
+    FREQUENCY_SHAPES,
+    LEAST_GAIN_ERRORS,
+    PILOT_LOG2_DRAWS,
+    PILOT_ROWS,
+    Pilot,
+    SearchSpace,
+    Selection,
+    scott_bandwidth,
+    select,
+)
+from ..selection.folds import FEW_ROWS, Split, assign_folds, distinct_rows
+from ..selection.refinement import FEATURE_COUNTS, SampleSplit, Tempering
+from ..selection.scoring import Fold, FoldFeatures, standard_error
+from ..selection.verification import LAM_FACTORS
+from ..solvers.solver import METHODS
+from ..statistics.required_sums import MANY_ROWS
+from ..validation import (
+    LEAST_BANDWIDTH,
+    MOST_BANDWIDTH,
+    Array,
+    as_floats,
+    check_bandwidth,
+)
+from .plan import Plan
+from .random_features import RandomFeaturesPlan
+from .rows import Rows
+from .settings import GRAM_BASES, Settings
+
+LEAST_ROWS = 20  # distinct rows from which settings are chosen from the data
+RECONSIDERED_ERRORS = 2.0  # standard errors that a tilt must gain on all rows after the pilot
+SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
+STREAM_FOLDS = 5  # of an iterator's sample one row in so many is held out to choose lambda
+SMALL_SAMPLE = 500  # rows up to which 500 features make the draw of the features matter little
+FEW_ROWS_FEATURES = (500, 1000)  # of few rows: up to SMALL_SAMPLE, and above
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choice:
+    """Settings after candidates were compared on a pilot.
+
+    Attributes
+    ----------
+    settings : Settings
+        Nothing is "auto"; eta may still be a rule.
+    selection : Selection or None
+        The comparison; None where rows are too few for one.
+    eta_multiple : float
+        eta gamma^2, where eta is a rule.
+    least_errors : float
+        Standard errors that the tilt must gain over the base on all rows: above 0 where the pilot
+        preferred the base alone.
+    """
+
+    settings: Settings
+    selection: Selection | None = None
+    eta_multiple: float = 1.0
+    least_errors: float = 0.0
+
+
+def choose(settings: Settings, rows: Rows) -> Plan:
+    """Fill in the settings that are "auto" from the data.
+
+    Parameters
+    ----------
+    settings : Settings
+    rows : Rows
+
+    Returns
+    -------
+    Plan
+        With complete settings.
+    """
+    return choose_random_features(settings, rows)
+
+
+def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan:
+    """The plan with random Fourier features."""
+    if not isinstance(settings.gamma, str):
+        check_bandwidth(settings.gamma, rows.variance, settings.with_fallbacks().lam)
+    choice = _choose_from_pilot(settings, rows)
+    chosen = choice.settings
+    covariance = covariance_of_frequencies(chosen.frequency_covariance, rows.covariance)
+    features = Features.draw(chosen.n_features, chosen.gamma, covariance, chosen.seed)
+    if rows.spectrum is not None and rows.split is not None and "lam" in settings.auto:
+        chosen = replace(chosen, lam=_choose_stream_lambda(chosen, rows.split, features))
+    if chosen.method == "ncfd":
+        chosen = replace(chosen, sigma_max=_most_noise(chosen, rows))
+    return RandomFeaturesPlan(
+        asked=settings, settings=chosen, features=features, selection=choice.selection,
+        least_errors=choice.least_errors,
+        tempering=Tempering(
+            None if chosen.eta == "1/gamma2" else chosen.eta, choice.eta_multiple
+        ),
+    )  # fmt: skip
+
+
+# -- the pilot ------------------------------------------------------------------------------------
+
+
+def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
+    """Compare candidates, or take the fallbacks where rows are few or can be read only once."""
+    if rows.spectrum is not None or not settings.compared:
+        return _fall_back(settings, rows, n_distinct=rows.n)
+    x, weights = distinct_rows(rows.blocks.pilot(PILOT_ROWS))
+    if len(x) < LEAST_ROWS:
+        once = float(weights.sum() ** 2 / (weights @ weights)) if len(x) else rows.n
+        return _fall_back(settings, rows, n_distinct=once)
+    selection = select(
+        Pilot(x, weights), _search_space(settings, rows, Pilot(x, weights)),
+        n_features=settings.with_fallbacks().n_features, seed=settings.seed,
+        threads=settings.threads, one_standard_error=settings.one_standard_error,
+        progress=settings.progress,
+    )  # fmt: skip
+    if selection is None:
+        return _fall_back(settings, rows, n_distinct=rows.n)
+    return _apply(selection, settings, rows)
+
+
+def _fall_back(settings: Settings, rows: Rows, *, n_distinct: float) -> Choice:
+    """The settings that suit most data. Few rows, repeated, say no more than those rows once."""
+    filled = settings.with_fallbacks()
+    once = min(rows.n, n_distinct)
+    lam = filled.lam * (rows.n / once if "lam" in settings.auto else 1.0)
+    n = once if "gamma" in settings.auto else rows.n
+    gamma = filled.gamma
+    if gamma == "scott":
+        gamma = scott_bandwidth(n, rows.dimension, rows.variance)
+    return Choice(settings=replace(filled, lam=lam, gamma=gamma))
+
+
+def _search_space(settings: Settings, rows: Rows, pilot: Pilot) -> SearchSpace:
+    """The values that open settings may take, and the one value of each other setting."""
+    filled = settings.with_fallbacks()
+    gamma = pilot.scott if filled.gamma == "scott" else filled.gamma
+    return SearchSpace(
+        bases=_bases(settings, rows),
+        methods=settings.methods,
+        shapes=_shapes(settings, rows.covariance),
+        gammas=None if "gamma" in settings.auto else (gamma,),
+        lams=None if "lam" in settings.auto else (filled.lam,),
+        etas=None if filled.eta == "1/gamma2" else (filled.eta,),
+        eta_multiples=SearchSpace.eta_multiples if "eta" in settings.auto else (1.0,),
+    )
+
+
+def _bases(settings: Settings, rows: Rows) -> tuple[Any, ...]:
+    """Bases that are compared: those that the method serves, or the given one."""
+    base = settings.base
+    if isinstance(base, Base):
+        return (base.rescaled(rows.scaling),)
+    if base in GRAM_BASES:
+        return ("empirical",)  # of which the statistics make another later on
+    if base != "auto":
+        return (base,)
+    if settings.method == "auto":
+        return SearchSpace.bases
+    return tuple(
+        kind for kind in SearchSpace.bases if settings.method in SERVED_BY.get(kind, METHODS)
+    )
+
+
+def _shapes(settings: Settings, covariance: Array) -> dict[str, Array]:
+    """Frequency covariances that are compared, by name: those that differ, or the given one."""
+    asked = settings.frequency_covariance
+    if not isinstance(asked, str):
+        return {"given": covariance_of_frequencies(asked, covariance)}
+    found: dict[str, Array] = {}
+    for name in FREQUENCY_SHAPES if asked == "auto" else (asked,):
+        matrix = covariance_of_frequencies(name, covariance)
+        if not any(np.allclose(matrix, other) for other in found.values()):
+            found[name] = matrix
+    return found
+
+
+def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
+    """The settings of the best candidate.
+
+    Where the pilot prefers the base alone, and all rows can say otherwise, the best tilt is kept;
+    refinement decides.
+    """
+    best, least_errors = selection.best, 0.0
+    holds_out = rows.split is not None and rows.split.holds_out
+    if best.is_base_alone and "lam" in settings.auto and holds_out and settings.method != "ncfd":
+        tilt = selection.best_tilt_of(best.base)
+        if tilt is not None:
+            best, least_errors = tilt, RECONSIDERED_ERRORS
+            selection = replace(selection, best=best)
+    filled = settings.with_answers(
+        method=best.method, base=best.base, lam=best.lam,
+        frequency_covariance=best.frequency_covariance,
+        gamma="scott" if best.is_base_alone else best.gamma_multiple * selection.scott,
+        n_features=most_features(rows.blocks.n_rows),
+    )  # fmt: skip
+    if filled.gamma == "scott":
+        scott = scott_bandwidth(rows.n, rows.dimension, rows.variance)
+        filled = replace(filled, gamma=scott)
+    if filled.lam == BASE_ALONE and "n_features" in settings.auto:
+        filled = replace(filled, n_features=FEATURE_COUNTS[0])
+    tempers = best.method == "fvpd" and "eta" in settings.auto and not best.is_base_alone
+    return Choice(
+        settings=filled, selection=selection, least_errors=least_errors,
+        eta_multiple=best.eta_multiple if tempers else 1.0,
+    )  # fmt: skip
+
+
+def most_features(n_rows: int | None) -> int:
+    """The most features that a fit of so many rows may have; None where their number is unknown.
+
+    None of few rows can be spared to compare numbers of features. Of many rows, refinement settles
+    how many are kept, up to what is affordable.
+    """
+    n = n_rows or MANY_ROWS
+    if n <= FEW_ROWS:
+        return FEW_ROWS_FEATURES[n > SMALL_SAMPLE]
+    return FEATURE_COUNTS[-1] if n < MANY_ROWS else FEATURE_COUNTS[-2]
+
+
+# -- rows that can be read only once --------------------------------------------------------------
+
+
+def _choose_stream_lambda(settings: Settings, split: SampleSplit, features: Features) -> float:
+    """The lambda, from the fallback up, that rows held out of a kept sample prefer.
+
+    BASE_ALONE where no tilt gains LEAST_GAIN_ERRORS standard errors over the base.
+    """
+    x, weights = split.x[:PILOT_ROWS], split.weights[:PILOT_ROWS]
+    held = assign_folds(len(x), STREAM_FOLDS) == 0
+    if settings.method != "fd" or settings.base != "empirical" or held.sum() < 2:
+        return float(settings.lam)
+    rows = Split.at(x, weights, held)
+    base = GaussianBase.from_data(rows.kept, sample_weight=rows.kept_weights)
+    fold = Fold.make(
+        base, rows, nearby=rows.kept, log2_draws=PILOT_LOG2_DRAWS, seed=0, has_nodes=False
+    )
+    block = FoldFeatures(features, fold, settings.threads)
+    lams = [settings.lam * factor for factor in LAM_FACTORS]
+    scores = block.score_thetas(block.fd(lams))
+    best = max(range(len(lams)), key=lambda k: scores[k].mean)
+    gain = scores[best].gain_over(fold.held_base)
+    is_sure = gain.mean > LEAST_GAIN_ERRORS * standard_error([gain])
+    return float(lams[best]) if is_sure else BASE_ALONE
+
+
+# -- noise ----------------------------------------------------------------------------------------
+
+
+def _most_noise(settings: Settings, rows: Rows) -> float:
+    """sigma_max of NCFD as a number; "paper" is sqrt(tr V) / d."""
+    asked: Any = settings.sigma_max
+    if isinstance(asked, str) and asked == "paper":
+        asked = np.sqrt(rows.dimension * rows.variance) / rows.dimension
+    sigma = float(as_floats(asked, "sigma_max", "()", 0))
+    least = settings.n_noise_levels * LEAST_BANDWIDTH
+    if sigma < 0:
+        raise ValueError(f"sigma_max={sigma}: expected a number of at least 0")
+    if sigma > 0 and not least <= sigma <= MOST_BANDWIDTH:
+        raise ValueError(
+            f"sigma_max={sigma:.6g}: expected 0, or a number from {least:g} to "
+            f"{MOST_BANDWIDTH:g}; about 1 in scaled coordinates is usual"
+        )
+    return sigma

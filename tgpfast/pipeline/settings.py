@@ -1,0 +1,179 @@
+"""`Settings`: what `fit` is asked for, checked once; and, with every choice made, what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..bases.gaussian import Base
+from ..kernels.thread_choice import Threads
+from ..selection.candidates import SEARCHED_AS, SearchSpace
+from ..solvers.solver import METHODS, SOLVERS, check_solver
+from ..statistics.pass_options import ENGINES, PRECISIONS
+from ..validation import as_seed, check_choice, check_flag, positive, whole
+
+SCALES = ("standardize", "center", "none")
+FREQUENCIES = ("auto", "data", "identity", "precision")
+BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
+EM_BASES = ("mixture", "student")  # bases that expectation maximization fits to a sample
+GRAM_BASES = ("scaled", "learned")  # bases that are made from the full statistics
+MOST_NOISE_LEVELS = 1_000  # each level adds a rank-k update to the pass over the rows
+
+# What "auto" stands for where candidates cannot be compared: few rows, or rows read only once.
+FALLBACK: dict[str, Any] = {
+    "method": "fd", "n_features": 1000, "lam": 10.0, "gamma": "scott", "eta": "1/gamma2",
+    "base": "empirical", "frequency_covariance": "data",
+}  # fmt: skip
+# The settings of the paper's experiments.
+PAPER: dict[str, Any] = {
+    "method": "fd", "n_features": 1000, "lam": 0.1, "gamma": "scott", "eta": "1/gamma2",
+    "sigma_max": "paper", "n_noise_levels": 10, "scale": "center", "base": "empirical",
+    "frequency_covariance": "data",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Settings:
+    """The options of one `fit`; see there for their meaning.
+
+    A setting that is "auto" is open: `choose` returns the same settings with a value in its place.
+    """
+
+    method: str = "auto"
+    n_features: Any = "auto"
+    lam: Any = "auto"
+    gamma: Any = "auto"
+    eta: Any = "auto"
+    sigma_max: Any = "paper"
+    n_noise_levels: int = 10
+    scale: str = "standardize"
+    frequency_covariance: Any = "auto"
+    base: Any = "auto"
+    normalize_weights: bool = True
+    engine: str = "auto"
+    precision: str = "auto"
+    backend: str = "auto"
+    n_threads: int | None = None
+    solver: str = "auto"
+    one_standard_error: bool = False
+    seed: int = 0
+    progress: bool = False
+
+    @classmethod
+    def from_options(cls, **options: Any) -> Settings:
+        """Check the options of a `fit`.
+
+        Parameters
+        ----------
+        **options : Any
+            Values of the fields; those left out keep their defaults.
+
+        Returns
+        -------
+        Settings
+            Numbers as int and float, the seed as the integer that is used.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an option is wrong whatever the data are. The message names the option.
+        """
+        asked = cls(**options)
+        _check_words(asked)
+        n_noise_levels = whole("n_noise_levels", asked.n_noise_levels)
+        if n_noise_levels > MOST_NOISE_LEVELS:
+            raise ValueError(
+                f"n_noise_levels={n_noise_levels}: expected at most {MOST_NOISE_LEVELS}; the "
+                "paper has 10"
+            )
+        return replace(
+            asked,
+            n_features=_unless("n_features", asked.n_features, "auto", check=whole),
+            lam=_unless("lam", asked.lam, "auto"),
+            gamma=_unless("gamma", asked.gamma, "auto", "scott"),
+            eta=_unless("eta", asked.eta, "auto", "1/gamma2"),
+            n_noise_levels=n_noise_levels,
+            seed=as_seed(asked.seed),
+            normalize_weights=check_flag("normalize_weights", asked.normalize_weights),
+            one_standard_error=check_flag("one_standard_error", asked.one_standard_error),
+            progress=check_flag("progress", asked.progress),
+        )
+
+    @property
+    def auto(self) -> frozenset[str]:
+        """Names of the open settings."""
+        return frozenset(name for name in FALLBACK if _is_word(getattr(self, name), "auto"))
+
+    @property
+    def compared(self) -> frozenset[str]:
+        """Names of the open settings for which candidates are compared; eta is FVPD's alone."""
+        unused = {"n_features"}
+        if self.method not in ("auto", "fvpd"):
+            unused.add("eta")
+        return self.auto - unused
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods that candidates have: the given one, else those that the solver serves."""
+        if self.method != "auto":
+            return (SEARCHED_AS.get(self.method, self.method),)
+        return tuple(m for m in SearchSpace.methods if self.solver in ("auto", *SOLVERS[m]))
+
+    @property
+    def needs_sample(self) -> bool:
+        """Whether a sample of the rows decides on some setting."""
+        sampled = isinstance(self.base, str) and self.base in (*EM_BASES, "scaled")
+        return bool(self.compared) or sampled
+
+    @property
+    def threads(self) -> Threads:
+        """Backend and number of threads."""
+        return Threads(self.backend, self.n_threads)
+
+    def with_fallbacks(self) -> Settings:
+        """The same settings, open ones replaced by those that suit most data."""
+        values = {name: FALLBACK[name] for name in self.auto}
+        if "method" in values:
+            values["method"] = self.methods[0]
+        return replace(self, **values)
+
+    def with_answers(self, **answers: Any) -> Settings:
+        """The same settings; open ones take their values from the answers."""
+        filled = self.with_fallbacks()
+        return replace(filled, **{k: v for k, v in answers.items() if k in self.auto})
+
+
+def _is_word(value: Any, *words: str) -> bool:
+    """Whether a value, which may be an array, is one of the words."""
+    return isinstance(value, str) and value in words
+
+
+def _unless(name: str, value: Any, *rules: str, check: Any = None) -> Any:
+    """A rule as it is; anything else must be a positive number, or pass the check."""
+    if _is_word(value, *rules):
+        return value
+    return positive(name, value, *rules) if check is None else check(name, value)
+
+
+def _check_words(asked: Settings) -> None:
+    """ValueError for a word that is not known."""
+    check_choice("method", asked.method, ("auto", *METHODS))
+    check_choice("scale", asked.scale, SCALES)
+    check_choice("engine", asked.engine, ENGINES)
+    check_choice("precision", asked.precision, PRECISIONS)
+    if asked.method == "auto":
+        known = dict.fromkeys(name for names in SOLVERS.values() for name in names)
+        check_choice("solver", asked.solver, ("auto", *known))
+    else:
+        check_solver(asked.solver, asked.method)
+    if not isinstance(asked.base, Base) and not _is_word(asked.base, *BASES):
+        raise ValueError(
+            f"base={asked.base!r}: expected a GaussianBase, another base or one of "
+            f"{', '.join(map(repr, BASES))}"
+        )
+    kind = asked.frequency_covariance
+    if isinstance(kind, str) and kind not in FREQUENCIES:
+        raise ValueError(
+            f"frequency_covariance={kind!r}: expected a (d, d) array or one of "
+            f"{', '.join(map(repr, FREQUENCIES))}"
+        )

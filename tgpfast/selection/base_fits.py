@@ -1,0 +1,59 @@
+"""Bases of every kind that `fit` knows by a word, learned from rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..bases.gaussian import Base, GaussianBase
+from ..bases.mixture import MixtureBase, expectation_maximisation
+from ..bases.student import StudentBase
+from ..validation import Array
+
+
+def fit_base(
+    kind: Any, x: Array, weights: Array, *, seed: int = 0, least_components: int = 1
+) -> Base:
+    """A base learned from rows.
+
+    Parameters
+    ----------
+    kind : "empirical", "student", "mixture", or a Base, which is returned as it is
+    x : (n, d) array
+    weights : (n,) array
+    seed : int, default 0
+        Of the starts of a mixture.
+    least_components : int, default 1
+        Of a mixture, the guard component not counted.
+
+    Raises
+    ------
+    ValueError
+        If the rows lie in a plane.
+    """
+    if isinstance(kind, Base):
+        return kind
+    if kind == "student":
+        return StudentBase._by_em(x, weights)
+    if kind == "mixture":
+        mixture = MixtureBase._by_em(x, weights, None, seed, least=least_components)
+        return mixture._guarded(x, weights)
+    return GaussianBase.from_data(x, sample_weight=weights)
+
+
+def refit_base(base: Base, x: Array, weights: Array) -> Base:
+    """The base learned again from more rows, starting at what it is.
+
+    A Gaussian stays: it has the moments of all rows already.
+    """
+    if isinstance(base, GaussianBase):
+        return base
+    if isinstance(base, MixtureBase):
+        # the guard component, worth less than a row, is dropped by the first step
+        mixture = expectation_maximisation(x, weights, 0, 0, base).mixture
+        return mixture._guarded(x, weights)
+    return fit_base(base.kind, x, weights)
+
+
+def n_fitted_components(base: Base) -> int:
+    """Components of a mixture without its guard; 1 for other bases."""
+    return max(base.n_components - 1, 1) if isinstance(base, MixtureBase) else 1

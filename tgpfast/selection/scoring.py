@@ -1,0 +1,286 @@
+"""Held-out log-likelihood of candidates: one fold of the rows, its features, and its scores.
+
+Features are evaluated once, at the rows of a fold and at draws from its base and from a wider one.
+Every method and lambda is then linear algebra on them, by the functions of `solvers`. The
+normalizer of a score comes from draws that took no part in learning. Half of them are from the
+wider base, so that a tilt that grows where the base is thin is seen. Scores are ignored where few
+draws carry the density, or where the tilt moves mass away from the data.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..bases.gaussian import Base
+from ..bases.quasirandom import logsumexp
+from ..density.proposal import Proposal, widened
+from ..features.evaluation import evaluate_features
+from ..features.random import Features
+from ..kernels.thread_choice import Threads
+from ..solvers.closed_form import fd_thetas, fvpd_exponent, fvpd_system
+from ..solvers.linear_systems import cholesky_factor, shifted
+from ..solvers.node_posterior import StoredObjective, weighted_gram
+from ..solvers.posterior import maximize_by_newton
+from ..statistics.fisher import score_matching_system
+from ..validation import Array
+from .folds import Split
+
+LEAST_EFFECTIVE_SHARE = 0.005  # of the draws that must carry the density; 40 of 8,192
+FAR_BANDWIDTHS = 3.0  # distance from every row, in bandwidths, at which features see no row
+MOST_FAR_SHARE = 0.02  # of the mass that may lie so far from every row, beyond the base's own
+PILOT_MAP_STEPS = 15  # Newton steps for each lambda, at most; each starts at the one before
+PILOT_MAP_GAIN = 1e-4  # gain of the objective for each row below which the ascent ends
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutScore:
+    """What the rows held out in one fold say of a density.
+
+    Attributes
+    ----------
+    values : (n,) array
+        Log densities of the rows held out.
+    effective_share : float
+        Effective draws for each draw behind the normalizer.
+    far_share : float
+        Mass farther than FAR_BANDWIDTHS from every row learned from, less that of the base.
+    weights : (n,) array
+        Of the rows; they sum to 1.
+    """
+
+    values: Array
+    effective_share: float
+    far_share: float
+    weights: Array
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether enough draws count, and the tilt has not moved mass away from the data."""
+        enough = self.effective_share >= LEAST_EFFECTIVE_SHARE
+        return enough and self.far_share <= MOST_FAR_SHARE
+
+    @property
+    def mean(self) -> float:
+        """Held-out log-likelihood per row; -inf where the score is not reliable."""
+        return float(self.weights @ self.values) if self.is_reliable else -np.inf
+
+    @property
+    def variance(self) -> float:
+        """Of the weighted mean of the values."""
+        away = self.values - self.weights @ self.values
+        return float(np.square(self.weights) @ np.square(away))
+
+    def gain_over(self, values: Array) -> HeldOutScore:
+        """The same with the gains over other log densities in place of the values."""
+        return replace(self, values=self.values - values)
+
+
+def standard_error(scores: Sequence[HeldOutScore]) -> float:
+    """Standard error of the mean over folds of their weighted means."""
+    return float(np.sqrt(sum(score.variance for score in scores))) / len(scores)
+
+
+class Draws(NamedTuple):
+    """Points (n, d), and the log of the base's density over that of the draws (n,)."""
+
+    points: Array
+    log_ratios: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """A base, the rows of one split, and draws from the base and from a wider one.
+
+    Attributes
+    ----------
+    base : Base
+        Learned from the rows that are kept.
+    split : Split
+    draws : Draws
+        Behind normalizers.
+    nodes : Draws
+        Behind the expectations of MAP; none where MAP is not scored.
+    held_base : (n,) array
+        Log density of the base at the rows held out.
+    distances : (n_draws,) array
+        Of every draw to the nearest row.
+    """
+
+    base: Base
+    split: Split
+    draws: Draws
+    nodes: Draws
+    held_base: Array
+    distances: Array
+
+    @classmethod
+    def make(
+        cls, base: Base, split: Split, *, nearby: Array, log2_draws: int, seed: int,
+        has_nodes: bool = True,
+    ) -> Fold:  # fmt: skip
+        """Draw for a base and a split.
+
+        Parameters
+        ----------
+        base : Base
+        split : Split
+        nearby : (n, d) array
+            Rows that distances are taken to.
+        log2_draws : int
+            Number of draws, and of nodes, as a power of two; half of them are from a wider base.
+        seed : int
+        has_nodes : bool, default True
+            Whether there are nodes for MAP.
+        """
+        proposal = Proposal(base, widened(base))
+        draws = proposal.sobol(log2_draws, seed + 1)
+        nodes = proposal.sobol(log2_draws, seed + 2) if has_nodes else draws[:0]
+        return cls(
+            base, split, Draws(draws, proposal.log_ratio(draws)),
+            Draws(nodes, proposal.log_ratio(nodes)), base.log_density_at(split.held),
+            distances_to(nearby, draws),
+        )  # fmt: skip
+
+
+def distances_to(rows: Array, points: Array) -> Array:
+    """Distance of every point to the nearest row."""
+    from scipy.spatial import cKDTree
+
+    return np.asarray(cKDTree(rows).query(points)[0])
+
+
+class PilotSums(NamedTuple):
+    """What the methods need of the rows that are kept: FD and FVPD the system, MAP sum phi.
+
+    system, b : A and b of Algorithm 2; None where only MAP is scored
+    """
+
+    features: Features
+    n: float
+    sum_phi: Array
+    system: Array | None
+    b: Array | None
+
+    @property
+    def equations(self) -> tuple[Array, Array]:
+        """A and b."""
+        assert self.system is not None
+        assert self.b is not None
+        return self.system, self.b
+
+
+class FoldFeatures:
+    """Features at the rows and draws of a fold, feature-major, (S, n) each; they score candidates.
+
+    Parameters
+    ----------
+    features : Features
+    fold : Fold
+    threads : Threads
+    sums : PilotSums, default those of the rows that the fold keeps
+    """
+
+    def __init__(
+        self, features: Features, fold: Fold, threads: Threads, sums: PilotSums | None = None
+    ) -> None:
+        self.features, self.fold, self.threads = features, fold, threads
+        self.held, self._held_slopes = self._evaluate(fold.split.held)
+        self.draws = self._evaluate(fold.draws.points)[0]
+        if sums is None:
+            split = fold.split
+            sums = self._sum(*self._evaluate(split.kept), split.kept, split.kept_weights)
+        self.sums = sums
+
+    def _evaluate(self, x: Array) -> tuple[Array, Array]:
+        return evaluate_features(
+            self.features, x, origin=self.fold.base.mean, threads=self.threads
+        )
+
+    def _sum(self, phi: Array, dphi: Array, x: Array, weights: Array) -> PilotSums:
+        """The sums of some rows: their Fisher score is theta A theta / 2 - b theta, over gamma^2,
+        more than that of the base."""
+        pull = dphi @ (self.fold.base.score_at(x) * weights[:, None])
+        psi_prime = -np.einsum("sk,sk->s", self.features.frequencies, pull)
+        sum_phi = phi @ weights
+        system, b = score_matching_system(
+            self.features, weighted_gram(dphi, weights), sum_phi, psi_prime
+        )
+        return PilotSums(self.features, float(weights.sum()), sum_phi, system, b)
+
+    # -- theta ------------------------------------------------------------------------------------
+
+    def fd(self, lams: Sequence[float]) -> Array:
+        """theta of FD for every lambda, (S, L); nan where the matrix is indefinite."""
+        return fd_thetas(*self.sums.equations, lams, self.features.bandwidth)
+
+    def posterior(self, lams: Sequence[float]) -> Array:
+        """theta of MAP for falling lambdas, each from the one before, (S, L); nan from where
+        rounding leaves the Hessian indefinite."""
+        phi = self._evaluate(self.fold.nodes.points)[0]
+        log_mass = self.fold.nodes.log_ratios - np.log(phi.shape[1])
+        theta, least_gain = np.zeros(len(phi)), PILOT_MAP_GAIN * self.sums.n
+        found = np.full((len(theta), len(lams)), np.nan)
+        for k, lam in enumerate(lams):
+            objective = StoredObjective(self.sums, lam, phi, log_mass)
+            try:
+                ascent = maximize_by_newton(
+                    objective, theta, PILOT_MAP_STEPS, least_gain=least_gain
+                )
+            except np.linalg.LinAlgError:
+                break
+            found[:, k] = theta = ascent.theta
+        return found
+
+    # -- scores -----------------------------------------------------------------------------------
+
+    def score_thetas(self, thetas: Array) -> list[HeldOutScore]:
+        """The score of every theta, (S, L)."""
+        at_draws, at_held = self.draws.T @ thetas, self.held.T @ thetas
+        return [self.score(at_held[:, k], at_draws[:, k]) for k in range(thetas.shape[1])]
+
+    def score_fvpd(self, lam: float, eta: float) -> HeldOutScore:
+        """The score of FVPD."""
+        matrix, m = fvpd_system(
+            *self.sums.equations, self._moments, self.features.bandwidth, eta
+        )
+        try:
+            factor = cholesky_factor(shifted(matrix, lam))
+        except np.linalg.LinAlgError:
+            return self.score(*(np.full(phi.shape[1], np.nan) for phi in (self.held, self.draws)))
+        return self.score(*(fvpd_exponent(factor, m, phi) for phi in (self.held, self.draws)))
+
+    def score(self, at_held: Array, at_draws: Array) -> HeldOutScore:
+        """The score of an exponent that is known at the rows held out and at the draws."""
+        fold = self.fold
+        weights, ratios = fold.split.held_weights, fold.draws.log_ratios
+        if not (np.isfinite(at_draws).all() and np.isfinite(at_held).all()):
+            return HeldOutScore(np.full(len(at_held), -np.inf), 0.0, 1.0, weights)
+        at_draws = at_draws + ratios
+        total = float(logsumexp(at_draws))
+        shares, of_base = np.exp(at_draws - total), np.exp(ratios - logsumexp(ratios))
+        is_far = fold.distances > FAR_BANDWIDTHS * self.features.bandwidth
+        values = fold.held_base + at_held - (total - np.log(len(at_draws)))
+        effective = 1.0 / float(shares @ shares) / len(at_draws)
+        return HeldOutScore(values, effective, float((shares - of_base) @ is_far), weights)
+
+    def fisher_scores(self, thetas: Array) -> Array:
+        """Held-out Fisher score of every theta (S, L), per row, less that of the base; inf where
+        theta is not known."""
+        split = self.fold.split
+        sums = self._sum(self.held, self._held_slopes, split.held, split.held_weights)
+        system, b = sums.equations
+        scores = 0.5 * np.einsum("sl,sl->l", thetas, system @ thetas) - b @ thetas
+        scores = scores / self.features.bandwidth**2
+        return np.asarray(np.where(np.isfinite(scores), scores, np.inf))
+
+    @functools.cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        """Of the features under the base: the same for every lambda and eta."""
+        return self.fold.base.feature_moments(
+            self.features, backend=self.threads.backend, n_threads=self.threads.n_threads
+        )

@@ -1,0 +1,158 @@
+"""The MAP objective at fixed nodes: features evaluated pass by pass, or stored once.
+
+Nodes are a quadrature grid where one of affordable size resolves the features (d <= 3), scrambled
+Sobol draws otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_solve
+from scipy.linalg.blas import dsyrk
+
+from ..bases.gaussian import Base, GaussianBase
+from ..bases.quasirandom import logsumexp
+from ..data.blocks import Blocks
+from ..density.exponent import PointTilt
+from ..features.evaluation import sum_features
+from ..features.random import Features
+from ..kernels.thread_choice import Threads
+from ..statistics.direct import accumulate_direct
+from ..validation import Array
+from .grid_posterior import WhitenedGrid
+from .linear_systems import cholesky_factor, factorize, shifted
+from .posterior import PosteriorObjective
+
+NEGLIGIBLE = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
+GRID_DIMENSIONS = 3  # columns up to which a grid serves; above, it has too many nodes
+NODES_PER_DRAW = 4  # a grid may have so many nodes for each draw that the user allows
+# Rows over lambda up to which float32 products do for the curvature: it only steers the steps.
+FLOAT32_ROWS = 3e5
+
+
+class Nodes(NamedTuple):
+    """Points, the logarithms of the base's mass at each, and their kind."""
+
+    points: Array
+    log_mass: Array
+    kind: str
+
+
+def make_nodes(
+    features: Features, base: Base, n_draws: int, seed: int, *, finer: float = 1.0
+) -> Nodes:
+    """Nodes of the base: a grid whose step resolves products of a few features, or draws.
+
+    Parameters
+    ----------
+    features : Features
+    base : Base
+    n_draws : int
+        Number of draws; a grid may have NODES_PER_DRAW times as many nodes.
+    seed : int
+        Of the draws.
+    finer : float, default 1.0
+        Factor by which the step of the grid is smaller than usual.
+    """
+    if base.dimension <= GRID_DIMENSIONS and isinstance(base, GaussianBase):
+        most = NODES_PER_DRAW * n_draws
+        grid = WhitenedGrid.resolving(features, base, finer=finer, most_nodes=most)
+        if grid is not None:
+            points, log_mass = grid.within_reach()
+            return Nodes(base.unwhiten(points), log_mass, "quadrature")
+    points = base.draw_sobol(int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
+    return Nodes(points, np.full(len(points), -np.log(len(points))), "sobol")
+
+
+class NodeObjective(PosteriorObjective):
+    """F and its derivatives at nodes; the features are evaluated anew in every pass."""
+
+    def __init__(self, sums: Any, base: Base, lam: float, nodes: Nodes, threads: Threads) -> None:
+        super().__init__(sums, lam)
+        self.threads, self.origin = threads, base.mean
+        self.nodes, self.log_mass, self.kind = nodes
+        self.n_nodes = len(self.nodes)
+        # -sin(a - pi/2) = cos(a): with phases turned back by a quarter the pass that sums phi' and
+        # phi' phi'^T sums phi and phi phi^T
+        f = self.features
+        self._turned = Features(f.frequencies, f.phases - 0.5 * np.pi, f.bandwidth)
+
+    def log_weights(self, theta: Array) -> tuple[Array, float]:
+        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
+        terms = PointTilt(self.features, theta, self.origin).value(self.nodes, self.threads)
+        terms += self.log_mass
+        total = float(logsumexp(terms))
+        return terms - total, total
+
+    def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
+        """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
+        keep = log_weights > log_weights.max() + np.log(NEGLIGIBLE)
+        weights = np.exp(log_weights[keep])
+        mean = sum_features(
+            self.features, self.nodes[keep], weights / weights.sum(), origin=self.origin,
+            threads=self.threads,
+        )  # fmt: skip
+        if not second:
+            return mean, np.zeros((0, 0))
+        module, count = self.threads.resolve()
+        is_rough = self.n < FLOAT32_ROWS * self.lam
+        sums = accumulate_direct(
+            Blocks(self.nodes[keep], sample_weight=weights), self._turned, np.zeros(0),
+            self.origin, gram_phi=False, precision="mixed" if is_rough else "float64",
+            backend=module, n_threads=count,
+        )  # fmt: skip
+        return mean, sums.gram / sums.n
+
+    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
+        """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
+        factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
+        direction: Array = cho_solve((factor, True), gradient, check_finite=False)
+        return direction
+
+
+class StoredObjective(PosteriorObjective):
+    """F and its derivatives at few nodes whose features are held in memory.
+
+    Parameters
+    ----------
+    sums : anything with ``features``, ``n`` and ``sum_phi``
+    lam : float
+    phi : (S, n_nodes) array
+        The features at the nodes.
+    log_mass : (n_nodes,) array
+        Logarithm of the base's mass at each node.
+    """
+
+    kind = "stored"
+
+    def __init__(self, sums: Any, lam: float, phi: Array, log_mass: Array) -> None:
+        super().__init__(sums, lam)
+        self.phi, self.log_mass, self.n_nodes = phi, log_mass, len(log_mass)
+
+    def log_weights(self, theta: Array) -> tuple[Array, float]:
+        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
+        terms = self.phi.T @ theta + self.log_mass
+        total = float(logsumexp(terms))
+        return terms - total, total
+
+    def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
+        """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
+        weights = np.exp(log_weights)
+        matrix = weighted_gram(self.phi, weights) if second else np.zeros((0, 0))
+        return self.phi @ weights, matrix
+
+    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
+        """Newton's direction; LinAlgError where rounding leaves the Hessian indefinite."""
+        hessian = shifted(self.n * (second - np.outer(mean, mean)), self.lam)
+        direction: Array = cho_solve(
+            (cholesky_factor(hessian), True), gradient, check_finite=False
+        )
+        return direction
+
+
+def weighted_gram(block: Array, weights: Array) -> Array:
+    """sum_i w_i b_i b_i^T over the columns of a block (S, n), by half the flops of a product."""
+    upper = dsyrk(1.0, (block * np.sqrt(weights)).T, trans=1)
+    return np.asarray(upper + np.triu(upper, 1).T)

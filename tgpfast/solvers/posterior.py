@@ -1,0 +1,164 @@
+"""The MAP objective (Algorithm 1) and its two maximizers; where expectations come from is open.
+
+    F(theta) = theta^T sum phi - n log E_base[exp theta^T phi] - lam |theta|^2 / 2
+
+is concave. The data enter through n and sum phi alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..features.random import Features
+from ..runtime.progress import Progress
+from ..validation import Array
+
+MAP_TOLERANCE = 1e-6  # norm of the gradient, relative to that of sum phi, that ends an ascent
+ARMIJO = 1e-4  # share of the slope that a step of the line search must gain
+ROUNDING = 1e-13  # relative rounding of F, within which a step cannot be judged
+LEAST_LENGTH = 1e-10  # of a Newton step; where even this does not gain, the ascent ends
+
+
+class Ascent(NamedTuple):
+    """Where an ascent ended.
+
+    gradient_norm : relative to the norm of sum phi
+    """
+
+    theta: Array
+    steps: int
+    gradient_norm: float
+    objective: float
+
+    def report(self) -> dict[str, Any]:
+        """What `solve` records of it."""
+        return {
+            "steps": self.steps, "gradient_norm": self.gradient_norm, "objective": self.objective
+        }  # fmt: skip
+
+
+class PosteriorObjective:
+    """F(theta) but for the expectation under the base, which subclasses take over their nodes.
+
+    Parameters
+    ----------
+    sums : Statistics, FeatureMeans or anything with ``features``, ``n`` and ``sum_phi``
+    lam : float
+        Precision of the prior.
+    """
+
+    kind: str  # of the nodes, as reported
+    n_nodes: int
+
+    def __init__(self, sums: Any, lam: float) -> None:
+        self.features: Features = sums.features
+        self.n: float = sums.n
+        self.sum_phi: Array = sums.sum_phi
+        self.lam = lam
+
+    def value(self, theta: Array, log_partition: float) -> float:
+        """F(theta), given log E[exp theta^T phi]."""
+        prior = 0.5 * self.lam * float(theta @ theta)
+        return float(theta @ self.sum_phi) - self.n * log_partition - prior
+
+    def gradient(self, theta: Array, mean: Array) -> Array:
+        """Gradient of F, given E[phi] under the tilted base."""
+        gradient: Array = self.sum_phi - self.n * mean - self.lam * theta
+        return gradient
+
+    @property
+    def scale(self) -> float:
+        """Norm of sum phi, the unit of gradient norms."""
+        return float(np.linalg.norm(self.sum_phi)) or 1.0
+
+    def log_weights(self, theta: Array) -> tuple[Array, float]:
+        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
+        raise NotImplementedError
+
+    def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
+        """E[phi] (S,) under the weights, and what `direction` needs, where asked for."""
+        raise NotImplementedError
+
+    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
+        """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
+        raise NotImplementedError
+
+
+def maximize_by_newton(
+    objective: PosteriorObjective, theta: Array, n_steps: int, *, least_gain: float = -np.inf,
+    progress: bool = False,
+) -> Ascent:  # fmt: skip
+    """Newton's method with a backtracking line search.
+
+    Parameters
+    ----------
+    objective : PosteriorObjective
+    theta : (S,) array
+        Where the ascent starts.
+    n_steps : int
+        At most.
+    least_gain : float, default none
+        The ascent also ends after a step that gains less than this.
+    progress : bool, default False
+        Show a bar on standard error.
+    """
+    log_weights, partition = objective.log_weights(theta)
+    value, steps, norm = objective.value(theta, partition), 0, np.inf
+    with Progress(progress, "Newton steps", None) as bar:
+        while True:
+            mean, second = objective.moments(log_weights, second=True)
+            gradient = objective.gradient(theta, mean)
+            norm = float(np.linalg.norm(gradient)) / objective.scale
+            if norm <= MAP_TOLERANCE or steps == n_steps:
+                break
+            direction = objective.direction(mean, second, gradient)
+            found = _search_line(objective, theta, value, direction, float(gradient @ direction))
+            if found is None:
+                break
+            gain = found[1] - value
+            theta, value, log_weights = found
+            steps += 1
+            bar.add(1)
+            if gain < least_gain:
+                break
+    return Ascent(theta, steps, norm, value)
+
+
+def _search_line(
+    objective: PosteriorObjective, theta: Array, value: float, direction: Array, slope: float
+) -> tuple[Array, float, Array] | None:
+    """(theta, F, log weights) after the longest of the steps 1, 1/2, 1/4, ... that gains enough."""
+    length = 1.0
+    while length >= LEAST_LENGTH:
+        trial = theta + length * direction
+        log_weights, partition = objective.log_weights(trial)
+        trial_value = objective.value(trial, partition)
+        if trial_value >= value + ARMIJO * length * slope - ROUNDING * abs(value):
+            return trial, trial_value, log_weights
+        length *= 0.5
+    return None
+
+
+def maximize_by_gradient(
+    objective: PosteriorObjective, theta: Array, n_steps: int, *, progress: bool = False
+) -> Ascent:
+    """The paper's iteration: theta <- (1 - rho lam) theta + rho (psi_1 - n psi_2).
+
+    rho = 1 / (lam + n): the Hessian is at most lam + n E|phi|^2, and |phi|^2 is about 1.
+    """
+    rho = 1.0 / (objective.lam + objective.n)
+    steps = 0
+    with Progress(progress, "steps", n_steps) as bar:
+        while True:
+            log_weights, partition = objective.log_weights(theta)
+            mean, _ = objective.moments(log_weights, second=False)
+            gradient = objective.gradient(theta, mean)
+            norm = float(np.linalg.norm(gradient)) / objective.scale
+            value = objective.value(theta, partition)
+            if norm <= MAP_TOLERANCE or steps == n_steps:
+                return Ascent(theta, steps, norm, value)
+            theta = theta + rho * gradient
+            steps += 1
+            bar.add(1)
