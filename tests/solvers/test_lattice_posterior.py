@@ -337,6 +337,12 @@ def test_a_base_that_leaks_through_walls_is_refused():
     node_masses(GaussianBase([1.0], [[1.0]]), LatticeFeatures([2.0], 4, [0.0]), (64,))
 
 
+def test_a_grid_that_exceeds_the_memory_is_refused():
+    features = LatticeFeatures([1.0] * 3, 2, [0.0] * 3)
+    with pytest.raises(ValueError, match="use fewer modes"):
+        node_masses(GaussianBase(np.zeros(3), np.eye(3)), features, (10**5,) * 3)
+
+
 def test_slopes_at_walls_are_corrected():
     """An exponential base between walls: the error falls with the fourth power of the step."""
     features = LatticeFeatures([2.0], 3, [0.0], walls=("wall",))

@@ -16,7 +16,8 @@ from tgpfast.solvers.lattice_score_matching import (
     solve_lattice_fvpd,
     solve_lattice_ncfd,
 )
-from tgpfast.statistics.lattice_sums import accumulate_lattice, doubled
+from tgpfast.statistics.lattice_statistics import doubled
+from tgpfast.statistics.lattice_sums import accumulate_lattice
 
 rng = np.random.default_rng(0)
 MIXTURE = MixtureBase(

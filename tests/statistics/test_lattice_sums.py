@@ -13,6 +13,7 @@ from tgpfast.bases.mixture import MixtureBase
 from tgpfast.data.blocks import Blocks
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.statistics import lattice_sums, wave_sums
+from tgpfast.statistics.lattice_statistics import SUMS
 from tgpfast.statistics.lattice_sums import (
     accumulate_lattice,
     accumulate_lattice_folds,
@@ -183,7 +184,7 @@ def test_the_error_stays_below_the_tolerance():
 
 
 def assert_same(a, b, bound=1e-9):
-    for name in lattice_sums.SUMS:
+    for name in SUMS:
         mine, theirs = getattr(a, name), getattr(b, name)
         assert (mine is None) == (theirs is None), name
         if mine is not None:
@@ -367,3 +368,17 @@ def test_rows_without_any_in_the_box_give_zero_sums():
     assert stats.n == 4.0
     assert not stats.modes.any()
     assert not stats.core_modes.any()
+
+
+def test_partitions_of_dask_add_up_to_one_pass():
+    dask_array = pytest.importorskip("dask.array")
+    lattice = make_lattice(("open", "open"))
+    x, w = make_rows(lattice)
+    parts = dask_array.from_array(x, chunks=(70, 2))
+    weights = dask_array.from_array(w, chunks=70)
+    options = {**OPTIONS, "bases": [mixture(2)]}
+    got = accumulate_lattice(parts, lattice, sample_weight=weights, **options)
+    assert_same(got, accumulate_lattice(x, lattice, sample_weight=w, **options))
+    folds = accumulate_lattice_folds(parts, lattice, 3, sample_weight=weights)
+    assert len(folds) == 3
+    assert_same(sum(folds), accumulate_lattice(x, lattice, sample_weight=w))

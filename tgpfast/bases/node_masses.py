@@ -9,9 +9,11 @@ import numpy as np
 
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
+from ..runtime import memory
 from ..validation import Array
 from .gaussian import Base
 
+GRID_ARRAYS = 8  # of a grid's size, that solving on it takes
 BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time
 LEAST_OUTSIDE = -0.01  # of the mass outside; below, the grid does not resolve the base
 MOST_LOST = 0.05  # mass beyond walls and periods, where a base must have none
@@ -104,8 +106,12 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
     Raises
     ------
     ValueError
-        If the base has mass beyond walls or beyond a period.
+        If the base has mass beyond walls or beyond a period, or the grid exceeds the memory.
     """
+    memory.check(
+        GRID_ARRAYS * 8 * int(np.prod(shape, dtype=float)),
+        f"a grid of {' x '.join(map(str, shape))} nodes", "use fewer modes",
+    )  # fmt: skip
     axes = features.nodes(shape)
     log_masses = _log_density(base, axes) + np.log(features.cell_volume(shape))
     for axis, kind in enumerate(features.walls):

@@ -24,7 +24,7 @@ from ..bases.node_masses import BaseGrids, NodeMasses
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..runtime.warnings import PrecisionWarning, warn
-from ..statistics.lattice_sums import LatticeStatistics
+from ..statistics.lattice_statistics import LatticeStatistics
 from ..validation import Array, positive
 from .conjugate_gradients import Operator, conjugate_gradients
 

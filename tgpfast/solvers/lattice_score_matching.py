@@ -25,7 +25,12 @@ from ..features.lattice_transform import Modes
 from ..features.spectral_density import SMOOTH_KERNELS
 from ..runtime import memory
 from ..runtime.warnings import PrecisionWarning, warn
-from ..statistics.lattice_sums import POSITIONS, LatticeStatistics, doubled, scores_kind
+from ..statistics.lattice_statistics import (
+    POSITIONS,
+    LatticeStatistics,
+    doubled,
+    scores_kind,
+)
 from ..validation import Array, positive
 from .conjugate_gradients import conjugate_gradients
 
