@@ -14,7 +14,6 @@ from tgpfast.bases.node_masses import BaseGrids, node_masses
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.features.spectral_density import KERNELS
 from tgpfast.solvers import lattice_posterior
-from tgpfast.solvers.conjugate_gradients import conjugate_gradients
 from tgpfast.solvers.lattice_posterior import GridPosterior, held_out_score, solve_lattice_map
 from tgpfast.statistics.lattice_sums import accumulate_lattice
 
@@ -379,43 +378,3 @@ def test_log_partition_of_a_negative_mass_is_minus_infinity():
     masses = node_masses(GaussianBase([0.0], [[0.04]]), features, (64,))
     object.__setattr__(masses, "outside", -0.005)
     assert masses.log_partition(np.full(64, -50.0))[0] == -np.inf
-
-
-# -- conjugate gradients --------------------------------------------------------------------------
-
-
-def make_system(condition, n=60):
-    random = np.random.default_rng(3)
-    q = np.linalg.qr(random.standard_normal((n, n)))[0]
-    matrix = (q * np.geomspace(1.0, condition, n)) @ q.T
-    return 0.5 * (matrix + matrix.T), random.standard_normal(n)
-
-
-def test_conjugate_gradients_solve_to_the_tolerance():
-    matrix, b = make_system(1e6)
-    found = conjugate_gradients(lambda v: matrix @ v, b, tolerance=1e-10, max_steps=5_000)
-    assert np.linalg.norm(matrix @ found.x - b) <= 1.01e-10 * np.linalg.norm(b)
-    assert found.residual <= 1e-10
-    good = conjugate_gradients(
-        lambda v: matrix @ v, b, tolerance=1e-10, max_steps=5_000,
-        precondition=lambda r: np.linalg.solve(matrix + np.eye(len(b)), r),
-    )  # fmt: skip
-    assert good.steps < 0.3 * found.steps
-    warm = conjugate_gradients(
-        lambda v: matrix @ v, b, tolerance=1e-10, max_steps=5_000, start=found.x
-    )
-    assert warm.steps <= 2
-    few = conjugate_gradients(lambda v: matrix @ v, b, tolerance=1e-10, max_steps=5)
-    assert few.residual > 1e-10
-    assert few.steps <= 6
-
-
-def test_conjugate_gradients_stop_at_a_curvature_that_is_not_positive():
-    matrix = np.diag([1.0, -1.0])
-    found = conjugate_gradients(
-        lambda v: matrix @ v, np.array([1.0, 3.0]), tolerance=1e-10, max_steps=50
-    )
-    assert np.isfinite(found.x).all()
-    assert found.residual > 0.1
-    zero = conjugate_gradients(lambda v: v, np.zeros(3), tolerance=1e-10, max_steps=50)
-    assert not zero.x.any()

@@ -188,7 +188,8 @@ def assert_same(a, b, bound=1e-9):
         mine, theirs = getattr(a, name), getattr(b, name)
         assert (mine is None) == (theirs is None), name
         if mine is not None:
-            assert np.abs(np.asarray(mine) - theirs).max(initial=0.0) <= bound * a.n, name
+            scale = max(a.n, np.abs(theirs).max(initial=0.0))
+            assert np.abs(np.asarray(mine) - theirs).max(initial=0.0) <= bound * scale, name
 
 
 OPTIONS = {"base": GaussianBase(np.zeros(2), np.eye(2)), "noise_levels": (0.0, 0.5)}
