@@ -1,0 +1,303 @@
+"""`LatticeStatistics`: sums over rows of the waves of a lattice, which add, nest and save."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..bases.gaussian import Base, GaussianBase
+from ..data import storage
+from ..features.lattice import LatticeFeatures
+from ..features.lattice_transform import Modes
+from ..validation import Array, positive
+from .provenance import merge_provenance
+from .statistics import WEIGHT_ROUNDING, check_decay, check_levels
+
+KIND = "lattice"  # of a saved file
+POSITIONS = "positions"  # mark of sums weighted by x, which serve every Gaussian base
+
+
+@dataclass(frozen=True, eq=False)
+class LatticeStatistics:
+    """Weighted sums over rows of the waves of a lattice. ``a + b`` is those of both sets of rows,
+    ``total - part`` those of the rows left over.
+
+    Attributes
+    ----------
+    features : LatticeFeatures
+        Its kernel and bandwidth do not matter for the sums, except for those of noise levels.
+    n : float
+        Sum of the weights.
+    n_rows : int
+    sum_w2 : float
+        Sum of the squared weights.
+    modes : array of the doubled mode shape
+        sum_i w_i T(x_i) e^{-i w_k . (x_i - origin)}, |k_j| <= 2 m_j; cosines on wall axes.
+    sum_log_bases : (B,) array
+        sum_i w_i log base(x_i) for each of the bases given to the pass.
+    core_modes : array of the doubled mode shape, or None
+        As ``modes``, over the rows in the core, where T = 1. None unless a base was given.
+    core_scores : (d, mode shape) array, or None
+        Sums over the rows in the core, weighted by a component of the position about the center of
+        the box, or of the base's score; with sines along the wall axis of that component.
+    scores_of : str or None
+        "positions", or the fingerprint of the base.
+    noise_levels : (H,) array
+        The sigmas.
+    noise_modes : array of the doubled mode shape, or None
+        Sum over levels of r^2 exp(-sigma^2 |r w_k|^2 / 2) times the sums of e^{-i r w_k . x},
+        r = bandwidth / sqrt(bandwidth^2 + sigma^2).
+    noise_core_modes : (H, mode shape) array, or None
+        The sums of e^{-i r w_k . x} of every level.
+    noise_core_scores : (H, d, mode shape) array, or None
+        The same weighted by position.
+    provenance : dict
+        How the sums were made.
+    """
+
+    features: LatticeFeatures
+    n: float
+    n_rows: int
+    sum_w2: float
+    modes: Modes
+    sum_log_bases: Array = field(default_factory=lambda: np.zeros(0))
+    core_modes: Modes | None = None
+    core_scores: Modes | None = None
+    scores_of: str | None = None
+    noise_levels: Array = field(default_factory=lambda: np.zeros(0))
+    noise_modes: Modes | None = None
+    noise_core_modes: Modes | None = None
+    noise_core_scores: Modes | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in SUMS:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+    @property
+    def doubled(self) -> LatticeFeatures:
+        """The lattice of ``modes``: twice as many along each axis."""
+        return doubled(self.features)
+
+    @functools.cached_property
+    def sum_waves(self) -> Modes:
+        """``modes`` with |k_j| <= m_j: all that MAP needs of the rows."""
+        return self.doubled.resize_modes(self.modes, self.features.n_modes)
+
+    # -- algebra ---------------------------------------------------------------------------------
+
+    def __add__(self, other: object) -> LatticeStatistics:
+        if not isinstance(other, LatticeStatistics):
+            return NotImplemented
+        return self._combined(other, "added", operator.add)
+
+    def __radd__(self, other: object) -> LatticeStatistics:
+        if isinstance(other, int) and other == 0:  # so that sum(list_of_statistics) works
+            return self
+        return NotImplemented
+
+    def __sub__(self, other: object) -> LatticeStatistics:
+        if not isinstance(other, LatticeStatistics):
+            return NotImplemented
+        if other.n_rows > self.n_rows or other.n > self.n * (1.0 + WEIGHT_ROUNDING):
+            raise ValueError(
+                f"statistics of {other.n_rows:,} rows that weigh {other.n:.6g} cannot be taken "
+                f"from those of {self.n_rows:,} rows that weigh {self.n:.6g}"
+            )
+        return self._combined(other, "subtracted", operator.sub)
+
+    def _combined(self, other: LatticeStatistics, verb: str, operate: Any) -> LatticeStatistics:
+        difference = self._difference(other)
+        if difference:
+            raise ValueError(f"these lattice statistics cannot be {verb}: {difference}")
+        sums = {name: _combine(operate, getattr(self, name), getattr(other, name)) for name in SUMS}
+        return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
+
+    def _difference(self, other: LatticeStatistics) -> str:
+        """What keeps two statistics from being added, in words; empty if nothing does."""
+        if self.features.box_fingerprint != other.features.box_fingerprint:
+            return "their lattices differ in box, modes or walls"
+        if self.scores_of != other.scores_of:
+            return "they were made with different bases"
+        if not np.array_equal(self.noise_levels, other.noise_levels):
+            mine, theirs = self.noise_levels.tolist(), other.noise_levels.tolist()
+            return f"their noise levels are {mine} and {theirs}"
+        if len(self.noise_levels) and self.features.bandwidth != other.features.bandwidth:
+            return "they have noise levels and different bandwidths"
+        if len(self.sum_log_bases) != len(other.sum_log_bases):
+            return "they have sums of different numbers of bases"
+        return ""
+
+    def decay(self, factor: float) -> LatticeStatistics:
+        """The same rows with all weights multiplied by a factor in (0, 1]."""
+        return self.times(check_decay(factor))
+
+    def times(self, factor: float) -> LatticeStatistics:
+        """The same rows with all weights multiplied by a factor."""
+        by = positive("factor", factor)
+        sums: dict[str, Any] = {}
+        for name in SUMS:
+            value = getattr(self, name)
+            if name != "n_rows" and value is not None:
+                sums[name] = value * (by * by if name == "sum_w2" else by)
+        return replace(self, **sums)
+
+    __mul__ = __rmul__ = times
+
+    def with_kernel(self, kernel: str, bandwidth: float) -> LatticeStatistics:
+        """The same sums for another prior.
+
+        Raises
+        ------
+        ValueError
+            If there are noise levels: their sums depend on the bandwidth.
+        """
+        if len(self.noise_levels) and bandwidth != self.features.bandwidth:
+            raise ValueError(
+                "sums of noise levels belong to one bandwidth; accumulate them again with the other"
+            )
+        return replace(self, features=self.features.with_kernel(kernel, bandwidth))
+
+    def corner(self, n_modes: int | Sequence[int]) -> LatticeStatistics:
+        """The sums of a lattice with fewer modes in the same box.
+
+        Parameters
+        ----------
+        n_modes : int or (d,) ints
+            At most those of these statistics.
+
+        Returns
+        -------
+        LatticeStatistics
+        """
+        smaller = self.features.with_modes(n_modes)
+        if any(a > b for a, b in zip(smaller.n_modes, self.features.n_modes, strict=True)):
+            raise ValueError(
+                f"n_modes={smaller.n_modes}: these sums reach {self.features.n_modes} only"
+            )
+        parts: dict[str, Any] = {}
+        for lattice, names in (
+            (self.doubled, ("modes", "core_modes", "noise_modes")),
+            (self.features, ("core_scores", "noise_core_modes", "noise_core_scores")),
+        ):
+            aim = doubled(smaller) if lattice is not self.features else smaller
+            for name in names:
+                value = getattr(self, name)
+                if value is not None:
+                    parts[name] = lattice.resize_modes(value, aim.n_modes)
+        return replace(self, features=smaller, **parts)
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to an npz file without pickles; ``tgpfast.load`` reads it."""
+        facts, arrays = self._members()
+        storage.write(path, KIND, facts, arrays)
+
+    def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """(facts, arrays) of a file."""
+        f = self.features
+        arrays = {"lengths": f.lengths, "origin": f.origin, "margin": np.asarray(f.margin)}
+        arrays["noise_levels"] = self.noise_levels
+        for name in SUMS:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                arrays[name] = _as_reals(value)
+        facts = {
+            "n_modes": list(f.n_modes), "kernel": f.kernel, "bandwidth": f.bandwidth,
+            "walls": list(f.walls), "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
+            "scores_of": self.scores_of, "provenance": self.provenance,
+        }  # fmt: skip
+        return facts, arrays
+
+    @classmethod
+    def _from_file(
+        cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]
+    ) -> LatticeStatistics:
+        box = {name: storage.take(arrays, name, None, path)
+               for name in ("lengths", "origin", "margin")}  # fmt: skip
+        features = LatticeFeatures(
+            n_modes=tuple(facts["n_modes"]), kernel=facts["kernel"], bandwidth=facts["bandwidth"],
+            walls=tuple(facts["walls"]), **box,
+        )  # fmt: skip
+        levels = check_levels(storage.take(arrays, "noise_levels", None, path))
+        shapes = shapes_of_sums(features, len(levels), facts["scores_of"] is not None)
+        logs = storage.take(arrays, "sum_log_bases", None, path)
+        sums: dict[str, Any] = {"sum_log_bases": logs.reshape(-1)}
+        pair = () if features.mode_dtype is np.float64 else (2,)
+        for name, shape in shapes.items():
+            sums[name] = _from_reals(storage.take(arrays, name, shape + pair, path), features)
+        if arrays:
+            raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
+        return cls(
+            features, float(facts["n"]), int(facts["n_rows"]), float(facts["sum_w2"]),
+            scores_of=facts["scores_of"], noise_levels=levels,
+            provenance=dict(facts["provenance"]), **sums,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"LatticeStatistics(n_rows={self.n_rows:,}, n={self.n:.6g}, {self.features!r})"
+
+
+# the fields that add
+SUMS = (
+    "n", "n_rows", "sum_w2", "modes", "sum_log_bases", "core_modes", "core_scores", "noise_modes",
+    "noise_core_modes", "noise_core_scores",
+)  # fmt: skip
+
+
+def doubled(features: LatticeFeatures) -> LatticeFeatures:
+    """The lattice with twice as many modes along each axis."""
+    return features.with_modes([2 * m for m in features.n_modes])
+
+
+def scores_kind(base: Base | None, features: LatticeFeatures) -> str | None:
+    """What score sums of a base are marked by: "positions" of a Gaussian on a lattice of waves,
+    which serve every Gaussian, else the fingerprint of the base; None without one."""
+    if base is None:
+        return None
+    is_free = isinstance(base, GaussianBase) and not any(features.cosine)
+    return POSITIONS if is_free else base.fingerprint
+
+
+def _combine(operate: Any, mine: Any, theirs: Any) -> Any:
+    return None if mine is None else operate(mine, theirs)
+
+
+def shapes_of_sums(
+    features: LatticeFeatures, n_levels: int, has_scores: bool
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of the sums that statistics have."""
+    d, wide, narrow = features.dimension, doubled(features).mode_shape, features.mode_shape
+    shapes: dict[str, tuple[int, ...]] = {"modes": wide}
+    if has_scores:
+        shapes |= {"core_modes": wide, "core_scores": (d, *narrow)}
+    if n_levels:
+        shapes |= {
+            "noise_modes": wide, "noise_core_modes": (n_levels, *narrow),
+            "noise_core_scores": (n_levels, d, *narrow),
+        }  # fmt: skip
+    return shapes
+
+
+def _as_reals(array: Modes) -> Array:
+    """Complex numbers as pairs along one more axis."""
+    if array.dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).view(np.float64).reshape(*array.shape, 2)
+
+
+def _from_reals(array: Array, features: LatticeFeatures) -> Modes:
+    if features.mode_dtype is np.float64:
+        return array
+    return np.ascontiguousarray(array).view(np.complex128)[..., 0]
+
+storage.register_reader(KIND, LatticeStatistics._from_file)
