@@ -1,0 +1,168 @@
+"""The box of a lattice: which part of space the waves cover, and the taper at its open ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..validation import Array
+
+# "wall_below" and "wall_above" have one wall, at the lower or the upper end, and one open end
+AXIS_KINDS = ("open", "wall", "period", "wall_below", "wall_above")
+OUTLIERS = 0.005  # share of the rows at either end that may lie outside the core
+REACH = 0.5  # how far the core extends beyond them at most, in units of the range in between
+BASE_REACH = 3.0  # standard deviations of the base that the core covers, within the same limit
+PADDING = 2.5  # bandwidths from the core to the end of the box; see `choose_box`
+LEAST_MARGIN = 0.1  # of the core's length: the taper is no steeper
+
+
+def tapered_sides(kind: str) -> tuple[bool, bool]:
+    """Whether the lower and the upper end of an axis are tapered."""
+    return kind in ("open", "wall_above"), kind in ("open", "wall_below")
+
+
+def taper_step(t: Array) -> tuple[Array, Array, Array]:
+    """A smooth step from 0 at t <= 0 to 1 at t >= 1, and its first and second derivative.
+
+    1 / (1 + exp(1/t - 1/(1-t))): all derivatives are zero at both ends.
+    """
+    value, first, second = np.where(t >= 1.0, 1.0, 0.0), np.zeros(len(t)), np.zeros(len(t))
+    # closer to the ends the step differs from 0 and 1 by less than float64 resolves
+    inside = np.flatnonzero((t > 1e-3) & (t < 1.0 - 1e-3))
+    value[(t >= 1.0 - 1e-3)] = 1.0
+    if len(inside):
+        s = t[inside]
+        r = 1.0 - s
+        z = np.clip(1.0 / s - 1.0 / r, -700.0, 700.0)
+        z1, z2 = -1.0 / s**2 - 1.0 / r**2, 2.0 / s**3 - 2.0 / r**3
+        step = 1.0 / (1.0 + np.exp(z))
+        slope = -step * (1.0 / (1.0 + np.exp(-z)))  # derivative by z
+        value[inside] = step
+        first[inside] = slope * z1
+        second[inside] = slope * (z2 - (1.0 - 2.0 * step) * z1 * z1)
+    return value, first, second
+
+
+def taper_derivatives(
+    x: Array, origin: float, length: float, margin: float, sides: tuple[bool, bool]
+) -> tuple[Array, Array, Array]:
+    """The taper along one axis and its first and second derivative; (n,) each.
+
+    Parameters
+    ----------
+    x : (n,) coordinates
+    origin, length : lower end and length of the box
+    margin : width over which the taper falls from 1 to 0
+    sides : whether the lower and the upper end are tapered
+    """
+    value, first, second = np.ones(len(x)), np.zeros(len(x)), np.zeros(len(x))
+    for is_tapered, sign, end in ((sides[0], 1.0, origin), (sides[1], -1.0, origin + length)):
+        if not is_tapered:
+            continue
+        t = sign * (x - end) / margin
+        near = np.flatnonzero(t < 1.0)  # the margins do not overlap
+        if len(near):
+            v, d1, d2 = taper_step(t[near])
+            value[near], first[near], second[near] = v, sign * d1 / margin, d2 / margin**2
+    return value, first, second
+
+
+def choose_box(
+    rows: Array,
+    bandwidth: float,
+    base: Any = None,
+    support: Sequence[tuple[float | None, float | None] | None] | None = None,
+    period: Sequence[float | None] | None = None,
+) -> tuple[Array, Array, Array, tuple[str, ...]]:
+    """A box for the rows: its core covers all of them unless some are far outliers.
+
+    Along an open axis the core reaches from the smallest to the largest row, and covers three
+    standard deviations of the base, but extends beyond the central 99 % of the rows by at most half
+    of their range at either end. A margin of 2.5 bandwidths, or a tenth of the core if that is
+    more, is added at each open end. So f at the two ends of the core, which are neighbours around
+    the period, is correlated by k(5 bandwidths) at most: 4e-6 (Gaussian), 8e-4 (Matern 5/2), 2e-3
+    (Matern 3/2) or 7e-3 (Matern 1/2).
+
+    Parameters
+    ----------
+    rows : (n, d) array, a sample of the rows
+    bandwidth : float
+    base : optional, with ``mean`` (d,) and ``covariance`` (d, d)
+    support : (d,) pairs (low, high) of walls; None, alone or in a pair, where there is none
+    period : (d,) periods; None where an axis has none
+
+    Returns
+    -------
+    (origin, lengths, margin, kinds of the axes)
+
+    Raises
+    ------
+    ValueError : for walls in the wrong order, rows beyond a wall, or both walls and a period
+    """
+    d = rows.shape[1]
+    walls = [(None, None) if pair is None else pair for pair in support or [None] * d]
+    periods = list(period or [None] * d)
+    origin, lengths, margin = np.empty(d), np.empty(d), np.zeros(d)
+    kinds = []
+    for axis in range(d):
+        low, high = _core(rows[:, axis], axis, base)
+        wall_low, wall_high = _check_walls(walls[axis], periods[axis], rows[:, axis], axis)
+        if periods[axis] is not None:
+            kinds.append("period")
+            origin[axis], lengths[axis] = float(rows[:, axis].min()), periods[axis]
+            continue
+        low = low if wall_low is None else wall_low
+        high = high if wall_high is None else wall_high
+        kinds.append(_kind(wall_low, wall_high))
+        sides = tapered_sides(kinds[-1])
+        if any(sides):
+            margin[axis] = max(PADDING * bandwidth, LEAST_MARGIN * (high - low))
+        origin[axis] = low - sides[0] * margin[axis]
+        lengths[axis] = high + sides[1] * margin[axis] - origin[axis]
+    return origin, lengths, margin, tuple(kinds)
+
+
+def _kind(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "open"
+    if low is not None and high is not None:
+        return "wall"
+    return "wall_below" if high is None else "wall_above"
+
+
+def _core(x: Array, axis: int, base: Any) -> tuple[float, float]:
+    """(low, high) of the core along one axis, from a sample of the rows."""
+    low, high = float(x.min()), float(x.max())
+    inner_low, inner_high = (float(q) for q in np.quantile(x, [OUTLIERS, 1.0 - OUTLIERS]))
+    if base is not None:
+        mean, reach = base.mean[axis], BASE_REACH * np.sqrt(base.covariance[axis, axis])
+        low, high = min(low, float(mean - reach)), max(high, float(mean + reach))
+    if inner_high > inner_low:
+        reach = REACH * (inner_high - inner_low)
+        low, high = max(low, inner_low - reach), min(high, inner_high + reach)
+    if not high > low:  # one value: any width about it
+        width = max(abs(low), 1.0)
+        low, high = low - width, high + width
+    return low, high
+
+
+def _check_walls(
+    pair: tuple[float | None, float | None], period: float | None, x: Array, axis: int
+) -> tuple[float | None, float | None]:
+    low, high = pair
+    if period is not None:
+        if low is not None or high is not None:
+            raise ValueError(f"column {axis} has both a period and a support; give one of them")
+        if not 0.0 < period < np.inf:
+            raise ValueError(f"column {axis}: the period must be positive, got {period}")
+        return None, None
+    if low is not None and high is not None and not low < high:
+        raise ValueError(f"column {axis}: support ({low}, {high}) must be in ascending order")
+    if (low is not None and x.min() < low) or (high is not None and x.max() > high):
+        raise ValueError(
+            f"column {axis} has rows outside of its support ({low}, {high}): they run from "
+            f"{x.min():.6g} to {x.max():.6g}"
+        )
+    return low, high

@@ -1,0 +1,169 @@
+"""Sums over the modes of a lattice at all nodes of a regular grid, and back, by FFT.
+
+Every axis has cosines ("wall" axes) or complex waves. A real function is stored by half of its
+waves: the last wave axis keeps k = 0..m, every other one k = 0..m, -m..-1; a cosine axis keeps
+k = 0..m. Nodes are at j / N of a wave's period, and at (j + 1/2) / N between two walls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from ..validation import Array
+
+Modes = NDArray[Any]  # complex128, or float64 where every axis is a cosine axis
+
+
+def wave_numbers(n_modes: Sequence[int], cosine: Sequence[bool]) -> list[NDArray[np.int64]]:
+    """The stored k along each axis."""
+    half = half_axis(cosine)
+    return [
+        np.arange(m + 1) if is_cosine or axis == half
+        else np.concatenate([np.arange(m + 1), np.arange(-m, 0)])
+        for axis, (m, is_cosine) in enumerate(zip(n_modes, cosine, strict=True))
+    ]  # fmt: skip
+
+
+def half_axis(cosine: Sequence[bool]) -> int | None:
+    """The last axis with waves, of which k >= 0 is stored; None where all have cosines."""
+    waves = [axis for axis, is_cosine in enumerate(cosine) if not is_cosine]
+    return waves[-1] if waves else None
+
+
+class LatticeTransform:
+    """Transforms between the modes of a lattice and the nodes of one grid.
+
+    Not for use by several threads at once: buffers are used again.
+
+    Parameters
+    ----------
+    n_modes : (d,) ints, largest k along each axis
+    cosine : (d,) bools, whether an axis has cosines
+    steps : (d,) floats, angular frequency of k = 1
+    shape : (d,) ints, nodes along each axis: more than 2 m of waves, more than m of cosines
+    workers : int, default 1: threads of each transform
+    """
+
+    def __init__(
+        self, n_modes: Sequence[int], cosine: Sequence[bool], steps: Sequence[float],
+        shape: Sequence[int], workers: int = 1,
+    ) -> None:  # fmt: skip
+        self.n_modes, self.cosine, self.shape = tuple(n_modes), tuple(cosine), tuple(shape)
+        self.workers, self.dimension = workers, len(self.shape)
+        for m, is_cosine, nodes in zip(self.n_modes, self.cosine, self.shape, strict=True):
+            least = m + 1 if is_cosine else 2 * m + 1
+            if nodes < least:
+                raise ValueError(
+                    f"a grid of {nodes} nodes does not resolve {m} modes; use {least} or more"
+                )
+        self.half = half_axis(self.cosine)
+        numbers = wave_numbers(self.n_modes, self.cosine)
+        self.mode_shape = tuple(len(k) for k in numbers)
+        self._frequencies = [
+            (step * k).reshape([-1 if i == axis else 1 for i in range(self.dimension)])
+            for axis, (step, k) in enumerate(zip(steps, numbers, strict=True))
+        ]
+        # scipy's cosine and sine series have a factor of 2 on all but the constant term
+        self._halves: Any = 1.0
+        for axis, is_cosine in enumerate(self.cosine):
+            if is_cosine:
+                self._halves = self._halves * np.where(self._frequencies[axis] > 0.0, 0.5, 1.0)
+        self._padded: dict[int, Modes] = {}
+
+    def to_grid(self, theta: Modes, derivative: int | None = None) -> Array:
+        """f = sum_k theta_k wave_k at every node, or its derivative along an axis.
+
+        Parameters
+        ----------
+        theta : array of the mode shape
+        derivative : int, optional: axis of the derivative
+
+        Returns
+        -------
+        array of the grid's shape
+        """
+        values = theta
+        if derivative is not None:
+            factor = self._frequencies[derivative]
+            values = values * (-factor if self.cosine[derivative] else 1j * factor)
+        if any(self.cosine):
+            values = values * self._halves
+        for axis in range(self.dimension):
+            if axis != self.half:
+                values = self._axis_to_grid(values, axis, axis == derivative)
+        if self.half is not None:
+            values = fft.irfft(
+                values, self.shape[self.half], self.half, norm="forward", workers=self.workers
+            )
+        return np.asarray(values)
+
+    def from_grid(self, values: Array, derivative: int | None = None) -> Modes:
+        """sum_j values_j conj(wave_k(x_j)) for every mode: the adjoint of ``to_grid`` in the inner
+        product of `LatticeFeatures.inner`.
+
+        Parameters
+        ----------
+        values : real array of the grid's shape
+        derivative : int, optional: the adjoint of the derivative along this axis
+
+        Returns
+        -------
+        array of the mode shape
+        """
+        modes: Modes = values
+        if self.half is not None:
+            modes = fft.rfft(modes, axis=self.half, workers=self.workers)
+            modes = _first(modes, self.half, self.n_modes[self.half] + 1)
+        for axis in reversed(range(self.dimension)):
+            if axis != self.half:
+                modes = self._axis_from_grid(modes, axis, axis == derivative)
+        if derivative is not None:
+            factor = self._frequencies[derivative]
+            modes = modes * (-factor if self.cosine[derivative] else -1j * factor)
+        return modes
+
+    def _axis_to_grid(self, values: Modes, axis: int, sine: bool) -> Modes:
+        m, nodes = self.n_modes[axis], self.shape[axis]
+        shape = list(values.shape)
+        shape[axis] = nodes
+        padded = self._padded.get(axis)
+        if padded is None or padded.shape != tuple(shape) or padded.dtype != values.dtype:
+            padded = self._padded[axis] = np.zeros(shape, values.dtype)
+        if not self.cosine[axis]:
+            _first(padded, axis, m + 1)[...] = _first(values, axis, m + 1)
+            if m:
+                _last(padded, axis, m)[...] = _last(values, axis, m)
+            waves = fft.ifft(padded, axis=axis, norm="forward", workers=self.workers)
+            return np.asarray(waves)
+        if not sine:
+            _first(padded, axis, m + 1)[...] = values
+            return np.asarray(fft.dct(padded, 3, axis=axis, workers=self.workers))
+        sines = np.zeros(shape, values.dtype)
+        _first(sines, axis, m)[...] = _last(values, axis, m)
+        return np.asarray(fft.dst(sines, 3, axis=axis, workers=self.workers))
+
+    def _axis_from_grid(self, values: Modes, axis: int, sine: bool) -> Modes:
+        m = self.n_modes[axis]
+        if not self.cosine[axis]:
+            waves = fft.fft(values, axis=axis, workers=self.workers)
+            kept = [_first(waves, axis, m + 1)] + ([_last(waves, axis, m)] if m else [])
+            return np.concatenate(kept, axis=axis)
+        if not sine:
+            cosines = fft.dct(values, 2, axis=axis, workers=self.workers)
+            return np.asarray(0.5 * _first(cosines, axis, m + 1))
+        sines = 0.5 * _first(fft.dst(values, 2, axis=axis, workers=self.workers), axis, m)
+        nothing = np.zeros_like(_first(values, axis, 1))
+        return np.concatenate([nothing, sines], axis=axis)
+
+
+def _first(array: Modes, axis: int, n: int) -> Modes:
+    return array[(slice(None),) * axis + (slice(0, n),)]
+
+
+def _last(array: Modes, axis: int, n: int) -> Modes:
+    return array[(slice(None),) * axis + (slice(array.shape[axis] - n, None),)]

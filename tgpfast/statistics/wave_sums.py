@@ -1,0 +1,124 @@
+"""Sums of strengths times the waves of a lattice over points: a type-1 non-uniform FFT."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..features.lattice import LatticeFeatures
+from ..features.lattice_transform import Modes
+from ..validation import Array
+from .spectral import ONE_THREAD, SAFETY
+from .spread_grid import LEAST_EPS, UPSAMPLING, Complex, load_finufft
+
+EXACT_NUMBERS = 2**22  # complex numbers of a block of waves where the sums are exact: 64 MB
+
+
+def required_memory(features: LatticeFeatures) -> int:
+    """Bytes of a transform: its upsampled grid and its result."""
+    sizes = [4 * m + 2 if c else 2 * m + 1
+             for m, c in zip(features.n_modes, features.cosine, strict=True)]  # fmt: skip
+    nodes = math.prod(float(n) for n in sizes)
+    return int(min(16 * nodes * (UPSAMPLING**features.dimension + 1.0), 2.0**62))
+
+
+class WaveSums:
+    """sum_i strengths_i e^{-i w_k . (x_i - origin)}, cosines along wall axes, for all modes.
+
+    By finufft where that is installed, else exactly, term by term.
+
+    Parameters
+    ----------
+    features : LatticeFeatures
+    tolerance : float, largest error of a sum over the sum of absolute strengths
+    n_threads : int
+    """
+
+    def __init__(self, features: LatticeFeatures, tolerance: float, n_threads: int) -> None:
+        self.features, self.n_threads = features, n_threads
+        self._sizes = [2 * m + 1 for m in features.n_modes]
+        self._eps = max(SAFETY * tolerance, LEAST_EPS)
+        self._is_fast = importlib.util.find_spec("finufft") is not None
+        self._plans: dict[tuple[int, int], Any] = {}
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of the transform's grid."""
+        return int(math.prod(self._sizes) * UPSAMPLING**self.features.dimension)
+
+    def sums(
+        self, x: Array, strengths: Array, sines: Sequence[int | None] | None = None
+    ) -> Modes:
+        """The sums over points.
+
+        Parameters
+        ----------
+        x : (n, d) points
+        strengths : (t, n) real
+        sines : (t,), optional: for each set of strengths, the wall axis along which sines take the
+            place of cosines, or None
+
+        Returns
+        -------
+        (t, mode shape) array
+        """
+        steps = self.features.frequency_steps
+        phases = [
+            (x[:, axis] - self.features.origin[axis]) * steps[axis] for axis in range(x.shape[1])
+        ]
+        full = self._transform(phases, strengths) if self._is_fast else self._exact(
+            phases, strengths
+        )  # fmt: skip
+        axes = sines or [None] * len(strengths)
+        return np.stack([self._stored(part, axis) for part, axis in zip(full, axes, strict=True)])
+
+    def _transform(self, phases: list[Array], strengths: Array) -> Complex:
+        n_threads = 1 if strengths.size < ONE_THREAD else self.n_threads
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a tolerance near rounding
+            plan = self._plan(len(strengths), n_threads)
+            plan.setpts(*phases)
+            full: Complex = plan.execute(strengths.astype(np.complex128))
+        return full.reshape(len(strengths), *self._sizes)
+
+    def _plan(self, n_sets: int, n_threads: int) -> Any:
+        key = (n_sets, n_threads)
+        if key not in self._plans:
+            self._plans[key] = load_finufft().Plan(
+                1, tuple(self._sizes), n_sets, self._eps, -1, nthreads=n_threads, modeord=1,
+                upsampfac=UPSAMPLING, showwarn=0,
+            )  # fmt: skip
+        return self._plans[key]
+
+    def _exact(self, phases: list[Array], strengths: Array) -> Complex:
+        total = np.zeros((len(strengths), math.prod(self._sizes)), np.complex128)
+        rest = math.prod(self._sizes[1:])
+        rows = max(1, EXACT_NUMBERS // (rest + len(strengths) * self._sizes[0]))
+        numbers = [np.fft.fftfreq(n, 1.0 / n) for n in self._sizes]
+        for start in range(0, strengths.shape[1], rows):
+            part = slice(start, start + rows)
+            first, *others = [
+                np.exp(-1j * np.outer(phase[part], k))
+                for phase, k in zip(phases, numbers, strict=True)
+            ]
+            waves = np.ones((len(first), 1))
+            for other in others:
+                waves = (waves[:, :, None] * other[:, None, :]).reshape(len(first), -1)
+            for t, strength in enumerate(strengths):
+                total[t] += ((first * strength[part, None]).T @ waves).ravel()
+        return total.reshape(len(strengths), *self._sizes)
+
+    def _stored(self, full: Complex, sine: int | None) -> Modes:
+        """Sums of cosines, or sines, along wall axes; half of the rest."""
+        for axis, is_cosine in enumerate(self.features.cosine):
+            if is_cosine:
+                k = np.arange(self.features.n_modes[axis] + 1)
+                up, down = np.take(full, k, axis), np.take(full, -k, axis)
+                full = 0.5j * (up - down) if axis == sine else 0.5 * (up + down)
+        half = full[tuple(slice(0, n) for n in self.features.mode_shape)]
+        return half.real if all(self.features.cosine) else half
