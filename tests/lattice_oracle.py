@@ -132,12 +132,13 @@ def exponent(x, lattice, coefficients):
     return taper(x, lattice) * (basis(x, lattice)[0] @ coefficients)
 
 
-def quadrature(lattice, n):
-    """Nodes (n^d, d) and weights of the composite Gauss-Legendre rule in the box."""
-    panels, degree = n // 16, 16
-    at, weight = np.polynomial.legendre.leggauss(degree)
+def quadrature(lattice, *n):
+    """Nodes (N, d) and weights of the composite Gauss-Legendre rule in the box; n : nodes along
+    each axis, multiples of 16."""
+    at, weight = np.polynomial.legendre.leggauss(16)
     axes, masses = [], []
-    for low, length in zip(lattice.origin, lattice.lengths, strict=True):
+    for low, length, nodes in zip(lattice.origin, lattice.lengths, n, strict=True):
+        panels = nodes // 16
         h = length / panels
         starts = low + h * np.arange(panels)
         axes.append((starts[:, None] + 0.5 * h * (at + 1)).ravel())

@@ -330,7 +330,7 @@ def test_bad_input_is_refused():
         accumulate_lattice(x, make_lattice(("open", "open")), noise_levels=(0.0, 0.1))
     bad = x.copy()
     bad[17, 1] = lattice.origin[1] - 0.01
-    with pytest.raises(ValueError, match="row 17 .* column 1"):
+    with pytest.raises(ValueError, match=r"row 17 .* column 1"):
         accumulate_lattice(bad, lattice)
     bad[17, 1] = lattice.origin[1] - 1e-12  # rounding
     accumulate_lattice(bad, lattice)
@@ -361,7 +361,8 @@ def test_a_lattice_that_exceeds_the_budget_says_what_would_fit():
 
 def test_rows_without_any_in_the_box_give_zero_sums():
     lattice = LatticeFeatures([1.0], 3, [0.0])
-    stats = accumulate_lattice(np.full((4, 1), 50.0), lattice, base=GaussianBase(np.zeros(1), np.eye(1)))
+    base = GaussianBase(np.zeros(1), np.eye(1))
+    stats = accumulate_lattice(np.full((4, 1), 50.0), lattice, base=base)
     assert stats.n == 4.0
     assert not stats.modes.any()
     assert not stats.core_modes.any()

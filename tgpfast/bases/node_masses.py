@@ -1,0 +1,160 @@
+"""A base on the nodes of a lattice's grid: what e^f is integrated against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..features.lattice import LatticeFeatures
+from ..features.lattice_box import tapered_sides
+from ..validation import Array
+from .gaussian import Base
+
+BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time
+LEAST_OUTSIDE = -0.01  # of the mass outside; below, the grid does not resolve the base
+MOST_LOST = 0.05  # mass beyond walls and periods, where a base must have none
+LEAST_CORRECTION = 0.1  # factor of a node's mass; below, the grid does not resolve the base
+
+
+@dataclass(frozen=True, eq=False)
+class NodeMasses:
+    """Log masses of a base on a regular grid: log Z = log(outside + sum e^(f + log_masses)).
+
+    That is the rule for log(1 + integral over the box of (e^f - 1) base), whose integrand vanishes
+    smoothly at open ends, so that it converges exponentially.
+
+    Attributes
+    ----------
+    log_masses : array of the grid's shape, log of density times cell volume
+    outside : float, 1 minus the sum of the masses
+    taper : array of the grid's shape, T
+    """
+
+    log_masses: Array
+    outside: float
+    taper: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Nodes along each axis."""
+        return self.log_masses.shape
+
+    def log_partition(self, exponent: Array) -> tuple[float, Array]:
+        """log Z and the masses of the nodes over Z, of an exponent at the nodes, taper included."""
+        terms = self.log_masses + exponent
+        top = float(terms.max())
+        if self.outside > 0.0:
+            top = max(top, float(np.log(self.outside)))
+        terms -= top
+        np.exp(terms, out=terms)
+        total = self.outside * np.exp(-top) + float(terms.sum())
+        if not total > 0.0:  # a negative mass outside of a grid that is too coarse
+            return -np.inf, terms
+        terms /= total
+        return top + float(np.log(total)), terms
+
+
+@dataclass(frozen=True, eq=False)
+class BaseGrids:
+    """One base on grids of the same box; each shape is evaluated once.
+
+    Parameters
+    ----------
+    base : Base
+    features : LatticeFeatures; only its box matters
+    """
+
+    base: Base
+    features: LatticeFeatures
+    _known: dict[tuple[int, ...], NodeMasses] = field(default_factory=dict, repr=False)
+
+    def at(self, shape: Sequence[int]) -> NodeMasses:
+        """The masses on the grid of this shape."""
+        key = tuple(int(n) for n in shape)
+        if key not in self._known:
+            self._known[key] = node_masses(self.base, self.features, key)
+        return self._known[key]
+
+
+def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> NodeMasses:
+    """The masses of a base on the regular grid of a lattice.
+
+    At walls the rule is corrected for the slope of the base, since its even extension has a kink
+    there (the first term of Euler and Maclaurin's formula for the midpoint rule).
+
+    Parameters
+    ----------
+    base : Base, in the coordinates of the lattice. Beyond walls, and beyond one period, it must
+        have no mass
+    features : LatticeFeatures
+    shape : (d,) nodes along each axis
+
+    Returns
+    -------
+    NodeMasses
+
+    Raises
+    ------
+    ValueError : where a base loses mass through walls or along a period
+    """
+    axes = features.nodes(shape)
+    log_masses = _log_density(base, axes) + np.log(features.cell_volume(shape))
+    for axis, kind in enumerate(features.walls):
+        if features.cosine[axis]:
+            for is_tapered, is_upper in zip(tapered_sides(kind), (False, True), strict=True):
+                if not is_tapered:
+                    _correct_wall(log_masses, base, features, axes, axis, is_upper)
+    outside = 1.0 - float(np.exp(log_masses).sum())
+    if not any(any(tapered_sides(kind)) for kind in features.walls) and outside > MOST_LOST:
+        raise ValueError(
+            f"{outside:.1%} of the base's mass lies outside of a box with walls={features.walls}; "
+            "use a base that is uniform, truncated or wrapped there"
+        )
+    if outside < LEAST_OUTSIDE:
+        outside = 0.0
+    return NodeMasses(log_masses, outside, features.taper_on(axes))
+
+
+def _log_density(base: Base, axes: Sequence[Array]) -> Array:
+    """Log density on the tensor grid of coordinates."""
+    shape = tuple(len(axis) for axis in axes)
+    values = np.empty(int(np.prod(shape)))
+    for start in range(0, len(values), BLOCK_NODES):
+        some = np.arange(start, min(start + BLOCK_NODES, len(values)))
+        index = np.unravel_index(some, shape)
+        nodes = np.stack([axis[i] for axis, i in zip(axes, index, strict=True)], axis=1)
+        values[some] = base.log_density_at(nodes)
+    return values.reshape(shape)
+
+
+def _correct_wall(
+    log_masses: Array, base: Base, features: LatticeFeatures, axes: Sequence[Array], axis: int,
+    is_upper: bool,
+) -> None:  # fmt: skip
+    """Multiply the masses of the two layers of nodes at a wall.
+
+    The midpoint rule misses h^2/24 b'(wall) c(wall), c = e^f; as c is even about the wall,
+    c(wall) = (9 c_0 - c_1) / 8 to fourth order.
+    """
+    n, length = log_masses.shape[axis], float(features.lengths[axis])
+    if n < 2:
+        return
+    h, wall = length / n, features.origin[axis] + (length if is_upper else 0.0)
+    at_wall = [np.array([wall]) if j == axis else x for j, x in enumerate(axes)]
+    shape = tuple(len(x) for x in at_wall)
+    nodes = np.stack(np.meshgrid(*at_wall, indexing="ij"), axis=-1).reshape(-1, len(axes))
+    slope = (base.score_at(nodes)[:, axis] * (h / 24.0)).reshape(shape)
+    if not is_upper:
+        slope = -slope
+    log_wall = base.log_density_at(nodes).reshape(shape) + np.log(features.cell_volume(
+        log_masses.shape
+    ))  # fmt: skip
+    for layer, share in ((0, 9.0 / 8.0), (1, -1.0 / 8.0)):
+        at = n - 1 - layer if is_upper else layer
+        place = (slice(None),) * axis + (slice(at, at + 1),)
+        with np.errstate(over="ignore", invalid="ignore"):
+            factor = 1.0 + share * slope * np.exp(log_wall - log_masses[place])
+        log_masses[place] += np.log(np.where(factor > LEAST_CORRECTION, factor, 1.0))
+
