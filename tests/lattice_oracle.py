@@ -17,8 +17,9 @@ def is_wall(lattice, axis):
     return lattice.walls[axis].startswith("wall")
 
 
-def wave_sum(x, w, lattice, k):
-    """sum_i w_i prod_j of e^{-i 2 pi k_j u_j}, or cos(pi k_j u_j) with walls; u in units of L."""
+def waves(x, lattice, k):
+    """prod_j of e^{-i 2 pi k_j u_j}, or cos(pi k_j u_j) with walls, of every row; u in units of L.
+    """
     u = (x - lattice.origin) / lattice.lengths
     terms = np.ones(len(x), complex)
     for j, number in enumerate(k):
@@ -26,7 +27,12 @@ def wave_sum(x, w, lattice, k):
             terms *= np.cos(np.pi * number * u[:, j])
         else:
             terms *= np.exp(-2j * np.pi * number * u[:, j])
-    return np.sum(w * terms)
+    return terms
+
+
+def wave_sum(x, w, lattice, k):
+    """Sum over the rows of weights times waves."""
+    return np.sum(w * waves(x, lattice, k))
 
 
 def taper(x, lattice):
@@ -104,32 +110,47 @@ def prior_variances(lattice):
     return density * np.array(signs) / total
 
 
+def basis_values(x, lattice):
+    """Values of the basis functions, (n, S), without taper."""
+    y, w = x - lattice.origin, frequencies(lattice)
+    values = np.empty((len(x), len(w)))
+    for s, (_, part) in enumerate(basis_list(lattice)):
+        waves, walls = _split(lattice)
+        angle = y[:, waves] @ w[s, waves]
+        values[:, s] = np.cos(angle) if part == "cos" else np.sin(angle)
+        for j in walls:
+            values[:, s] *= np.cos(w[s, j] * y[:, j])
+    return values
+
+
 def basis(x, lattice):
     """Values (n, S), gradients (n, S, d) and second derivatives (n, S, d) without taper."""
-    y, w = x - lattice.origin, frequencies(lattice)
-    n, d = x.shape
-    values = np.empty((n, len(w)))
-    slopes, curves = np.empty((n, len(w), d)), np.empty((n, len(w), d))
+    y, w, values = x - lattice.origin, frequencies(lattice), basis_values(x, lattice)
+    curves = -values[:, :, None] * w**2
+    slopes = np.empty_like(curves)
     for s, (_, part) in enumerate(basis_list(lattice)):
-        waves = [j for j in range(d) if not is_wall(lattice, j)]
+        waves, walls = _split(lattice)
         angle = y[:, waves] @ w[s, waves]
         wave = np.cos(angle) if part == "cos" else np.sin(angle)
         turned = -np.sin(angle) if part == "cos" else np.cos(angle)
-        walls = {j: np.cos(w[s, j] * y[:, j]) for j in range(d) if j not in waves}
-        product = np.prod([*walls.values(), np.ones(n)], axis=0)
-        values[:, s] = wave * product
-        for j in range(d):
-            curves[:, s, j] = -(w[s, j] ** 2) * values[:, s]
-            if j in waves:
-                slopes[:, s, j] = w[s, j] * turned * product
-            else:
-                rest = np.prod([*(v for i, v in walls.items() if i != j), np.ones(n)], axis=0)
-                slopes[:, s, j] = -w[s, j] * np.sin(w[s, j] * y[:, j]) * rest * wave
+        cosines = {j: np.cos(w[s, j] * y[:, j]) for j in walls}
+        for j in waves:
+            slopes[:, s, j] = w[s, j] * turned * math.prod(cosines.values())
+        for j in walls:
+            rest = math.prod(c for i, c in cosines.items() if i != j)
+            slopes[:, s, j] = -w[s, j] * np.sin(w[s, j] * y[:, j]) * rest * wave
     return values, slopes, curves
 
 
+def _split(lattice):
+    """(wave axes, wall axes)."""
+    axes = range(len(lattice.n_modes))
+    waves = [j for j in axes if not is_wall(lattice, j)]
+    return waves, [j for j in axes if is_wall(lattice, j)]
+
+
 def exponent(x, lattice, coefficients):
-    return taper(x, lattice) * (basis(x, lattice)[0] @ coefficients)
+    return taper(x, lattice) * (basis_values(x, lattice) @ coefficients)
 
 
 def quadrature(lattice, *n):
@@ -153,8 +174,8 @@ def quadrature(lattice, *n):
 def map_objective(x, w, lattice, lam, log_base, nodes, masses):
     """Function coefficients -> (value, gradient, Hessian, log Z) of the log posterior."""
     n, variances = w.sum(), prior_variances(lattice)
-    psi = (w * taper(x, lattice)) @ basis(x, lattice)[0]
-    phi = basis(nodes, lattice)[0] * taper(nodes, lattice)[:, None]
+    psi = (w * taper(x, lattice)) @ basis_values(x, lattice)
+    phi = basis_values(nodes, lattice) * taper(nodes, lattice)[:, None]
     mass = masses * np.exp(log_base(nodes))
     outside = 1.0 - mass.sum()
 
@@ -195,8 +216,13 @@ def map_coefficients(x, w, lattice, lam, log_base, nodes, masses, steps=60):
 def fisher_parts(x, w, lattice, score):
     """Matrix sum w grad phi grad phi^T and vector sum w (grad phi . s0 + Laplacian phi)."""
     _, slopes, curves = basis(x, lattice)
-    matrix = np.einsum("i,isj,itj->st", w, slopes, slopes)
-    vector = np.einsum("i,isj,ij->s", w, slopes, score(x)) + np.einsum("i,isj->s", w, curves)
+    return fisher_sums(w, slopes, curves, score(x))
+
+
+def fisher_sums(w, slopes, curves, score):
+    """Matrix and vector of `fisher_parts`, from derivatives of the features at the rows."""
+    matrix = sum((slopes[:, :, j] * w[:, None]).T @ slopes[:, :, j] for j in range(score.shape[1]))
+    vector = np.einsum("isj,ij->s", slopes, score * w[:, None]) + w @ curves.sum(axis=2)
     return matrix, vector
 
 
@@ -232,14 +258,14 @@ def ncfd_coefficients(x, w, lattice, lam, mean, covariance, levels, n_hermite=40
     for sigma in levels:
         ratio = lattice.bandwidth / math.hypot(lattice.bandwidth, sigma)
         precision = np.linalg.inv(covariance + sigma**2 * np.eye(d))
-        for offset, share in zip(offsets, shares, strict=True):
-            y = x + sigma * offset
-            _, slopes, curves = basis(center + ratio * (y - center), lattice)
-            slopes, curves = ratio * slopes, ratio**2 * curves
-            score = -(y - mean) @ precision
-            matrix += share * np.einsum("i,isj,itj->st", w, slopes, slopes)
-            vector += share * np.einsum("i,isj,ij->s", w, slopes, score)
-            vector += share * np.einsum("i,isj->s", w, curves)
+        # every row at every node of the noise
+        y = (x + sigma * offsets[:, None]).reshape(-1, d)
+        _, slopes, curves = basis(center + ratio * (y - center), lattice)
+        one, other = fisher_sums(
+            np.outer(shares, w).ravel(), ratio * slopes, ratio**2 * curves, -(y - mean) @ precision
+        )
+        matrix += one
+        vector += other
     return solve_whitened(matrix, -vector, prior_variances(lattice), lam * len(levels))
 
 
@@ -247,14 +273,14 @@ def fvpd_exponent(y, x, w, lattice, lam, eta, score, log_base, nodes, masses):
     """The exponent of Algorithm 4 at rows y, taper included."""
     inside = in_core(x, lattice)
     matrix, vector = fisher_parts(x[inside], w[inside], lattice, score)
-    phi = basis(nodes, lattice)[0] * taper(nodes, lattice)[:, None]
+    phi = basis_values(nodes, lattice) * taper(nodes, lattice)[:, None]
     p = masses * np.exp(log_base(nodes))
     mean = p @ phi
     covariance = (phi * p[:, None]).T @ phi - np.outer(mean, mean)
     root = np.sqrt(prior_variances(lattice) / lam)
     big = (covariance + matrix / eta) * np.outer(root, root) + np.eye(len(root))
     small = root * (mean + vector / eta)
-    at = basis(y, lattice)[0] * root
+    at = basis_values(y, lattice) * root
     solved = np.linalg.solve(big, at.T).T
     quadratic = 0.5 * np.sum(at * solved, axis=1)
     return taper(y, lattice) * (quadratic - solved @ small)

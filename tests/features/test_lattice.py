@@ -58,7 +58,7 @@ def evaluate(lattice, theta, x):
     for k, coefficient, times in zip(
         all_modes(lattice), theta.ravel(), lattice.multiplicity.ravel(), strict=True
     ):
-        waves = np.array([oracle.wave_sum(row[None], np.ones(1), lattice, k) for row in x])
+        waves = oracle.waves(x, lattice, k)
         total += times * (coefficient * np.conj(waves)).real
     return total
 
@@ -110,13 +110,13 @@ def test_prior_variances_sum_to_one_and_match_the_dense_prior(walls, kernel):
     assert lattice.n_features == len(dense)
     # the variance of f at a point, from the modes and from the real basis
     x = points(lattice, 5)
-    values = oracle.basis(x, lattice)[0]
+    values = oracle.basis_values(x, lattice)
     variance = np.zeros(len(x))
     for k, s, times in zip(
         all_modes(lattice), lattice.prior_variance.ravel(), lattice.multiplicity.ravel(),
         strict=True,
     ):  # fmt: skip
-        waves = np.array([oracle.wave_sum(row[None], np.ones(1), lattice, k) for row in x])
+        waves = oracle.waves(x, lattice, k)
         variance += times * s * np.abs(waves) ** 2
     assert np.abs(variance - np.square(values) @ dense).max() < 1e-12
 

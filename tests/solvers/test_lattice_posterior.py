@@ -86,14 +86,14 @@ def evaluate(features, theta, x):
     """f without taper at points, through a fine grid of the real basis."""
     shape = features.grid_shape(3.0)
     nodes = np.stack(np.meshgrid(*features.nodes(shape), indexing="ij"), axis=-1)
-    phi = oracle.basis(nodes.reshape(-1, x.shape[1]), features)[0]
+    phi = oracle.basis_values(nodes.reshape(-1, x.shape[1]), features)
     c = np.linalg.lstsq(phi, features.to_grid(theta, shape).ravel(), rcond=None)[0]
-    return oracle.basis(x, features)[0] @ c
+    return oracle.basis_values(x, features) @ c
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_and_curvature_match_differences(name):
-    features, base, x, w = make(name)
+    features, base, x, _ = make(name)
     stats = accumulate_lattice(x, features, tolerance=1e-14)
     objective = GridPosterior(stats, node_masses(base, features, features.grid_shape()), 0.3)
     random = np.random.default_rng(2)
@@ -138,15 +138,15 @@ def test_random_features_drawn_from_the_lattice_approach_its_density():
     want = evaluate(features, theta, y) + base.log_density_at(y) - report["log_z"]
     shares = features.multiplicity * features.prior_variance
     errors = []
-    for size in (100, 400, 3200):
+    for size in (100, 1600):
         random = np.random.default_rng(size)
         z = random.choice(features.frequencies[0], size, p=shares / shares.sum())[:, None]
         drawn = tgp.Features(z, random.uniform(0, 2 * np.pi, size), 1.0)
         stats = tgp.accumulate(x, drawn, engine="direct")
         model = tgp.solve(stats, base, method="map", lam=lam)
         errors.append(float(np.sqrt(np.mean((model.log_density(y) - want) ** 2))))
-    assert errors[2] < 0.5 * errors[0]
-    assert errors[2] < 0.03
+    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] < 0.03
 
 
 # -- how it is solved -----------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_a_prior_without_variance_at_high_frequencies_is_solved():
     features = LatticeFeatures([9.0], 60, [-4.5], "gaussian", 1.5)
     assert features.prior_variance.min() == 0.0
     _, base, x, _ = make("open")
-    theta, report = solve_lattice_map(accumulate_lattice(x, features), base, 0.2)
+    theta, _ = solve_lattice_map(accumulate_lattice(x, features), base, 0.2)
     assert np.isfinite(theta).all()
     again, _ = solve_lattice_map(accumulate_lattice(x, features), base, 0.2, start=theta)
     assert np.abs(again - theta).max() < 1e-6

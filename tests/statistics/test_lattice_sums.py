@@ -121,7 +121,7 @@ def _values(lattice, theta, x):
     total = np.zeros(len(x))
     times = lattice.multiplicity.ravel()
     for k, coefficient, m in zip(stored_numbers(lattice), theta.ravel(), times, strict=True):
-        waves = np.array([oracle.wave_sum(row[None], np.ones(1), lattice, k) for row in x])
+        waves = oracle.waves(x, lattice, k)
         total += m * (coefficient * np.conj(waves)).real
     return total
 

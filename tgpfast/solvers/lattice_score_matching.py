@@ -1,0 +1,378 @@
+"""Score matching with lattice features: Algorithms 2, 3 and 4 of the paper, by FFTs.
+
+With F_k = sum_i w_i e^{-i w_k . x_i} the quadratic part of the Fisher objective,
+
+    sum_i w_i |grad f(x_i)|^2 = sum_{k,l} (w_k . w_l) theta_k conj(theta_l) F_{l-k},
+
+is a Toeplitz form for each axis: on a grid that resolves F, a product multiplies each derivative of
+f by node weights whose sums are F, and goes back. Rows in the margins, where the taper is not 1,
+are left out. Score matching needs the Laplacian of f, so that the kernel must be smooth.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from ..bases.gaussian import Base, GaussianBase
+from ..bases.node_masses import BaseGrids, NodeMasses
+from ..features.lattice import LatticeFeatures
+from ..features.lattice_transform import Modes
+from ..features.spectral_density import SMOOTH_KERNELS
+from ..runtime import memory
+from ..runtime.warnings import PrecisionWarning, warn
+from ..statistics.lattice_sums import POSITIONS, LatticeStatistics, doubled, scores_kind
+from ..validation import Array, positive
+from .conjugate_gradients import conjugate_gradients
+
+CG_TOLERANCE, CG_STEPS = 1e-10, 20_000
+BASE_NODES = {1: 1024, 2: 256, 3: 64}  # along each axis, by dimension, to integrate a base on
+DENSE_FEATURES = 2_000  # largest lattice of FVPD: a complex matrix of 64 MB, some seconds
+
+
+def solve_lattice_fd(
+    stats: LatticeStatistics,
+    base: Base,
+    lam: float,
+    *,
+    start: Modes | None = None,
+    tolerance: float = CG_TOLERANCE,
+    workers: int = 1,
+) -> tuple[Modes, dict[str, Any]]:
+    """theta of Fisher divergence score matching (Algorithm 2), and a report.
+
+    Parameters
+    ----------
+    stats : LatticeStatistics made with ``base=base``, or with any Gaussian for a Gaussian base
+    base : Base, in the coordinates of the lattice
+    lam : float > 0, precision of the prior on f
+    start : array of the mode shape to begin with, default zero
+    tolerance : float, default 1e-10: relative residual of conjugate gradients
+    workers : int, default 1: threads of the FFTs
+
+    Returns
+    -------
+    theta : array of the mode shape
+    report : dict with "solver", "steps" and "residual"
+
+    Raises
+    ------
+    ValueError : for kernels without a Laplacian, or statistics that do not know the base's score
+    """
+    lam = positive("lam", lam)
+    _check(stats, base, "fd")
+    assert stats.core_modes is not None
+    linear = linear_form(stats, base)
+    return _solve(stats.features, stats.core_modes, linear, lam, 1.0, start, tolerance, workers)
+
+
+def solve_lattice_ncfd(
+    stats: LatticeStatistics,
+    base: Base,
+    lam: float,
+    *,
+    start: Modes | None = None,
+    tolerance: float = CG_TOLERANCE,
+    workers: int = 1,
+) -> tuple[Modes, dict[str, Any]]:
+    """theta of noise-conditional score matching (Algorithm 3), and a report.
+
+    At noise sigma the exponent is f(c + (x - c) r), r = gamma / sqrt(gamma^2 + sigma^2), c the
+    center of the box. Noise damps the waves: E e^{i r w . xi} = exp(-sigma^2 r^2 |w|^2 / 2). The
+    Toeplitz forms of all levels add up to one, so that a product costs what one of FD does.
+
+    Parameters
+    ----------
+    stats : LatticeStatistics made with noise levels
+    base : GaussianBase
+    lam, start, tolerance, workers : as for `solve_lattice_fd`
+
+    Returns
+    -------
+    theta, report : as of `solve_lattice_fd`
+    """
+    lam = positive("lam", lam)
+    _check(stats, base, "ncfd")
+    if stats.noise_modes is None or not isinstance(base, GaussianBase):
+        raise ValueError(
+            'method="ncfd" needs a Gaussian base and statistics with noise levels: '
+            "accumulate_lattice(..., base=base, noise_levels=...)"
+        )
+    linear = noisy_linear_form(stats, base)
+    n_levels = float(len(stats.noise_levels))
+    return _solve(
+        stats.features, stats.noise_modes, linear, lam, n_levels, start, tolerance, workers
+    )
+
+
+def linear_form(stats: LatticeStatistics, base: Base) -> Modes:
+    """Modes L with inner(theta, L) = sum_i w_i (grad f . s0 + Laplacian of f)(x_i), s0 the score of
+    the base, over the rows in the core."""
+    f = stats.features
+    assert stats.core_modes is not None
+    assert stats.core_scores is not None
+    plain = stats.doubled.resize_modes(stats.core_modes, f.n_modes)
+    scores = stats.core_scores
+    if stats.scores_of == POSITIONS:
+        precision = np.linalg.inv(base.covariance)
+        scores = _gaussian_scores(f, plain, scores, precision, base.mean)
+    return -f.squared_frequencies * plain + _along_gradient(f, scores, 1.0)
+
+
+def noisy_linear_form(stats: LatticeStatistics, base: GaussianBase) -> Modes:
+    """The sum over noise levels of the expectation of `linear_form` under the noise."""
+    f, d = stats.features, stats.features.dimension
+    assert stats.noise_core_modes is not None
+    assert stats.noise_core_scores is not None
+    total: Modes = np.zeros(f.mode_shape, f.mode_dtype)
+    for sigma, plain, positions in zip(
+        stats.noise_levels, stats.noise_core_modes, stats.noise_core_scores, strict=True
+    ):
+        ratio = f.bandwidth / float(np.hypot(f.bandwidth, sigma))
+        precision = np.linalg.inv(base.covariance + sigma**2 * np.eye(d))
+        scores = _gaussian_scores(f, plain, positions, precision, base.mean)
+        # |w|^2 - sigma^2 w^T P w, of frequencies r w
+        shrunk = ratio**2 * _quadratic(f, np.eye(d) - sigma**2 * precision)
+        damping = np.exp(-0.5 * (sigma * ratio) ** 2 * f.squared_frequencies)
+        total += damping * (_along_gradient(f, scores, ratio) - shrunk * plain)
+    return total
+
+
+def _gaussian_scores(
+    f: LatticeFeatures, plain: Modes, positions: Modes, precision: NDArray[Any], mean: Array
+) -> Modes:
+    """Sums weighted by the score -P (x - mean), from those weighted by x about the center."""
+    shift = f.origin + 0.5 * f.lengths - mean
+    about_mean = positions + np.multiply.outer(shift, plain)
+    return -np.tensordot(precision, about_mean, 1)
+
+
+def _along_gradient(f: LatticeFeatures, scores: Modes, ratio: float) -> Modes:
+    """Modes G with inner(theta, G) = sum_i grad f . s_i, from sums weighted by the s_i."""
+    total: Modes = np.zeros(f.mode_shape, f.mode_dtype)
+    for axis, (frequency, is_cosine) in enumerate(zip(f.frequencies, f.cosine, strict=True)):
+        shape = [-1 if j == axis else 1 for j in range(f.dimension)]
+        factor = ratio * frequency.reshape(shape)
+        total += (-factor if is_cosine else -1j * factor) * scores[axis]
+    return total
+
+
+def _quadratic(f: LatticeFeatures, matrix: NDArray[Any]) -> Array:
+    """w_k^T matrix w_k of every mode."""
+    w = np.stack(np.meshgrid(*f.frequencies, indexing="ij"))
+    return np.asarray(np.einsum("i...,ij,j...->...", w, matrix, w))
+
+
+def _solve(
+    f: LatticeFeatures, sums: Modes, linear: Modes, lam: float, shift: float, start: Modes | None,
+    tolerance: float, workers: int,
+) -> tuple[Modes, dict[str, Any]]:  # fmt: skip
+    """(shift lam / s + Toeplitz form of the sums)^-1 (-linear), in whitened coordinates."""
+    wide = doubled(f)
+    shape = wide.grid_shape(1.0)  # more than the sums need: no wave is taken for another
+    weights, transform = wide.grid_weights(sums, shape, workers), f.transform(shape, workers)
+    to_theta = np.sqrt(f.prior_variance / (lam * f.multiplicity))
+    from_sums = to_theta * f.multiplicity
+
+    def product(v: Modes) -> Modes:
+        theta, image = to_theta * v, np.zeros_like(v)
+        for axis in range(f.dimension):
+            values = transform.to_grid(theta, axis)
+            values *= weights
+            image += transform.from_grid(values, axis)
+        image *= from_sums
+        image += shift * v
+        return image
+
+    first = None
+    if start is not None:
+        first = np.divide(start, to_theta, out=np.zeros_like(start), where=to_theta > 0.0)
+    found = conjugate_gradients(
+        product, -from_sums * linear, tolerance=tolerance, max_steps=CG_STEPS, start=first
+    )
+    if found.residual > tolerance:
+        warn(
+            f"conjugate gradients stopped at a relative residual of {found.residual:.1e} after "
+            f"{found.steps} steps, above {tolerance:g}; raise lam",
+            PrecisionWarning,
+        )
+    report = {"solver": "cg", "steps": found.steps, "residual": found.residual}
+    return to_theta * found.x, report
+
+
+def _check(stats: LatticeStatistics, base: Base, method: str) -> None:
+    """ValueError unless score matching can run from these statistics."""
+    kernel = stats.features.kernel
+    if kernel not in SMOOTH_KERNELS:
+        raise ValueError(
+            f"method={method!r} needs the Laplacian of f, which functions of kernel={kernel!r} do "
+            f"not have; use one of {SMOOTH_KERNELS}, or method=\"map\""
+        )
+    if base.dimension != stats.features.dimension:
+        raise ValueError(
+            f"base has dimension {base.dimension}, the lattice has {stats.features.dimension}"
+        )
+    if not stats.n > 0.0:
+        raise ValueError("the statistics are of no rows")
+    if stats.scores_of != scores_kind(base, stats.features):
+        raise ValueError(
+            f"these statistics do not know the score of this {type(base).__name__}; make them by "
+            "accumulate_lattice(..., base=base)"
+        )
+
+
+# -- FVPD -----------------------------------------------------------------------------------------
+
+
+def solve_lattice_fvpd(
+    stats: LatticeStatistics,
+    base: Base,
+    lam: float,
+    *,
+    eta: float | None = None,
+    grids: BaseGrids | None = None,
+    workers: int = 1,
+) -> tuple[Modes, dict[str, Any]]:
+    """The Fisher variational predictive distribution (Algorithm 4), and a report.
+
+    The exponent phi^T M^-1 phi / 2 - phi^T M^-1 m is a function on the lattice with twice as many
+    modes, whose coefficients are returned; in the margins all of it is tapered by T. M is dense.
+
+    Parameters
+    ----------
+    stats, base, lam : as for `solve_lattice_fd`
+    eta : float > 0, tempering, default 1 / bandwidth^2
+    grids : BaseGrids, optional: the base on grids, to be used again
+    workers : int, default 1: threads of the FFTs
+
+    Returns
+    -------
+    theta : array of the mode shape of ``doubled(stats.features)``
+    report : dict with "solver" and "n_features"
+
+    Raises
+    ------
+    ValueError : for more than 2,000 features, and as `solve_lattice_fd`
+    """
+    lam = positive("lam", lam)
+    f = stats.features
+    _check(stats, base, "fvpd")
+    if f.n_features > DENSE_FEATURES:
+        raise ValueError(
+            f'method="fvpd" on a lattice solves a dense system of {f.n_features:,} features; it '
+            f'serves up to {DENSE_FEATURES:,}. Use fewer modes, or method="fd" or "map"'
+        )
+    n_bytes = 8 * 16 * f.n_features**2  # matrices of complex numbers, some of them indices
+    memory.check(n_bytes, f"fvpd with {f.n_features:,} features", "use fewer modes")
+    eta = 1.0 / f.bandwidth**2 if eta is None else positive("eta", eta)
+    pairs, wide = _Pairs(f), doubled(f)
+    shape = [max(n, BASE_NODES[f.dimension]) for n in wide.grid_shape()]
+    masses = (BaseGrids(base, f) if grids is None else grids).at(shape)
+    matrix, small = _predictive_parts(stats, base, eta, masses, pairs, workers)
+    root = np.sqrt(pairs.vector(f.prior_variance.astype(f.mode_dtype)).real / lam)
+    matrix *= np.outer(root, root)
+    matrix[np.diag_indices_from(matrix)] += 1.0
+    factor = cho_factor(matrix, lower=True, overwrite_a=True)
+    inverse = cho_solve(factor, np.diag(root).astype(matrix.dtype), overwrite_b=True)
+    inverse *= root[:, None]
+    theta = f.resize_modes(pairs.stored(-(inverse @ small)), wide.n_modes)
+    theta += 0.5 * pairs.quadratic_form(inverse)
+    return theta, {"solver": "cholesky", "n_features": f.n_features}
+
+
+def _predictive_parts(
+    stats: LatticeStatistics, base: Base, eta: float, masses: NodeMasses, pairs: _Pairs,
+    workers: int,
+) -> tuple[Modes, Modes]:  # fmt: skip
+    """M without the prior's part, and m, of Eq. predictive: Sigma_phi + sum grad phi grad phi^T /
+    eta, mu_phi + linear form / eta."""
+    f = stats.features
+    assert stats.core_modes is not None
+    density = np.exp(masses.log_masses) * masses.taper
+    mean = pairs.vector(f.from_grid(density, workers))
+    matrix = pairs.products(doubled(f).from_grid(density * masses.taper, workers))
+    matrix -= np.outer(mean, mean.conj())
+    matrix += pairs.slopes(stats.core_modes) / eta
+    return matrix, mean + pairs.vector(linear_form(stats, base)) / eta
+
+
+class _Pairs:
+    """Products of two features of a lattice, with the modes of both signs in one list."""
+
+    def __init__(self, f: LatticeFeatures) -> None:
+        self.features = f
+        self._numbers = [
+            np.arange(m + 1) if c else np.fft.fftfreq(2 * m + 1, 1.0 / (2 * m + 1)).astype(int)
+            for m, c in zip(f.n_modes, f.cosine, strict=True)
+        ]
+        self._shape = tuple(len(k) for k in self._numbers)
+        self._k = [part.ravel() for part in np.meshgrid(*self._numbers, indexing="ij")]
+
+    def vector(self, stored: Modes) -> Modes:
+        """All modes of a real function, (S,)."""
+        return _all_signs(stored, self.features).ravel()
+
+    def stored(self, vector: Modes) -> Modes:
+        """The modes that are stored, of all of them."""
+        half = vector.reshape(self._shape)
+        return half[tuple(slice(0, n) for n in self.features.mode_shape)]
+
+    def products(self, sums: Modes, sine: int | None = None) -> Modes:
+        """sum of conj(phi_k) phi_l, (S, S), from the sums of the waves of the doubled lattice; sine
+        : the wall axis along which both are sines."""
+        full = _all_signs(sums, doubled(self.features))
+        total = np.zeros((len(self._k[0]),) * 2, full.dtype)
+        for places, sign in self._places(sine):
+            total += sign * full[places]
+        return total
+
+    def slopes(self, sums: Modes) -> Modes:
+        """sum of conj(grad phi_k) . grad phi_l, (S, S)."""
+        total: Any = 0.0
+        for axis, (k, step) in enumerate(zip(self._k, self.features.frequency_steps, strict=True)):
+            sine = axis if self.features.cosine[axis] else None
+            total = total + step**2 * np.outer(k, k) * self.products(sums, sine)
+        return np.asarray(total)
+
+    def quadratic_form(self, matrix: Modes) -> Modes:
+        """Stored modes, on the doubled lattice, of the function sum_kl phi_k matrix_kl conj(phi_l).
+        """
+        wide = doubled(self.features)
+        full = np.zeros(_all_signs(np.zeros(wide.mode_shape), wide).shape, matrix.dtype)
+        for places, sign in self._places(None):
+            np.add.at(full, places, sign * matrix)
+        return full[tuple(slice(0, n) for n in wide.mode_shape)]
+
+    def _places(self, sine: int | None) -> list[tuple[tuple[Any, ...], float]]:
+        """Pairs (indices of every product among the modes of the doubled lattice, factor): a wave
+        times a conjugate is one wave, two cosines or sines are two cosines."""
+        choices: list[list[tuple[Any, float]]] = []
+        for axis, k in enumerate(self._k):
+            difference = k[:, None] - k
+            if not self.features.cosine[axis]:
+                choices.append([(difference, 1.0)])
+                continue
+            second = -0.5 if axis == sine else 0.5
+            choices.append([(np.abs(difference), 0.5), (k[:, None] + k, second)])
+        return [
+            (tuple(place for place, _ in choice), float(np.prod([sign for _, sign in choice])))
+            for choice in itertools.product(*choices)
+        ]
+
+
+def _all_signs(stored: Modes, f: LatticeFeatures) -> Modes:
+    """Modes of both signs along every wave axis, in FFT order."""
+    axes = [axis for axis, is_cosine in enumerate(f.cosine) if not is_cosine]
+    if not axes:
+        return stored
+    other = stored
+    for axis in axes[:-1]:
+        other = np.roll(np.flip(other, axis), 1, axis)  # k -> -k
+    half = axes[-1]
+    other = np.delete(other, 0, half)
+    return np.concatenate([stored, np.conj(np.flip(other, half))], axis=half)
+
