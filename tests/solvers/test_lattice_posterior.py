@@ -1,9 +1,12 @@
 """MAP on a lattice: against a dense solve on another quadrature, and its derivatives."""
 
+import itertools
+
 import lattice_oracle as oracle
 import numpy as np
 import pytest
 from lattice_bases import BoxBase
+from scipy import integrate
 
 import tgpfast as tgp
 from tgpfast.bases.gaussian import GaussianBase
@@ -147,6 +150,60 @@ def test_random_features_drawn_from_the_lattice_approach_its_density():
         errors.append(float(np.sqrt(np.mean((model.log_density(y) - want) ** 2))))
     assert errors[1] < 0.5 * errors[0]
     assert errors[1] < 0.03
+
+
+@pytest.mark.parametrize("data", ["smooth", "hard edges"])
+def test_the_mass_is_one_by_adaptive_integration(data):
+    x = rng.standard_normal((400, 1)) if data == "smooth" else rng.uniform(size=(400, 1))
+    base = GaussianBase.from_data(x)
+    features = LatticeFeatures.for_data(x, 30, "matern32", 0.2, base=base)
+    theta, report = solve_lattice_map(accumulate_lattice(x, features), base, 0.2)
+
+    def density(y):
+        at = np.array([[y]])
+        f = float(features.taper(at)[0] * sum_of_waves(features, theta, at)[0])
+        return np.exp(f + base.log_density_at(at)[0] - report["log_z"])
+
+    deviation = float(np.sqrt(base.covariance[0, 0]))
+    low, high = features.core[0][0], features.core[1][0]
+    ends = [base.mean[0] - 12 * deviation, features.origin[0], *np.linspace(low, high, 30),
+            features.origin[0] + features.lengths[0], base.mean[0] + 12 * deviation]  # fmt: skip
+    mass = sum(integrate.quad(density, a, b, epsabs=1e-10)[0] for a, b in itertools.pairwise(ends))
+    assert mass == pytest.approx(1.0, abs=1e-6)
+
+
+def sum_of_waves(features, theta, x):
+    """f without taper, on a lattice of waves in one dimension."""
+    waves = np.exp(1j * np.outer(x[:, 0] - features.origin[0], features.frequencies[0]))
+    return (waves @ (features.multiplicity * theta)).real
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("bandwidth", [0.2, 1.0])
+def test_the_box_hardly_changes_the_density_of_the_rows(kernel, bandwidth):
+    """Neither wrap-around nor taper: a box five times as long gives the same log density."""
+    random = np.random.default_rng(5)
+    x = np.concatenate([random.normal(-2, 0.3, (300, 1)), random.uniform(-2, 2, (200, 1)),
+                        random.normal(2, 0.3, (100, 1))])  # fmt: skip
+    base = GaussianBase.from_data(x)
+    box = LatticeFeatures.for_data(x, 150, kernel, bandwidth, base=base)
+    length, margin = box.lengths[0], box.margin[0]
+    large = LatticeFeatures(
+        [5 * length], 750, box.origin - 2 * length, kernel, bandwidth, margin=[2 * length + margin]
+    )
+    tight = LatticeFeatures(
+        [length - 1.9 * margin], 150, box.origin + 0.95 * margin, kernel, bandwidth,
+        margin=[0.05 * margin],
+    )  # fmt: skip
+
+    def tilt(features):
+        theta, report = solve_lattice_map(accumulate_lattice(x, features), base, 0.5)
+        return features.taper(x) * sum_of_waves(features, theta, x) - report["log_z"]
+
+    want = tilt(large)
+    assert np.abs(tilt(box) - want).max() < 5e-3
+    # negative control: with hardly any margin the ends of the core touch
+    assert np.abs(tilt(tight) - want).max() > 2 * np.abs(tilt(box) - want).max()
 
 
 # -- how it is solved -----------------------------------------------------------------------------

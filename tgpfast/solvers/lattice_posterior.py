@@ -34,7 +34,7 @@ LEAST_STEP = 1e-10  # of a line search
 SUFFICIENT = 1e-4  # share of the expected gain that a step must make
 ROUNDING = 1e-13  # of the objective, below which no step can be told from another
 ROUGH_TOLERANCE = 1e-2  # of the gradient, at which grids are compared for the first time
-REFINEMENT = 1.5  # nodes along each axis of a finer grid, as a multiple
+REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
 GRID_TOLERANCE = 1e-4  # change of log Z, and of the relative gradient, on a finer grid
 MOST_NODES = {1: 2**20, 2: 2**22, 3: 2**24}  # of a grid, by dimension: a second of work a step
 
@@ -67,7 +67,7 @@ def solve_lattice_map(
     least_gain : float, default 0.0: stop also when a Newton step gains less than this, in nats a
         row; for settings that are only compared
     grid_tolerance : float or None, default 1e-4: the grid is refined until log Z and the relative
-        gradient change by less on one 1.5 times as fine. None skips this check
+        gradient change by less on a finer one. None skips this check
     grids : BaseGrids, optional: the base on grids, to be used again by other solves in this box
     workers : int, default 1: threads of the FFTs
 
@@ -291,7 +291,8 @@ def _search_line(
 
 def _finer(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """A grid to compare with, or None where it would have too many nodes."""
-    finer = tuple(fft.next_fast_len(math.ceil(REFINEMENT * n), True) for n in shape)
+    by = REFINEMENT[len(shape)]
+    finer = tuple(fft.next_fast_len(math.ceil(by * n), True) for n in shape)
     return finer if math.prod(finer) <= MOST_NODES[len(finer)] else None
 
 
