@@ -573,9 +573,7 @@ class _Sums:
 
     def _add_modes(self, x: Array, strengths: Array) -> None:
         """Add to the sums of MAP alone."""
-        if not strengths.all():
-            x, strengths = x[strengths > 0.0], strengths[strengths > 0.0]
-        if len(x):
+        if strengths.any():
             self.sums["modes"] += self.waves.sums(x, strengths[None])[0]
 
     def _add_core(self, x: Array, weights: Array) -> None:

@@ -71,6 +71,9 @@ class WaveSums:
         phases = [
             (x[:, axis] - self.features.origin[axis]) * steps[axis] for axis in range(x.shape[1])
         ]
+        idle = np.flatnonzero(~strengths.any(axis=0))
+        for phase in phases:
+            phase[idle] = 0.0  # far rows, which do not count, have angles that lose all digits
         full = self._transform(phases, strengths) if self._is_fast else self._exact(
             phases, strengths
         )  # fmt: skip
