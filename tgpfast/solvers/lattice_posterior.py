@@ -35,6 +35,7 @@ SUFFICIENT = 1e-4  # share of the expected gain that a step must make
 ROUNDING = 1e-13  # of the objective, below which no step can be told from another
 ROUGH_TOLERANCE = 1e-2  # of the gradient, at which grids are compared for the first time
 REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
+NEGLIGIBLE = 1e-14  # of the largest prior variance: such modes move f by 1e-6 of its scale
 GRID_TOLERANCE = 1e-4  # change of log Z, and of the relative gradient, on a finer grid
 MOST_NODES = {1: 2**20, 2: 2**22, 3: 2**24}  # of a grid, by dimension: a second of work a step
 
@@ -65,7 +66,7 @@ def solve_lattice_map(
     tolerance : float, default 1e-6: norm of the gradient in whitened coordinates over that of the
         sums over the rows
     least_gain : float, default 0.0: stop also when a Newton step gains less than this, in nats a
-        row; for settings that are only compared
+        row; for settings that are only compared. 1e-5 takes about half of the work
     grid_tolerance : float or None, default 1e-4: the grid is refined until log Z and the relative
         gradient change by less on a finer one. None skips this check
     grids : BaseGrids, optional: the base on grids, to be used again by other solves in this box
@@ -88,9 +89,9 @@ def solve_lattice_map(
         raise ValueError(
             f"base has dimension {base.dimension}, the lattice has {stats.features.dimension}"
         )
-    features = stats.features
-    run = _Run(stats, lam, BaseGrids(base, features) if grids is None else grids, workers)
-    run.begin(tuple(features.grid_shape() if shape is None else shape), start)
+    kept = stats.corner(_modes_that_matter(stats.features))
+    run = _Run(kept, lam, BaseGrids(base, kept.features) if grids is None else grids, workers)
+    run.begin(tuple(kept.features.grid_shape() if shape is None else shape), start)
     # a grid that is too coarse shows early, before the optimum has put spikes between its nodes
     for goal in sorted({max(tolerance, ROUGH_TOLERANCE), tolerance}, reverse=True):
         run.solve(goal, least_gain, grid_tolerance)
@@ -100,7 +101,8 @@ def solve_lattice_map(
         "shape": run.objective.shape, "log_z": run.log_z, "log_z_error": run.log_z_error,
     }  # fmt: skip
     _warn_if_poor(report, tolerance if least_gain == 0.0 else np.inf, grid_tolerance)
-    return run.objective.theta(run.point.u), report
+    theta = run.objective.theta(run.point.u)
+    return kept.features.resize_modes(theta, stats.features.n_modes), report
 
 
 def held_out_score(
@@ -260,9 +262,10 @@ class _Run:
             if norm <= tolerance:
                 return
             # as close as quadratic convergence can use, but no closer than the goal needs
+            close = FORCING if least_gain > 0.0 else min(FORCING, norm**0.5)
             found = conjugate_gradients(
                 objective.curvature(self.point), gradient, max_steps=CG_STEPS, is_rough=True,
-                tolerance=max(min(FORCING, norm**0.5), 0.3 * tolerance / norm),
+                tolerance=max(close, 0.3 * tolerance / norm),
             )  # fmt: skip
             self.n_products += found.steps
             slope = float(np.vdot(gradient, found.x).real)
@@ -294,6 +297,17 @@ def _finer(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     by = REFINEMENT[len(shape)]
     finer = tuple(fft.next_fast_len(math.ceil(by * n), True) for n in shape)
     return finer if math.prod(finer) <= MOST_NODES[len(finer)] else None
+
+
+def _modes_that_matter(features: LatticeFeatures) -> list[int]:
+    """The largest k along each axis whose prior variance is not negligible."""
+    counts = []
+    for axis, (m, step) in enumerate(zip(features.n_modes, features.frequency_steps, strict=True)):
+        others = tuple(j for j in range(features.dimension) if j != axis)
+        variance = features.prior_variance.max(axis=others)
+        matter = np.abs(features.frequencies[axis][variance > NEGLIGIBLE * variance.max()])
+        counts.append(min(m, max(1, round(float(matter.max()) / step))))
+    return counts
 
 
 def _resized(start: Modes, features: LatticeFeatures) -> Modes:
