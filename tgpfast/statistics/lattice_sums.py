@@ -6,7 +6,6 @@ One pass makes them for every kernel, bandwidth and lambda, by non-uniform FFT: 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import operator
 import os
 from collections.abc import Sequence
@@ -26,8 +25,10 @@ from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.progress import Progress
 from ..validation import Array, positive, whole
-from .spectral import Chunks, memory_budget
-from .statistics import ROUNDING, _merged, check_decay, check_levels
+from .chunks import Chunks
+from .provenance import merge_provenance
+from .statistics import WEIGHT_ROUNDING, check_decay, check_levels
+from .transforms import has_finufft
 from .wave_sums import WaveSums, required_memory
 
 KIND = "lattice"
@@ -108,7 +109,7 @@ class LatticeStatistics:
     def __sub__(self, other: object) -> LatticeStatistics:
         if not isinstance(other, LatticeStatistics):
             return NotImplemented
-        if other.n_rows > self.n_rows or other.n > self.n * (1.0 + ROUNDING):
+        if other.n_rows > self.n_rows or other.n > self.n * (1.0 + WEIGHT_ROUNDING):
             raise ValueError(
                 f"statistics of {other.n_rows:,} rows that weigh {other.n:.6g} cannot be taken "
                 f"from those of {self.n_rows:,} rows that weigh {self.n:.6g}"
@@ -120,7 +121,7 @@ class LatticeStatistics:
         if difference:
             raise ValueError(f"these lattice statistics cannot be {verb}: {difference}")
         sums = {name: _combine(operate, getattr(self, name), getattr(other, name)) for name in SUMS}
-        return replace(self, provenance=_merged(self.provenance, other.provenance), **sums)
+        return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
 
     def _difference(self, other: LatticeStatistics) -> str:
         """What keeps two statistics from being added, in words; empty if nothing does."""
@@ -139,10 +140,10 @@ class LatticeStatistics:
 
     def decay(self, factor: float) -> LatticeStatistics:
         """The same rows with all weights multiplied by a factor in (0, 1]."""
-        return self * check_decay(factor)
+        return self.times(check_decay(factor))
 
-    def __mul__(self, factor: float) -> LatticeStatistics:
-        """The same rows with all weights multiplied."""
+    def times(self, factor: float) -> LatticeStatistics:
+        """The same rows with all weights multiplied by a factor."""
         by = positive("factor", factor)
         sums: dict[str, Any] = {}
         for name in SUMS:
@@ -151,7 +152,7 @@ class LatticeStatistics:
                 sums[name] = value * (by * by if name == "sum_w2" else by)
         return replace(self, **sums)
 
-    __rmul__ = __mul__
+    __mul__ = __rmul__ = times
 
     def with_kernel(self, kernel: str, bandwidth: float) -> LatticeStatistics:
         """The same sums for another prior.
@@ -410,7 +411,7 @@ def _accumulate(
     blocks = X
     if not isinstance(X, Blocks):
         blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
-    limit = memory_budget(blocks.budget if budget is None else budget)
+    limit = memory.budget(blocks.budget if budget is None else budget)
     check_memory(features, len(bases), limit, base is not None, len(levels))
     part = functools.partial(
         _sum_part, features=features, folds=folds, bases=bases, base=base, levels=levels,
@@ -497,7 +498,7 @@ def _sum_part(
                         sums[fold].add(x[rows], None if w is None else w[rows])
             row += len(x)
             bar.add(len(x))
-    engine = "finufft" if importlib.util.find_spec("finufft") else "exact"
+    engine = "finufft" if has_finufft() else "exact"
     facts = {"engine": f"lattice/{engine}", "tolerance": tolerance, "threads": n_threads}
     return _Folds([part.finish(facts) for part in sums])
 

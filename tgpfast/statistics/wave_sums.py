@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import warnings
 from collections.abc import Sequence
@@ -13,8 +12,8 @@ import numpy as np
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..validation import Array
-from .spectral import ONE_THREAD, SAFETY
-from .spread_grid import LEAST_EPS, UPSAMPLING, Complex, load_finufft
+from .spread_grid import UPSAMPLING
+from .transforms import SERIAL_SIZE, Complex, eps_for, has_finufft, load_finufft
 
 EXACT_NUMBERS = 2**22  # complex numbers of a block of waves where the sums are exact: 64 MB
 
@@ -42,8 +41,8 @@ class WaveSums:
     def __init__(self, features: LatticeFeatures, tolerance: float, n_threads: int) -> None:
         self.features, self.n_threads = features, n_threads
         self._sizes = [2 * m + 1 for m in features.n_modes]
-        self._eps = max(SAFETY * tolerance, LEAST_EPS)
-        self._is_fast = importlib.util.find_spec("finufft") is not None
+        self._eps = eps_for(tolerance)
+        self._is_fast = has_finufft()
         self._plans: dict[tuple[int, int], Any] = {}
 
     @property
@@ -81,7 +80,7 @@ class WaveSums:
         return np.stack([self._stored(part, axis) for part, axis in zip(full, axes, strict=True)])
 
     def _transform(self, phases: list[Array], strengths: Array) -> Complex:
-        n_threads = 1 if strengths.size < ONE_THREAD else self.n_threads
+        n_threads = 1 if strengths.size < SERIAL_SIZE else self.n_threads
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a tolerance near rounding
             plan = self._plan(len(strengths), n_threads)
