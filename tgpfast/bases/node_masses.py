@@ -27,9 +27,12 @@ class NodeMasses:
 
     Attributes
     ----------
-    log_masses : array of the grid's shape, log of density times cell volume
-    outside : float, 1 minus the sum of the masses
-    taper : array of the grid's shape, T
+    log_masses : array of the grid's shape
+        Log of density times cell volume.
+    outside : float
+        1 minus the sum of the masses.
+    taper : array of the grid's shape
+        T.
     """
 
     log_masses: Array
@@ -63,7 +66,8 @@ class BaseGrids:
     Parameters
     ----------
     base : Base
-    features : LatticeFeatures; only its box matters
+    features : LatticeFeatures
+        Only its box matters.
     """
 
     base: Base
@@ -86,10 +90,12 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
 
     Parameters
     ----------
-    base : Base, in the coordinates of the lattice. Beyond walls, and beyond one period, it must
-        have no mass
+    base : Base
+        In the coordinates of the lattice. Beyond walls, and beyond one period, it must have no
+        mass.
     features : LatticeFeatures
-    shape : (d,) nodes along each axis
+    shape : (d,) ints
+        Nodes along each axis.
 
     Returns
     -------
@@ -97,7 +103,8 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
 
     Raises
     ------
-    ValueError : where a base loses mass through walls or along a period
+    ValueError
+        If the base has mass beyond walls or beyond a period.
     """
     axes = features.nodes(shape)
     log_masses = _log_density(base, axes) + np.log(features.cell_volume(shape))

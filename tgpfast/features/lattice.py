@@ -52,18 +52,23 @@ class LatticeFeatures:
 
     Parameters
     ----------
-    lengths : (d,) array, sides of the box, d <= 3
-    n_modes : (d,) ints, or one int for all axes: m, the largest k
-    origin : (d,) array, lower corner of the box
+    lengths : (d,) array
+        Sides of the box, d <= 3.
+    n_modes : int or (d,) ints
+        m, the largest k along each axis.
+    origin : (d,) array
+        Lower corner of the box.
     kernel : {"gaussian", "matern12", "matern32", "matern52"}, default "gaussian"
     bandwidth : float, default 1.0
-    walls : (d,) kinds of the axes, default all "open"
-    margin : (d,) array, widths over which T falls from 1 to 0, default an eighth of the lengths.
-        Ignored, and 0, on axes that no side of is tapered
+    walls : tuple of str, default all "open"
+        Kinds of the axes.
+    margin : (d,) array, default an eighth of the lengths
+        Widths over which T falls from 1 to 0. Axes without a tapered side have none: 0.
 
     Raises
     ------
-    ValueError : for more than three dimensions, or parameters that make no box
+    ValueError
+        For more than three dimensions, or parameters that make no box.
 
     Examples
     --------
@@ -128,13 +133,19 @@ class LatticeFeatures:
 
         Parameters
         ----------
-        rows : (n, d) array, a sample of the rows in the model's coordinates
-        n_modes : largest k along each axis, or along the longest one: then the others have as many
-            as give the same resolution
-        kernel, bandwidth : as for `LatticeFeatures`; a wider bandwidth makes a larger box
-        base : optional, with ``mean`` and ``covariance``: the box also covers its bulk
-        support : (d,) pairs (low, high) of walls, None where there is none
-        period : (d,) periods, None where an axis has none
+        rows : (n, d) array
+            A sample of the rows in the model's coordinates.
+        n_modes : int or (d,) ints
+            Largest k along each axis. One int is that of the longest axis; the others have as many
+            as give the same resolution.
+        kernel, bandwidth
+            As for `LatticeFeatures`. A wider bandwidth makes a larger box.
+        base : optional
+            With ``mean`` and ``covariance``: the box also covers its bulk.
+        support : list of (low, high) or None, optional
+            Walls of each axis; None, alone or in a pair, where there is none.
+        period : list of float or None, optional
+            Period of each axis; None where there is none.
 
         Returns
         -------
@@ -347,8 +358,10 @@ class LatticeFeatures:
         Parameters
         ----------
         theta : array of the mode shape
-        shape : (d,) ints: more than 2 m nodes along wave axes, more than m along cosine axes
-        workers : int, default 1: threads
+        shape : (d,) ints
+            More than 2 m nodes along wave axes, more than m along cosine axes.
+        workers : int, default 1
+            Threads.
 
         Returns
         -------
@@ -363,7 +376,8 @@ class LatticeFeatures:
         Parameters
         ----------
         values : real array, one value a node
-        workers : int, default 1: threads
+        workers : int, default 1
+            Threads.
 
         Returns
         -------
@@ -394,7 +408,8 @@ class LatticeFeatures:
 
         Parameters
         ----------
-        theta : array of the mode shape; leading axes, if there are more, are kept
+        theta : array of the mode shape
+            Leading axes, if there are more, are kept.
         n_modes : (d,) ints
 
         Returns

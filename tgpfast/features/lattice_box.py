@@ -52,10 +52,14 @@ def taper_derivatives(
 
     Parameters
     ----------
-    x : (n,) coordinates
-    origin, length : lower end and length of the box
-    margin : width over which the taper falls from 1 to 0
-    sides : whether the lower and the upper end are tapered
+    x : (n,) array
+        Coordinates.
+    origin, length : float
+        Lower end and length of the box.
+    margin : float
+        Width over which the taper falls from 1 to 0.
+    sides : (bool, bool)
+        Whether the lower and the upper end are tapered.
     """
     value, first, second = np.ones(len(x)), np.zeros(len(x)), np.zeros(len(x))
     for is_tapered, sign, end in ((sides[0], 1.0, origin), (sides[1], -1.0, origin + length)):
@@ -88,19 +92,25 @@ def choose_box(
 
     Parameters
     ----------
-    rows : (n, d) array, a sample of the rows
+    rows : (n, d) array
+        A sample of the rows.
     bandwidth : float
-    base : optional, with ``mean`` (d,) and ``covariance`` (d, d)
-    support : (d,) pairs (low, high) of walls; None, alone or in a pair, where there is none
-    period : (d,) periods; None where an axis has none
+    base : optional
+        With ``mean`` (d,) and ``covariance`` (d, d).
+    support : list of (low, high) or None, optional
+        Walls of each axis; None, alone or in a pair, where there is none.
+    period : list of float or None, optional
+        Period of each axis; None where there is none.
 
     Returns
     -------
-    (origin, lengths, margin, kinds of the axes)
+    origin, lengths, margin : (d,) arrays
+    kinds : tuple of str
 
     Raises
     ------
-    ValueError : for walls in the wrong order, rows beyond a wall, or both walls and a period
+    ValueError
+        For walls in the wrong order, rows beyond a wall, or both walls and a period.
     """
     d = rows.shape[1]
     walls = [(None, None) if pair is None else pair for pair in support or [None] * d]

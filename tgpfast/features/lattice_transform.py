@@ -42,11 +42,16 @@ class LatticeTransform:
 
     Parameters
     ----------
-    n_modes : (d,) ints, largest k along each axis
-    cosine : (d,) bools, whether an axis has cosines
-    steps : (d,) floats, angular frequency of k = 1
-    shape : (d,) ints, nodes along each axis: more than 2 m of waves, more than m of cosines
-    workers : int, default 1: threads of each transform
+    n_modes : (d,) ints
+        Largest k along each axis.
+    cosine : (d,) bools
+        Whether an axis has cosines.
+    steps : (d,) floats
+        Angular frequency of k = 1.
+    shape : (d,) ints
+        Nodes along each axis: more than 2 m of waves, more than m of cosines.
+    workers : int, default 1
+        Threads of each transform.
     """
 
     def __init__(
@@ -81,7 +86,8 @@ class LatticeTransform:
         Parameters
         ----------
         theta : array of the mode shape
-        derivative : int, optional: axis of the derivative
+        derivative : int, optional
+            Axis of the derivative.
 
         Returns
         -------
@@ -108,8 +114,10 @@ class LatticeTransform:
 
         Parameters
         ----------
-        values : real array of the grid's shape
-        derivative : int, optional: the adjoint of the derivative along this axis
+        values : array of the grid's shape
+            Real.
+        derivative : int, optional
+            Axis of the derivative whose adjoint is wanted.
 
         Returns
         -------

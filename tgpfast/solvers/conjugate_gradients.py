@@ -16,7 +16,16 @@ RESTARTS = 5  # times that the true residual may replace the recursive one, whic
 
 @dataclass(frozen=True)
 class CGResult:
-    """x; steps : products made on the way to it; residual : |b - A x| / |b|."""
+    """A solution.
+
+    Attributes
+    ----------
+    x : array
+    steps : int
+        Products made.
+    residual : float
+        |b - A x| / |b|.
+    """
 
     x: Vector
     steps: int
@@ -37,18 +46,25 @@ def conjugate_gradients(
 
     Parameters
     ----------
-    product : function v -> A v, a new array
+    product : callable
+        v -> A v, a new array.
     b : array
-    tolerance : float, relative residual to reach
+        Real or complex, of any shape.
+    tolerance : float
+        Relative residual to reach.
     max_steps : int
-    start : array, optional: x to begin with, default zero
-    precondition : function r -> M^-1 r, a new array, optional
-    is_rough : bool, default False: trust the residual of the recursion, without the products that
-        check it. For directions of Newton's method
+    start : array, default zero
+        The x to begin with.
+    precondition : callable, optional
+        r -> M^-1 r, a new array, M an approximation of A.
+    is_rough : bool, default False
+        Trust the residual of the recursion, without the products that check it. For directions of
+        Newton's method.
 
     Returns
     -------
-    CGResult ; it stops early where rounding makes a curvature that is not positive
+    CGResult
+        Of fewer steps where rounding makes a curvature that is not positive.
     """
     x = np.zeros_like(b) if start is None else start.copy()
     r = b.copy() if start is None else b - product(x)

@@ -57,26 +57,35 @@ def solve_lattice_map(
 
     Parameters
     ----------
-    stats : LatticeStatistics; its features say kernel and bandwidth
-    base : Base, in the coordinates of the lattice
-    lam : float > 0, precision of the prior on f
-    shape : (d,) nodes of the first grid, default twice as many as the waves need
-    start : array of the mode shape, or of another lattice in the same box, to begin with, default
-        zero
-    tolerance : float, default 1e-6: norm of the gradient in whitened coordinates over that of the
-        sums over the rows
-    least_gain : float, default 0.0: stop also when a Newton step gains less than this, in nats a
-        row; for settings that are only compared. 1e-5 takes about half of the work
-    grid_tolerance : float or None, default 1e-4: the grid is refined until log Z and the relative
-        gradient change by less on a finer one. None skips this check
-    grids : BaseGrids, optional: the base on grids, to be used again by other solves in this box
-    workers : int, default 1: threads of the FFTs
+    stats : LatticeStatistics
+        With the kernel and the bandwidth of the prior as those of its features.
+    base : Base
+        In the coordinates of the lattice.
+    lam : float > 0
+        Precision of the prior on f.
+    shape : (d,) ints, default twice as many as the waves need
+        Nodes of the first grid.
+    start : array of the mode shape, default zero
+        Modes to begin with, of this lattice or of another one in the same box.
+    tolerance : float, default 1e-6
+        Norm of the gradient in whitened coordinates over that of the sums over the rows.
+    least_gain : float, default 0.0
+        Stop also when a Newton step gains less than this, in nats a row; for settings that are only
+        compared. 1e-5 takes about half of the work.
+    grid_tolerance : float or None, default 1e-4
+        The grid is refined until log Z and the relative gradient change by less on a finer one.
+        None skips this check.
+    grids : BaseGrids, optional
+        The base on grids, to be used again by other solves in this box.
+    workers : int, default 1
+        Threads of the FFTs.
 
     Returns
     -------
     theta : array of the mode shape
-    report : dict with "newton_steps", "cg_products", "gradient_norm", "objective", "shape" of the
-        grid, "log_z", "log_z_error" (nan if not checked)
+    report : dict
+        "newton_steps", "cg_products", "gradient_norm", "objective", "shape" of the grid, "log_z",
+        and "log_z_error", which is nan if it was not checked.
 
     References
     ----------
@@ -113,9 +122,12 @@ def held_out_score(
     Parameters
     ----------
     theta : array of the mode shape
-    held : LatticeStatistics of the rows held out
-    sum_log_base : float, sum over these rows of weight times log density of the base
-    log_z : float, log normalizer of the model
+    held : LatticeStatistics
+        Of the rows held out.
+    sum_log_base : float
+        Sum over these rows of weight times log density of the base.
+    log_z : float
+        Log normalizer of the model.
 
     Returns
     -------
@@ -136,7 +148,18 @@ def held_out_score(
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """The objective at one u. p : density at the nodes, which sums to the share of the box."""
+    """The objective at one point.
+
+    Attributes
+    ----------
+    u : array of the mode shape
+        Whitened coordinates.
+    value : float
+        The objective.
+    log_z : float
+    p : array of the grid's shape
+        Masses of the nodes, which sum to the share of the box.
+    """
 
     u: Modes
     value: float

@@ -47,21 +47,29 @@ def solve_lattice_fd(
 
     Parameters
     ----------
-    stats : LatticeStatistics made with ``base=base``, or with any Gaussian for a Gaussian base
-    base : Base, in the coordinates of the lattice
-    lam : float > 0, precision of the prior on f
-    start : array of the mode shape to begin with, default zero
-    tolerance : float, default 1e-10: relative residual of conjugate gradients
-    workers : int, default 1: threads of the FFTs
+    stats : LatticeStatistics
+        Made with ``base=base``, or with any Gaussian for a Gaussian base.
+    base : Base
+        In the coordinates of the lattice.
+    lam : float > 0
+        Precision of the prior on f.
+    start : array of the mode shape, default zero
+        Modes to begin with.
+    tolerance : float, default 1e-10
+        Relative residual of conjugate gradients.
+    workers : int, default 1
+        Threads of the FFTs.
 
     Returns
     -------
     theta : array of the mode shape
-    report : dict with "solver", "steps" and "residual"
+    report : dict
+        "solver", "steps" and "residual".
 
     Raises
     ------
-    ValueError : for kernels without a Laplacian, or statistics that do not know the base's score
+    ValueError
+        For kernels without a Laplacian, or statistics that do not hold the base's score.
     """
     lam = positive("lam", lam)
     _check(stats, base, "fd")
@@ -87,13 +95,16 @@ def solve_lattice_ncfd(
 
     Parameters
     ----------
-    stats : LatticeStatistics made with noise levels
+    stats : LatticeStatistics
+        Made with noise levels.
     base : GaussianBase
-    lam, start, tolerance, workers : as for `solve_lattice_fd`
+    lam, start, tolerance, workers
+        As for `solve_lattice_fd`.
 
     Returns
     -------
-    theta, report : as of `solve_lattice_fd`
+    theta, report
+        As of `solve_lattice_fd`.
     """
     lam = positive("lam", lam)
     _check(stats, base, "ncfd")
@@ -244,19 +255,25 @@ def solve_lattice_fvpd(
 
     Parameters
     ----------
-    stats, base, lam : as for `solve_lattice_fd`
-    eta : float > 0, tempering, default 1 / bandwidth^2
-    grids : BaseGrids, optional: the base on grids, to be used again
-    workers : int, default 1: threads of the FFTs
+    stats, base, lam
+        As for `solve_lattice_fd`.
+    eta : float > 0, default 1 / bandwidth^2
+        Tempering.
+    grids : BaseGrids, optional
+        The base on grids, to be used again.
+    workers : int, default 1
+        Threads of the FFTs.
 
     Returns
     -------
     theta : array of the mode shape of ``doubled(stats.features)``
-    report : dict with "solver" and "n_features"
+    report : dict
+        "solver" and "n_features".
 
     Raises
     ------
-    ValueError : for more than 2,000 features, and as `solve_lattice_fd`
+    ValueError
+        For more than 2,000 features, and as `solve_lattice_fd`.
     """
     lam = positive("lam", lam)
     f = stats.features

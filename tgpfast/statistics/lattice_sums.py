@@ -44,23 +44,35 @@ class LatticeStatistics:
 
     Attributes
     ----------
-    features : `LatticeFeatures`; its kernel and bandwidth do not matter for the sums, but for those
-        of noise levels
-    n : float, sum of weights; n_rows : int; sum_w2 : float, sum of squared weights
-    modes : sum_i w_i T(x_i) e^{-i w_k . (x_i - origin)}, |k_j| <= 2 m_j; cosines on wall axes
-    sum_log_bases : (B,), sum_i w_i log base_b(x_i) of the bases given to the pass
-    core_modes : as ``modes``, of the rows in the core, where T = 1, alone; None unless the pass was
-        given a base
-    core_scores : (d, mode shape), |k_j| <= m_j: sums over the rows in the core, weighted by their
-        position about the center of the box or by the base's score, with sines along the wall axis
-        of the component; None as ``core_modes``
-    scores_of : "positions", the fingerprint of the base, or None
-    noise_levels : (H,) sigmas
-    noise_modes : sum over levels of r^2 exp(-sigma^2 |r w_k|^2 / 2) times the sums of
-        e^{-i r w_k . x}, r = bandwidth / sqrt(bandwidth^2 + sigma^2), or None
-    noise_core_modes : (H, mode shape), the sums of e^{-i r w_k . x}, |k_j| <= m_j
-    noise_core_scores : (H, d, mode shape), the same weighted by position
-    provenance : dict, how the sums were made
+    features : LatticeFeatures
+        Its kernel and bandwidth do not matter for the sums, except for those of noise levels.
+    n : float
+        Sum of the weights.
+    n_rows : int
+    sum_w2 : float
+        Sum of the squared weights.
+    modes : array of the doubled mode shape
+        sum_i w_i T(x_i) e^{-i w_k . (x_i - origin)}, |k_j| <= 2 m_j; cosines on wall axes.
+    sum_log_bases : (B,) array
+        sum_i w_i log base(x_i) for each of the bases given to the pass.
+    core_modes : array of the doubled mode shape, or None
+        As ``modes``, over the rows in the core, where T = 1. None unless a base was given.
+    core_scores : (d, mode shape) array, or None
+        Sums over the rows in the core, weighted by a component of the position about the center of
+        the box, or of the base's score; with sines along the wall axis of that component.
+    scores_of : str or None
+        "positions", or the fingerprint of the base.
+    noise_levels : (H,) array
+        The sigmas.
+    noise_modes : array of the doubled mode shape, or None
+        Sum over levels of r^2 exp(-sigma^2 |r w_k|^2 / 2) times the sums of e^{-i r w_k . x},
+        r = bandwidth / sqrt(bandwidth^2 + sigma^2).
+    noise_core_modes : (H, mode shape) array, or None
+        The sums of e^{-i r w_k . x} of every level.
+    noise_core_scores : (H, d, mode shape) array, or None
+        The same weighted by position.
+    provenance : dict
+        How the sums were made.
     """
 
     features: LatticeFeatures
@@ -159,7 +171,8 @@ class LatticeStatistics:
 
         Raises
         ------
-        ValueError : where there are noise levels, whose sums depend on the bandwidth
+        ValueError
+            If there are noise levels: their sums depend on the bandwidth.
         """
         if len(self.noise_levels) and bandwidth != self.features.bandwidth:
             raise ValueError(
@@ -172,7 +185,8 @@ class LatticeStatistics:
 
         Parameters
         ----------
-        n_modes : (d,) ints, or one for all axes; at most those of these statistics
+        n_modes : int or (d,) ints
+            At most those of these statistics.
 
         Returns
         -------
@@ -321,18 +335,27 @@ def accumulate_lattice(
 
     Parameters
     ----------
-    X : rows as for ``tgpfast.accumulate``, in the coordinates of the lattice, or `Blocks`
+    X : array, frame, path or iterable of blocks
+        Rows as for ``tgpfast.accumulate``, in the coordinates of the lattice; or `Blocks`.
     features : LatticeFeatures
-    sample_weight : (n,) non-negative, optional; a weight of 2 is the same as two equal rows
-    base : optional, the base that score matching (fd, ncfd, fvpd) is to tilt. A Gaussian base makes
-        sums that serve every Gaussian. MAP needs none
-    noise_levels : sigmas of noise-conditional score matching, 0 among them in the paper, default
-        none; needs a Gaussian base and open axes
-    bases : bases whose log densities are summed over the rows, default none
-    tolerance : float, default 1e-9: largest error of a sum over the sum of weights
-    budget : bytes, or text like "2GB"; by default TGPFAST_MEMORY_BUDGET, or 40 % of free memory
-    threads : Threads, optional: backend and number of threads
-    progress : bool, default False: show a bar on standard error
+    sample_weight : (n,) array, optional
+        Not negative. A weight of 2 is the same as two equal rows.
+    base : Base, optional
+        The base that score matching (fd, ncfd, fvpd) is to tilt. A Gaussian base makes sums that
+        serve every Gaussian. MAP needs none.
+    noise_levels : (H,) array, default none
+        Sigmas of noise-conditional score matching; in the paper 0 is among them. They need a
+        Gaussian base and open axes.
+    bases : list of Base, default none
+        Bases whose log densities are summed over the rows.
+    tolerance : float, default 1e-9
+        Largest error of a sum over the sum of weights.
+    budget : int or str, default TGPFAST_MEMORY_BUDGET or 40 % of the free memory
+        Bytes that the sums may take, or text like "2GB".
+    threads : Threads, optional
+        Backend and number of threads.
+    progress : bool, default False
+        Show a bar on standard error.
 
     Returns
     -------
@@ -340,8 +363,9 @@ def accumulate_lattice(
 
     Raises
     ------
-    ValueError : for rows beyond a wall, or a lattice that needs more memory than the budget; the
-        message says which lattice would fit
+    ValueError
+        For rows beyond a wall, or a lattice that needs more memory than the budget; the message
+        says which lattice would fit.
 
     Examples
     --------
@@ -371,15 +395,20 @@ def accumulate_lattice_folds(
 
     Parameters
     ----------
-    X, features : as for `accumulate_lattice`
-    folds : number of folds, to which rows belong by `fold_of_rows`, or (n,) numbers from 0 of the
-        fold of each row
-    bases : for each fold, bases whose log densities are summed over the rows of that fold
-    options : as for `accumulate_lattice`
+    X, features
+        As for `accumulate_lattice`.
+    folds : int or (n,) ints
+        Number of folds, to which rows belong by `fold_of_rows`; or the number of the fold of each
+        row, from 0.
+    bases : list of lists of Base, default none
+        For each fold, bases whose log densities are summed over the rows of that fold.
+    **options
+        As for `accumulate_lattice`.
 
     Returns
     -------
-    list of LatticeStatistics, one for each fold
+    list of LatticeStatistics
+        One for each fold.
     """
     if np.ndim(folds) == 0:
         count = whole("folds", folds)
@@ -444,10 +473,14 @@ def check_memory(
     Parameters
     ----------
     features : LatticeFeatures
-    n_folds : int, sets of sums that are made at once
-    budget : int, bytes
-    has_scores : bool, default False: with sums for score matching
-    n_levels : int, default 0: number of noise levels
+    n_folds : int
+        Sets of sums that are made at once.
+    budget : int
+        Bytes.
+    has_scores : bool, default False
+        With sums for score matching.
+    n_levels : int, default 0
+        Number of noise levels.
     """
 
     def need(lattice: LatticeFeatures) -> int:

@@ -34,7 +34,8 @@ class WaveSums:
     Parameters
     ----------
     features : LatticeFeatures
-    tolerance : float, largest error of a sum over the sum of absolute strengths
+    tolerance : float
+        Largest error of a sum over the sum of absolute strengths.
     n_threads : int
     """
 
@@ -57,10 +58,12 @@ class WaveSums:
 
         Parameters
         ----------
-        x : (n, d) points
-        strengths : (t, n) real
-        sines : (t,), optional: for each set of strengths, the wall axis along which sines take the
-            place of cosines, or None
+        x : (n, d) array
+            The points.
+        strengths : (t, n) array
+            Sets of strengths.
+        sines : list of int or None, optional
+            For each set of strengths, the wall axis along which sines take the place of cosines.
 
         Returns
         -------
