@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline
 
-OPEN, WALL, PERIOD = "open", "wall", "period"
+OPEN, WALL, PERIOD, BELOW, ABOVE = "open", "wall", "period", "wall_below", "wall_above"
 KINDS = [
     (OPEN,), (WALL,), (PERIOD,), (OPEN, OPEN), (WALL, PERIOD), (PERIOD, OPEN), (OPEN, WALL, PERIOD),
-    (OPEN, OPEN, OPEN),
+    (OPEN, OPEN, OPEN), (BELOW,), (ABOVE, BELOW),
 ]  # fmt: skip
 TOLERANCE = 1e-12  # of the largest coefficient: some hundred roundings
 every_domain = pytest.mark.parametrize("kinds", KINDS, ids="-".join)
@@ -39,10 +39,11 @@ class Grid:
         nodes = np.array([9, 7, 6])[:d]
         self.low, self.length = rng.normal(size=d), rng.uniform(1.0, 3.0, d)
         step = self.length / nodes
-        first = np.where(np.array(kinds) == WALL, 0.5, 0.0)
-        margin = np.where(np.array(kinds) == OPEN, 0.3 * self.length, 0.0)
-        periodic = np.where(np.array(kinds) == PERIOD, 1.0, 0.0)
-        self.axes = np.stack([self.low, step, nodes, first, margin, periodic], axis=1)
+        first = [0.5 if kind.startswith(WALL) else 0.0 for kind in kinds]
+        lower = 0.3 * self.length * [kind in (OPEN, ABOVE) for kind in kinds]
+        upper = 0.4 * self.length * [kind in (OPEN, BELOW) for kind in kinds]
+        periodic = [float(kind == PERIOD) for kind in kinds]
+        self.axes = np.stack([self.low, step, nodes, first, lower, upper, periodic], axis=1)
         shape = (1,) * (3 - d) + tuple(int(n) + 8 for n in nodes)
         # what a kernel reads beside the coefficients shows
         around = np.full(math.prod(shape) + 2 * 64, np.nan)
@@ -79,7 +80,7 @@ class Grid:
     def exact(self, row):
         """The sum at one row in extended precision, every node visited."""
         total, windows = np.longdouble(0.0), []
-        for x, (low, step, nodes, first, _, periodic) in zip(row, self.axes, strict=True):
+        for x, (low, step, nodes, first, _, _, periodic) in zip(row, self.axes, strict=True):
             s = (np.longdouble(x) - np.longdouble(low)) / np.longdouble(step)
             if periodic:
                 s -= nodes * np.floor(s / nodes)
@@ -104,15 +105,16 @@ class Grid:
 
     def taper(self, row):
         product = np.longdouble(1.0)
-        for x, (low, step, nodes, _, margin, _) in zip(row, self.axes, strict=True):
-            if margin > 0.0:
-                below = np.longdouble(x) - np.longdouble(low)
-                for t in (below / margin, (np.longdouble(step) * nodes - below) / margin):
-                    if t <= 0.0:
-                        return np.longdouble(0.0)
-                    if t < 1.0:
-                        up, down = np.exp(-1.0 / t), np.exp(-1.0 / (1.0 - t))
-                        product *= up / (up + down)
+        for x, (low, step, nodes, _, lower, upper, _) in zip(row, self.axes, strict=True):
+            below = np.longdouble(x) - np.longdouble(low)
+            above = np.longdouble(step) * nodes - below
+            for distance, margin in ((below, lower), (above, upper)):
+                t = distance / margin if margin else np.longdouble(1.0)
+                if t <= 0.0:
+                    return np.longdouble(0.0)
+                if t < 1.0:
+                    up, down = np.exp(-1.0 / t), np.exp(-1.0 / (1.0 - t))
+                    product *= up / (up + down)
         return product
 
     def difference(self, row, k, power):

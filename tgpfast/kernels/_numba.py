@@ -1182,15 +1182,15 @@ STEP_LIMIT = 300.0  # exponent beyond which the smooth step counts as 0 or 1
 _VECTOR = ir.VectorType(ir.DoubleType(), WINDOW_NODES)
 
 
-def _load(builder, address, kind=_VECTOR):
+def _load_lanes(builder, address, kind=_VECTOR):
     return builder.load(builder.inttoptr(address, kind.as_pointer()), align=8)
 
 
-def _store(builder, vector, address):
+def _store_lanes(builder, vector, address):
     builder.store(vector, builder.inttoptr(address, _VECTOR.as_pointer()), align=8)
 
 
-def _at(builder, address, offset):
+def _offset(builder, address, offset):
     return builder.add(address, ir.Constant(ir.IntType(64), offset))
 
 
@@ -1218,14 +1218,14 @@ def _weigh_rows(typingctx, rows, stride, weights, out):
         row, stride, weights, out = args
         total = None
         for b in range(WINDOW_NODES):
-            weight = _spread(builder, _load(builder, _at(builder, weights, 8 * b), ir.DoubleType()))
-            values = _load(builder, row)
+            number = _load_lanes(builder, _offset(builder, weights, 8 * b), ir.DoubleType())
+            weight, values = _spread(builder, number), _load_lanes(builder, row)
             if total is None:
                 total = builder.fmul(weight, values)
             else:
                 total = _multiply_add(builder, weight, values, total)
             row = builder.add(row, stride)
-        _store(builder, total, out)
+        _store_lanes(builder, total, out)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64, types.int64), codegen
@@ -1236,7 +1236,7 @@ def _dot(typingctx, a, b):
     """Sum over l < 8 of a[l] b[l]."""
 
     def codegen(context, builder, signature, args):
-        product = builder.fmul(_load(builder, args[0]), _load(builder, args[1]))
+        product = builder.fmul(_load_lanes(builder, args[0]), _load_lanes(builder, args[1]))
         terms = [builder.extract_element(product, _index(lane)) for lane in range(WINDOW_NODES)]
         while len(terms) > 1:  # in pairs
             half = len(terms) // 2
@@ -1252,7 +1252,7 @@ def _window_value(typingctx, pieces, z, out):
 
     def codegen(context, builder, signature, args):
         pieces, z, out = args
-        _store(builder, _horner(builder, pieces, _spread(builder, z), 0)[0], out)
+        _store_lanes(builder, _horner(builder, pieces, _spread(builder, z), 0)[0], out)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float64, types.int64), codegen
@@ -1268,7 +1268,7 @@ def _window_derivatives(typingctx, pieces, z, rate, out):
         factor = _spread(builder, rate)
         slope, half = builder.fmul(slope, factor), builder.fmul(builder.fmul(half, factor), factor)
         for power, vector in enumerate((value, slope, builder.fadd(half, half))):
-            _store(builder, vector, _at(builder, out, 64 * power))
+            _store_lanes(builder, vector, _offset(builder, out, 64 * power))
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float64, types.float64, types.int64), codegen
@@ -1276,20 +1276,21 @@ def _window_derivatives(typingctx, pieces, z, rate, out):
 
 def _horner(builder, pieces, z, order):
     """Polynomials at z, their first derivatives and half their second, as many as order says."""
-    sums = [_load(builder, _at(builder, pieces, 64 * WINDOW_DEGREE))]
+    sums = [_load_lanes(builder, _offset(builder, pieces, 64 * WINDOW_DEGREE))]
     sums += [ir.Constant(_VECTOR, [0.0] * WINDOW_NODES)] * order
     for q in range(WINDOW_DEGREE - 1, -1, -1):
-        added = [_load(builder, _at(builder, pieces, 64 * q)), *sums[:-1]]
+        added = [_load_lanes(builder, _offset(builder, pieces, 64 * q)), *sums[:-1]]
         sums = [_multiply_add(builder, a, z, b) for a, b in zip(sums, added, strict=True)]
     return sums
 
 
 @_inner
-def _rise(t, margin):
-    """rise(t) and its derivatives in margin t."""
-    e = STEP_LIMIT
-    if 0.0 < t < 1.0:
-        e = 1.0 / t - 1.0 / (1.0 - t)
+def _rise(x, margin):
+    """rise(x / margin) and its derivatives in x; 1 where there is no margin."""
+    if margin == 0.0:
+        return 1.0, 0.0, 0.0
+    t = x / margin
+    e = 1.0 / t - 1.0 / (1.0 - t) if 0.0 < t < 1.0 else STEP_LIMIT
     if not abs(e) < STEP_LIMIT:
         return (1.0 if t > 0.5 else 0.0), 0.0, 0.0
     q, s = math.exp(e), 1.0 - t
@@ -1300,10 +1301,10 @@ def _rise(t, margin):
 
 
 @_inner
-def _axis_taper(x, length, margin, out):
-    """The taper of an axis and its derivatives at distance x from its low end."""
-    a, da, dda = _rise(x / margin, margin)
-    b, db, ddb = _rise((length - x) / margin, margin)
+def _axis_taper(from_low, low_margin, from_high, high_margin, out):
+    """The taper of an axis and its derivatives at these distances from its ends."""
+    a, da, dda = _rise(from_low, low_margin)
+    b, db, ddb = _rise(from_high, high_margin)
     out[0] = a * b
     out[1] = da * b - a * db
     out[2] = dda * b - 2.0 * da * db + a * ddb
@@ -1317,10 +1318,10 @@ def _place_windows(point, axes, pieces, order, at, w, t):
     table, window = np.int64(pieces.ctypes.data), np.int64(w.ctypes.data)
     for k in range(3 - d, 3):
         axis = axes[k + d - 3]
-        low, step, nodes, first, margin = axis[0], axis[1], axis[2], axis[3], axis[4]
+        low, step, nodes, first = axis[0], axis[1], axis[2], axis[3]
         from_low = point[k + d - 3] - low
         s = from_low / step
-        if axis[5] != 0.0:
+        if axis[6] != 0.0:
             s -= nodes * math.floor(s / nodes)
         if not (s >= 0.0 and s <= nodes):
             return -1
@@ -1332,9 +1333,10 @@ def _place_windows(point, axes, pieces, order, at, w, t):
         else:
             _window_value(table, start - u, window + 192 * k)
         t[k, 0], t[k, 1], t[k, 2] = 1.0, 0.0, 0.0
-        if margin > 0.0 and (from_low < margin or step * nodes - from_low < margin):
+        from_high = step * nodes - from_low
+        if (axis[4] > 0.0 and from_low < axis[4]) or (axis[5] > 0.0 and from_high < axis[5]):
             tapered = 1
-            _axis_taper(from_low, step * nodes, margin, t[k])
+            _axis_taper(from_low, axis[4], from_high, axis[5], t[k])
     return tapered
 
 

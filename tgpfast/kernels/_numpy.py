@@ -276,15 +276,16 @@ def interpolate_lattice(
     With s_k = (x_k - low_k) / step_k, modulo nodes_k where the axis is periodic::
 
         g(x) = sum_j coefficients[j] prod_k window(j_k + first_k - s_k)
-        f(x) = g(x) prod_k rise((x_k - low_k) / margin_k) rise((high_k - x_k) / margin_k)
+        f(x) = g(x) prod_k rise((x_k - low_k) / low_margin_k) rise((high_k - x_k) / high_margin_k)
         value = f,  gradient[k] = df/dx_k,  laplacian = sum_k stretch_k^2 d^2f/dx_k^2
 
-    where high = low + step nodes, and the taper is left out where margin_k = 0. rise(t) is 0 up to
-    t = 0, 1 from t = 1 on, and 1 / (1 + exp(1 / t - 1 / (1 - t))) between. On an axis that is not
+    where high = low + step nodes. rise(t) is 0 up to t = 0, 1 from t = 1 on, and
+    1 / (1 + exp(1 / t - 1 / (1 - t))) between; 1 where the margin is 0. On an axis that is not
     periodic, f is 0 outside [low_k, high_k]. Rows with an entry that is not finite give 0.
 
     x : (n, d), d <= 3
-    axes : (d, 6), for each axis: low, step, nodes, first, margin, and 1 if it is periodic, else 0
+    axes : (d, 7), for each axis: low, step, nodes, first, low_margin, high_margin, and 1 if it is
+        periodic, else 0
     pieces : (10, 8), window(l - 4 + z) = sum_q pieces[q, l] z^q for 0 <= z < 1
     coefficients : 3-D. The last d axes hold nodes_k + 8 entries each, of nodes -4 ... nodes_k + 3;
         axes before them have one entry
@@ -326,7 +327,7 @@ def _window_place(x, axis):
 
     Divisions, so that no compiler fuses them with what follows: all backends get the same bits.
     """
-    low, step, nodes, first, _, periodic = axis
+    low, step, nodes, first, _, _, periodic = axis
     with np.errstate(over="ignore", invalid="ignore"):
         s = (x - low) / step
         if periodic:
@@ -361,16 +362,17 @@ def _product_rule(tapers, powers):
 
 def _axis_taper(x, axis):
     """The taper of an axis at every x, with its first and second derivative."""
-    low, step, nodes, _, margin, _ = axis
-    if margin == 0.0:
-        return np.ones(len(x)), np.zeros(len(x)), np.zeros(len(x))
-    a, da, dda = _rise((x - low) / margin, margin)
-    b, db, ddb = _rise((step * nodes - (x - low)) / margin, margin)
+    low, step, nodes, _, low_margin, high_margin, _ = axis
+    a, da, dda = _rise(x - low, low_margin)
+    b, db, ddb = _rise(step * nodes - (x - low), high_margin)
     return a * b, da * b - a * db, dda * b - 2.0 * da * db + a * ddb
 
 
-def _rise(t, margin):
-    """rise(t) of ``interpolate_lattice`` with its first two derivatives in margin t."""
+def _rise(x, margin):
+    """rise(x / margin) of ``interpolate_lattice`` with its first two derivatives in x."""
+    if margin == 0.0:
+        return np.ones(len(x)), np.zeros(len(x)), np.zeros(len(x))
+    t = x / margin
     between = (t > 0.0) & (t < 1.0)
     r = np.where(between, t, 0.5)
     exponent = 1.0 / r - 1.0 / (1.0 - r)

@@ -629,9 +629,10 @@ TGP_INLINE void tgp_weigh_rows(const double *rows, int64_t ld, const double *wei
     for (int l = 0; l < TGP_WINDOW_NODES; l++) out[l] = total[l];
 }
 
-/* rise(t) and its derivatives in margin t */
-static inline void tgp_rise(double t, double margin, double *TGP_RESTRICT out)
+/* rise(x / margin) and its derivatives in x; 1 where there is no margin */
+static inline void tgp_rise(double x, double margin, double *TGP_RESTRICT out)
 {
+    double t = margin > 0.0 ? x / margin : 1.0;
     double e = t > 0.0 && t < 1.0 ? 1.0 / t - 1.0 / (1.0 - t) : TGP_STEP_LIMIT;
     out[0] = t > 0.5 ? 1.0 : 0.0;
     out[1] = out[2] = 0.0;
@@ -644,12 +645,13 @@ static inline void tgp_rise(double t, double margin, double *TGP_RESTRICT out)
     }
 }
 
-/* The taper of an axis and its derivatives at distance x from its low end */
-static inline void tgp_axis_taper(double x, double length, double margin, double *TGP_RESTRICT out)
+/* The taper of an axis and its derivatives at these distances from its ends */
+static inline void tgp_axis_taper(double from_low, double low_margin, double from_high,
+                                  double high_margin, double *TGP_RESTRICT out)
 {
     double a[3], b[3];
-    tgp_rise(x / margin, margin, a);
-    tgp_rise((length - x) / margin, margin, b);
+    tgp_rise(from_low, low_margin, a);
+    tgp_rise(from_high, high_margin, b);
     out[0] = a[0] * b[0];
     out[1] = a[1] * b[0] - a[0] * b[1];
     out[2] = a[2] * b[0] - 2.0 * a[1] * b[1] + a[0] * b[2];
@@ -712,19 +714,19 @@ TGP_INLINE void tgp_lattice_point(const double *x, int d, const double *axes, co
     const double *first = coefficients;
     int tapered = 0;
     for (int k = 3 - d; k < 3; k++) {
-        const double *axis = axes + 6 * (k + d - 3);
-        double low = axis[0], step = axis[1], nodes = axis[2], margin = axis[4];
-        double from_low = x[k + d - 3] - low, s = from_low / step;
-        if (axis[5] != 0.0) s -= nodes * floor(s / nodes);
+        const double *axis = axes + 7 * (k + d - 3);
+        double step = axis[1], nodes = axis[2], from_low = x[k + d - 3] - axis[0];
+        double s = from_low / step, from_high = step * nodes - from_low;
+        if (axis[6] != 0.0) s -= nodes * floor(s / nodes);
         if (!(s >= 0.0 && s <= nodes)) return;
         double u = s - axis[3] - W / 2, start = ceil(u);
         first += ((int64_t)start + W / 2) * ld[k];
         tgp_window(pieces, start - u, step, order, w[k]);
         t[k][0] = 1.0;
         t[k][1] = t[k][2] = 0.0;
-        if (margin > 0.0 && (from_low < margin || step * nodes - from_low < margin)) {
+        if ((axis[4] > 0.0 && from_low < axis[4]) || (axis[5] > 0.0 && from_high < axis[5])) {
             tapered = 1;
-            tgp_axis_taper(from_low, step * nodes, margin, t[k]);
+            tgp_axis_taper(from_low, axis[4], from_high, axis[5], t[k]);
         }
     }
     tgp_sum_nodes(first, ld, d, w, order, sums);
