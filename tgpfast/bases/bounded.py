@@ -27,6 +27,7 @@ RULE_NODES = 48  # Gauss-Legendre nodes along an axis: mass to about 1e-12
 GAUSSIAN_REACH = 9.0  # standard deviations: e^-40 of a Gaussian's peak
 WIDEST_COMPONENT = 1.0  # periods: a wider Gaussian is uniform to 3e-9, and has many images
 LEAST_MASS = 1e-3  # within the walls, of a component whose columns are correlated
+ROUNDINGS = 16.0  # units in the last place that a row at a wall may be off
 DRAWS_AT_A_TIME = 2**16  # draws made together, at most
 
 
@@ -112,9 +113,12 @@ class Domain:
         return y
 
     def contains(self, x: Array) -> NDArray[np.bool_]:
-        """Whether each row lies between the walls, which belong to the domain."""
+        """Whether each row lies between the walls, which belong to the domain, as do rows that
+        roundings have moved beyond them."""
         low, high = self.walls
-        return np.asarray(((low <= x) & (x <= high)).all(axis=1))
+        slack = [ROUNDINGS * np.spacing(np.where(np.isfinite(e), e, 0.0)) for e in (low, high)]
+        inside = (low - np.abs(slack[0]) <= x) & (x <= high + np.abs(slack[1]))
+        return np.asarray(inside.all(axis=1))
 
     def rescaled(self, scaling: Scaling) -> Domain:
         """The same domain in the coordinates u = (x - shift) / scale."""

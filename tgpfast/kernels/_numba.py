@@ -1174,6 +1174,7 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
 
 WINDOW_NODES, WINDOW_DEGREE = 8, 9  # along each axis; of the polynomials between nodes
 STEP_LIMIT = 300.0  # exponent beyond which the smooth step counts as 0 or 1
+END_SLACK = 1e-9  # steps beyond an end that still count as the end: a row at a wall may be rounded
 
 
 # Numba leaves loops of 8 turns scalar; these are whole loops in one vector register. They take
@@ -1323,9 +1324,9 @@ def _place_windows(point, axes, pieces, order, at, w, t):
         s = from_low / step
         if axis[6] != 0.0:
             s -= nodes * math.floor(s / nodes)
-        if not (s >= 0.0 and s <= nodes):
+        if not (s >= -END_SLACK and s <= nodes + END_SLACK):
             return -1
-        u = s - first - WINDOW_NODES // 2
+        u = min(max(s, 0.0), nodes) - first - WINDOW_NODES // 2
         start = math.ceil(u)
         at[k] = np.int64(start) + WINDOW_NODES // 2
         if order > 0:

@@ -266,6 +266,7 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
 
 WINDOW_NODES = 8  # nodes of a lattice that contribute to a value, along each axis
 STEP_LIMIT = 300.0  # exponent beyond which the smooth step counts as 0 or 1 (e^-300)
+END_SLACK = 1e-9  # steps beyond an end that still count as the end: a row at a wall may be rounded
 
 
 def interpolate_lattice(
@@ -332,8 +333,8 @@ def _window_place(x, axis):
         s = (x - low) / step
         if periodic:
             s = s - nodes * np.floor(s / nodes)
-    inside = (s >= 0.0) & (s <= nodes)
-    u = np.where(inside, s, 0.0) - first - WINDOW_NODES // 2
+    inside = (s >= -END_SLACK) & (s <= nodes + END_SLACK)
+    u = np.clip(np.where(inside, s, 0.0), 0.0, nodes) - first - WINDOW_NODES // 2
     start = np.ceil(u)
     return start.astype(np.int64) + WINDOW_NODES // 2, start - u, inside
 

@@ -591,6 +591,7 @@ static void tgp_add_excess(const double *projection, const double *weights, int6
 #define TGP_WINDOW_NODES 8 /* along each axis; loops over them are one or two vector registers */
 #define TGP_WINDOW_DEGREE 9 /* of the polynomials between nodes */
 #define TGP_STEP_LIMIT 300.0 /* exponent beyond which the smooth step counts as 0 or 1 */
+#define TGP_END_SLACK 1e-9 /* steps beyond an end that still count as the end */
 
 /* w[0..7] = the window at its nodes for one z; the next eight its derivatives in x, and the last
  * eight its second derivatives, if order says so */
@@ -718,7 +719,8 @@ TGP_INLINE void tgp_lattice_point(const double *x, int d, const double *axes, co
         double step = axis[1], nodes = axis[2], from_low = x[k + d - 3] - axis[0];
         double s = from_low / step, from_high = step * nodes - from_low;
         if (axis[6] != 0.0) s -= nodes * floor(s / nodes);
-        if (!(s >= 0.0 && s <= nodes)) return;
+        if (!(s >= -TGP_END_SLACK && s <= nodes + TGP_END_SLACK)) return;
+        s = s < 0.0 ? 0.0 : s > nodes ? nodes : s;
         double u = s - axis[3] - W / 2, start = ceil(u);
         first += ((int64_t)start + W / 2) * ld[k];
         tgp_window(pieces, start - u, step, order, w[k]);
