@@ -10,7 +10,6 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from .mixture import MixtureBase
 from .quasirandom import logsumexp, sobol_uniforms
 
 MASS_DIMENSIONS = 3  # of integrals over a box by tensor rules
-RULE_NODES = 48  # Gauss-Legendre nodes along an axis: mass to about 1e-12
+RULE_NODES = 40  # Gauss-Legendre nodes along an axis: the mass of a Gaussian to 1e-14
 GAUSSIAN_REACH = 9.0  # standard deviations: e^-40 of a Gaussian's peak
 WIDEST_COMPONENT = 1.0  # periods: a wider Gaussian is uniform to 3e-9, and has many images
 LEAST_MASS = 1e-3  # within the walls, of a component whose columns are correlated
@@ -31,7 +30,6 @@ ROUNDINGS = 16.0  # units in the last place that a row at a wall may be off
 DRAWS_AT_A_TIME = 2**16  # draws made together, at most
 
 
-@dataclass(frozen=True, eq=False)
 class Domain:
     """A box whose axes are open, have walls, or are periodic.
 
@@ -52,27 +50,21 @@ class Domain:
     [[1.0, 3.0]]
     """
 
-    low: Array
-    high: Array
-    periodic: NDArray[np.bool_] | None = None
-
-    def __post_init__(self) -> None:
-        low, high = (_as_ends(getattr(self, name), name) for name in ("low", "high"))
-        periodic = np.zeros(len(low), bool)
-        if self.periodic is not None:
-            periodic = np.asarray(self.periodic).astype(bool)
-        if not low.shape == high.shape == periodic.shape or not len(low):
+    def __init__(self, low: Any, high: Any, periodic: Any = None) -> None:
+        self.low, self.high = _as_ends(low, "low"), _as_ends(high, "high")
+        self.periodic: NDArray[np.bool_] = np.zeros(len(self.low), bool)
+        if periodic is not None:
+            self.periodic = np.asarray(periodic).astype(bool)
+        if not self.low.shape == self.high.shape == self.periodic.shape or not len(self.low):
             raise ValueError(
-                f"low, high and periodic have shapes {low.shape}, {high.shape} and "
-                f"{periodic.shape}; expected the same (d,)"
+                f"low, high and periodic have shapes {self.low.shape}, {self.high.shape} and "
+                f"{self.periodic.shape}; expected the same (d,)"
             )
-        if not (low < high).all():
-            raise ValueError(f"low={low.tolist()} must be below high={high.tolist()}")
+        if not (self.low < self.high).all():
+            raise ValueError(f"low={self.low.tolist()} must be below high={self.high.tolist()}")
         with np.errstate(invalid="ignore", over="ignore"):
-            if not np.isfinite(high - low)[periodic].all():
+            if not np.isfinite(self.high - self.low)[self.periodic].all():
                 raise ValueError("a periodic axis needs two finite ends")
-        for name, value in (("low", low), ("high", high), ("periodic", periodic)):
-            object.__setattr__(self, name, value)
 
     @classmethod
     def of_axes(
@@ -103,7 +95,7 @@ class Domain:
 
     def wrap(self, x: Array) -> Array:
         """Rows moved by whole periods into the domain."""
-        if not np.any(self.periodic):
+        if not self.periodic.any():
             return x
         y = x.copy()
         for k in np.flatnonzero(self.periodic):
@@ -122,12 +114,12 @@ class Domain:
 
     def rescaled(self, scaling: Scaling) -> Domain:
         """The same domain in the coordinates u = (x - shift) / scale."""
-        ends = (scaling.apply(end[None])[0] for end in (self.low, self.high))
-        return Domain(*ends, self.periodic)
+        low, high = (scaling.apply(end[None])[0] for end in (self.low, self.high))
+        return Domain(low, high, self.periodic)
 
     def parameters(self) -> dict[str, Array]:
         """The arguments, by name."""
-        return {"low": self.low, "high": self.high, "periodic": np.asarray(self.periodic, float)}
+        return {"low": self.low, "high": self.high, "periodic": self.periodic.astype(float)}
 
 
 def _as_ends(value: Any, name: str) -> Array:
@@ -208,7 +200,8 @@ class BoundedMixtureBase(Base):
     """A Gaussian mixture on a domain: cut off at walls, wrapped around periodic axes.
 
     The density between the walls is sum_k weights_k sum_images N(x | mean_k + image, covariance_k)
-    over the mixture's mass there. One component is a truncated or wrapped Gaussian.
+    over the mixture's mass there. One component is a truncated or wrapped Gaussian. ``mean`` and
+    ``covariance`` are those of rows within one period.
 
     Parameters
     ----------
@@ -248,16 +241,17 @@ class BoundedMixtureBase(Base):
                 f"a bounded mixture has at most {MASS_DIMENSIONS} columns, got {d}; use a product "
                 "of bases"
             )
-        moments = [self._component_moments(part) for part in self._parts]
-        masses = np.array([mass for mass, _, _ in moments])
+        self._check_widths()
+        parts = [self._moments_inside(part) for part in self._parts]
+        masses = np.array([mass for mass, _, _ in parts])
         self._log_shares = np.log(self.mixture.weights) + masses
         self.log_mass = float(logsumexp(self._log_shares))
         self._log_shares -= self.log_mass
-        self._check_components(masses)
-        shares, places = np.exp(self._log_shares), np.array([mean for _, mean, _ in moments])
+        self._check_masses(masses)
+        shares, places = np.exp(self._log_shares), np.array([mean for _, mean, _ in parts])
         self.mean = np.asarray(shares @ places)
         about = places - self.mean
-        within = np.einsum("k,kij->ij", shares, np.array([spread for _, _, spread in moments]))
+        within = np.einsum("k,kij->ij", shares, np.array([spread for _, _, spread in parts]))
         self.covariance = np.asarray(within + (about.T * shares) @ about)
 
     @classmethod
@@ -284,11 +278,14 @@ class BoundedMixtureBase(Base):
         mixture = self.mixture
         return [GaussianBase(m, c) for m, c in zip(mixture.means, mixture.covariances, strict=True)]
 
-    def _check_components(self, log_masses: Array) -> None:
+    def _check_widths(self) -> None:
         widths = np.sqrt(np.einsum("kii->ki", self.mixture.covariances))
-        periods = np.where(self.domain.periodic, self.domain.high - self.domain.low, np.inf)
+        with np.errstate(invalid="ignore"):
+            periods = np.where(self.domain.periodic, self.domain.high - self.domain.low, np.inf)
         if (widths > WIDEST_COMPONENT * periods).any():
             raise ValueError("a component is wider than a period; use UniformBase on that axis")
+
+    def _check_masses(self, log_masses: Array) -> None:
         for k in np.flatnonzero(log_masses < math.log(LEAST_MASS)):
             if not self._is_diagonal[k]:
                 raise ValueError(
@@ -300,16 +297,19 @@ class BoundedMixtureBase(Base):
     def _is_diagonal(self) -> list[bool]:
         return [not np.any(c - np.diag(np.diag(c))) for c in self.mixture.covariances]
 
-    def _component_moments(self, part: GaussianBase) -> tuple[float, Array, Array]:
-        """Log of a component's mass between the walls, and its mean and covariance there."""
+    def _moments_inside(self, part: GaussianBase) -> tuple[float, Array, Array]:
+        """Log of a component's mass in the domain, and its mean and covariance there."""
         domain, reach = self.domain, GAUSSIAN_REACH * np.sqrt(np.diag(part.covariance))
         if ((domain.low < part.mean - reach) & (part.mean + reach < domain.high)).all():
             return 0.0, part.mean, part.covariance
-        x, log_weights = truncated_rule(part, *domain.walls)
+        images = [GaussianBase(part.mean + shift, part.covariance) for shift in self._shifts(part)]
+        rules = [truncated_rule(image, domain.low, domain.high) for image in images]
+        x = np.concatenate([nodes for nodes, _ in rules])
+        log_weights = np.concatenate([weights for _, weights in rules])
         mass = float(logsumexp(log_weights))
-        shares, y = np.exp(log_weights - mass), self.domain.wrap(x)
-        mean = shares @ y
-        return mass, mean, ((y - mean).T * shares) @ (y - mean)
+        shares = np.exp(log_weights - mass)
+        mean = shares @ x
+        return mass, mean, ((x - mean).T * shares) @ (x - mean)
 
     # -- density ---------------------------------------------------------------------------------
 
@@ -331,8 +331,9 @@ class BoundedMixtureBase(Base):
         shifts = [[0.0] for _ in range(domain.dimension)]
         for k in np.flatnonzero(domain.periodic):
             period = float(domain.high[k] - domain.low[k])
-            first = math.ceil((domain.low[k] - reach[k] - part.mean[k]) / period)
-            last = math.floor((domain.high[k] + reach[k] - part.mean[k]) / period)
+            around = max(reach[k], 0.5 * period)  # the nearest image counts, however far it is
+            first = math.ceil((domain.low[k] - around - part.mean[k]) / period)
+            last = math.floor((domain.high[k] + around - part.mean[k]) / period)
             shifts[k] = [n * period for n in range(first, last + 1)]
         return list(itertools.product(*shifts))
 

@@ -54,7 +54,7 @@ class LatticeTilt:
     theta: Modes
 
     def __post_init__(self) -> None:
-        theta = np.array(self.theta, dtype=self.features.mode_dtype)
+        theta: Modes = np.array(self.theta, dtype=self.features.mode_dtype)
         if theta.shape != self.features.mode_shape:
             raise ValueError(
                 f"theta must have shape {self.features.mode_shape}, got {theta.shape}"
