@@ -67,14 +67,13 @@ class BoxRule:
         """Number of nodes."""
         return math.prod(len(x) for x in self.nodes)
 
-    def slabs(self) -> Iterator[tuple[Array, Array, list[Array]]]:
-        """Parts of the rule: rows (n, d), weights (n,), and the coordinates along each axis."""
-        rows = max(1, SLAB_NODES // math.prod(len(x) for x in self.nodes[1:]))
-        for start in range(0, len(self.nodes[0]), rows):
-            part = slice(start, start + rows)
-            axes = [self.nodes[0][part], *self.nodes[1:]]
-            weights = [self.weights[0][part], *self.weights[1:]]
-            yield tensor_rows(axes), tensor_weights(weights), axes
+    def slabs(self) -> Iterator[tuple[Array, Array]]:
+        """Parts of the rule: rows (n, d) and their weights (n,)."""
+        planes = max(1, SLAB_NODES // math.prod(len(x) for x in self.nodes[1:]))
+        for start in range(0, len(self.nodes[0]), planes):
+            part = slice(start, start + planes)
+            rows = tensor_rows([self.nodes[0][part], *self.nodes[1:]])
+            yield rows, tensor_weights([self.weights[0][part], *self.weights[1:]])
 
     def project(
         self, function: Callable[[Array], Array], direction: Array, count: int

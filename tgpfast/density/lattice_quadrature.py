@@ -33,28 +33,12 @@ from .lattice_exponent import LatticeTilt
 LATTICE_TOLERANCE = {1: 1e-8, 2: 1e-8, 3: 1e-4}  # error of log Z at which refining stops
 LATTICE_NODES = {1: 2**20, 2: 2**23, 3: 2**24}  # of a rule, at most: some seconds of work
 FIRST_OVERSAMPLING = 4.0 / 3.0  # nodes of the first rule for each one that the waves need
-REFINEMENT = 1.5  # from one rule to the next, along every axis
+RULE_REFINEMENT = 1.5  # from one rule to the next, along every axis
 NARROW = 2.25  # steps: Gaussians with a smaller deviation are integrated by themselves
 RESOLVED = 1.5  # steps: deviations that a rule must have at least along each axis
 TAIL = 25.0  # log of the share of a narrow component's mass that may lie beyond its grid
 FINER_ALONG_LINE = 2.0  # times as fine as the rule is a marginal density
 LINE_NODES = 2**12  # of a marginal density, at most
-
-
-@dataclass(frozen=True)
-class BoxSums:
-    """Integrals over the box, all divided by e^peak.
-
-    mass : of (e^f - 1) base where the domain is open, else of e^f base
-    square : the same of e^{2 f}, divided by e^{2 peak}
-    windowed : of T e^f base, T the taper
-    rest_peak : largest log of (1 - T) e^f
-    """
-
-    mass: float
-    square: float
-    windowed: float
-    rest_peak: float
 
 
 class NarrowPart:
@@ -87,7 +71,7 @@ class NarrowPart:
             self.n_nodes = growth.size
             self.mass, self.square = float(weights @ growth), float(weights @ np.square(growth))
             self.error, last = abs(self.mass - last), self.mass
-            self.step /= REFINEMENT
+            self.step /= RULE_REFINEMENT
 
     @property
     def d(self) -> int:
@@ -116,7 +100,7 @@ class NarrowPart:
         length = float(np.linalg.norm(along))
         rotation = np.linalg.qr(np.column_stack([along, np.eye(self.d)]))[0].T
         rotation[0] = along / length  # the same up to its sign
-        step = REFINEMENT * self.step
+        step = RULE_REFINEMENT * self.step
         line, other = self._axis(step / FINER_ALONG_LINE), self._axis(step)
         weights, growth = self._values([line, *[other] * (self.d - 1)], rotation)
         margin = (weights * growth).reshape(len(line), -1).sum(axis=1) / (line[1] - line[0])
@@ -190,7 +174,7 @@ class LatticeQuadrature:
             self.error = abs(math.expm1(min(last - self.value, 700.0)))
             self.error += self._narrow_error + self._unresolved(counts)
             last = self.value
-            oversampling *= REFINEMENT
+            oversampling *= RULE_REFINEMENT
 
     def _rule(self, counts: Sequence[int]) -> BoxRule:
         """The rule over the box; trapezoidal where the integrand continues smoothly."""
@@ -206,7 +190,7 @@ class LatticeQuadrature:
             needed = RESOLVED * self.features.lengths / self._widths.min(axis=0)
             grown = np.maximum(self.features.grid_shape(FIRST_OVERSAMPLING), needed)
             # two rules must fit, and panels have more nodes
-            most = LATTICE_NODES[self.d] / REFINEMENT**self.d
+            most = LATTICE_NODES[self.d] / RULE_REFINEMENT**self.d
             most /= (1.1 * PANEL_WASTE) ** sum(self.features.cosine)
             grown *= min(1.0, most / grown.prod()) ** (1.0 / self.d)
             shape = np.maximum(shape, oversampling / FIRST_OVERSAMPLING * grown)
@@ -263,10 +247,10 @@ class LatticeQuadrature:
 
     def _evaluate(self, rule: BoxRule, tolerance: float) -> None:
         """value, log_square and n_nodes by a rule and by the grids of the narrow components."""
-        sums = self.sums = self._sum_box(rule)
+        mass, square = self._sum_box(rule)
         outside = self.shared_share * math.exp(-self.peak) if self.is_open else 0.0
-        self.shared_mass = sums.mass + outside
-        square = sums.square + outside * math.exp(-self.peak)
+        self.shared_mass = mass + outside
+        square += outside * math.exp(-self.peak)
         total, self.n_nodes = self.shared_mass, rule.size if self.shared is not None else 0
         for part in self.narrow:
             part.refine(tolerance * math.exp(-self.peak) / len(self.narrow), LATTICE_NODES[self.d])
@@ -278,24 +262,32 @@ class LatticeQuadrature:
         self.value = self.peak + math.log(max(total, 1e-300))
         self.log_square = 2.0 * self.peak + math.log(max(square, 1e-300))
 
-    def _sum_box(self, rule: BoxRule) -> BoxSums:
+    def _sum_box(self, rule: BoxRule) -> tuple[float, float]:
+        """Integrals over the box of e^f and e^{2 f} times the shared part of the base, less that of
+        the base alone where the domain is open; over e^peak and e^{2 peak}."""
         if self.shared is None:
-            return BoxSums(0.0, 0.0, 0.0, 0.0)
+            return 0.0, 0.0
         floor = math.exp(-self.peak) if self.is_open else 0.0
-        mass = square = windowed = 0.0
-        rest_peak = 0.0
-        for x, weights, axes in rule.slabs():
-            exponent = self.tilt.value(x, self.threads)
-            taper = self.features.taper_on(axes).ravel()
-            base = weights * (self.shared_share * np.exp(self.shared.log_density_at(x)))
-            growth = np.exp(exponent - self.peak)
+        mass = square = 0.0
+        for x, weights in rule.slabs():
+            growth = np.exp(self.tilt.value(x, self.threads) - self.peak)
+            base = weights * np.exp(self.shared.log_density_at(x))
             mass += float(base @ (growth - floor))
             square += float(base @ (np.square(growth) - floor**2))
-            windowed += float(base @ (taper * growth))
-            edge = taper < 1.0
-            if edge.any():
-                rest_peak = max(rest_peak, float((np.log1p(-taper[edge]) + exponent[edge]).max()))
-        return BoxSums(mass, square, windowed, rest_peak)
+        return self.shared_share * mass, self.shared_share * square
+
+    def mass_in_box(self) -> float:
+        """Integral of e^f times the shared part of the base over the box, over e^peak."""
+        if not self.is_open or self.shared is None:
+            return self.shared_mass
+        features, total = self.features, 0.0
+        periodic = [kind == "period" for kind in features.walls]  # other ends are sharp here
+        high = features.origin + features.lengths
+        rule = BoxRule.of_axes(features.origin, high, self.counts, periodic)
+        for x, weights in rule.slabs():
+            exponent = self.tilt.value(x, self.threads) - self.peak
+            total += float(weights @ np.exp(exponent + self.shared.log_density_at(x)))
+        return self.shared_share * total
 
     # -- marginals -------------------------------------------------------------------------------
 

@@ -1,9 +1,8 @@
 """Exact draws from a density with lattice features.
 
-The density is a sum of three: the taper times it, which lies in the box and is drawn from the cells
-of a regular grid; what the taper leaves, near and beyond the ends of open axes, from draws of the
-base; and narrow components of the base, from their own draws. Rejection corrects all of them to the
-density itself.
+The density is a sum of three parts: in the box, drawn from the cells of a regular grid; beyond the
+box, where it is the base, from draws of the base; and narrow components of the base, from their own
+draws. Rejection corrects the first and the last to the density itself.
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..bases.gaussian import Base
+from ..features.lattice import LatticeFeatures
 from ..validation import Array
 from .box_rule import tensor_rows
 from .lattice_quadrature import LatticeQuadrature, NarrowPart
-from .sampling import BATCH, _Cells, reject
+from .sampling import BATCH, Propose, _Cells, reject
 
 CELL_NODES = {1: 2**14, 2: 2**20, 3: 2**21}  # of the grid of cells, at most
 LEAST_CELLS = 16  # along an axis
@@ -35,21 +36,18 @@ class _CellGrid:
 
 
 class _BoxCells(_Cells):
-    """Cells of the box, for T e^f base."""
+    """Cells of the box, for e^f base."""
 
     def __init__(self, quadrature: LatticeQuadrature, base: Base) -> None:
         self.quadrature, self.base = quadrature, base
-        features = quadrature.features
-        most = CELL_NODES[quadrature.d] / math.prod(quadrature.counts)
-        counts = [
-            max(LEAST_CELLS, int(n * min(1.0, most) ** (1.0 / quadrature.d)))
-            for n in quadrature.counts
-        ]
-        axes = [
-            low + length * np.arange(n + 1) / n
-            for low, length, n in zip(features.origin, features.lengths, counts, strict=True)
-        ]
+        features, d = quadrature.features, quadrature.d
+        fewer = min(1.0, CELL_NODES[d] / math.prod(quadrature.counts)) ** (1.0 / d)
+        counts = [max(LEAST_CELLS, int(fewer * n)) for n in quadrature.counts]
         step = features.lengths / np.array(counts)
+        axes = [
+            low + h * np.arange(n + 1)
+            for low, h, n in zip(features.origin, step, counts, strict=True)
+        ]
         values = self._log_density(tensor_rows(axes)) + float(np.log(step).sum())
         grid: Any = _CellGrid(axes, step, values.reshape([n + 1 for n in counts]))
         tilt: Any = quadrature.tilt
@@ -57,9 +55,7 @@ class _BoxCells(_Cells):
 
     def _log_density(self, x: Array) -> Array:
         q = self.quadrature
-        with np.errstate(divide="ignore"):
-            taper = np.log(q.features.taper(x))
-        return np.asarray(q.tilt.value(x, q.threads) + taper + self.base.log_density_at(x))
+        return np.asarray(q.tilt.value(x, q.threads) + self.base.log_density_at(x))
 
     def _weighted(self, nodes: Array, linear: Array) -> tuple[Array, Array]:
         log_weights = self._log_density(nodes) - linear
@@ -80,50 +76,51 @@ def draw_from_lattice(
 
     Returns
     -------
-    rows : (n, d) array, in the model's coordinates
+    rows : (n, d) array, in the model's coordinates; those of periodic axes in their first period
     effective : float; below n where a draw had to be repeated
     """
     q = quadrature
-    masses = [q.sums.windowed, q.shared_mass - q.sums.windowed if q.is_open else 0.0]
-    masses += [part.mass for part in q.narrow]
-    shares = np.maximum(masses, 0.0)
-    counts = rng.multinomial(n, shares / shares.sum()).tolist()
-    rows, repeats = [np.empty((0, q.d))], 0.0
-    if counts[0]:
-        assert q.shared is not None
-        found = reject(_BoxCells(q, q.shared).propose, counts[0], rng, excess=0.0)
-        assert found is not None
-        rows.append(found[0])
-        repeats += counts[0] ** 2 / found[1]
-    if counts[1]:
-        rows.append(_draw_rest(q, counts[1], rng))
-        repeats += counts[1]
-    for part, count in zip(q.narrow, counts[2:], strict=True):
+    in_box = q.mass_in_box()
+    shares = np.maximum([in_box, q.shared_mass - in_box, *(part.mass for part in q.narrow)], 0.0)
+    inside, beyond, *of_narrow = rng.multinomial(n, shares / shares.sum()).tolist()
+    found = []
+    if q.shared is not None and inside:
+        found.append(_draw_by_rejection(_BoxCells(q, q.shared).propose, inside, rng))
+    if q.shared is not None and beyond:
+        found.append((_draw_beyond(q.features, q.shared, beyond, rng), float(beyond)))
+    for part, count in zip(q.narrow, of_narrow, strict=True):
         if count:
-            found = reject(functools.partial(_propose_narrow, part), count, rng, excess=0.0)
-            assert found is not None
-            rows.append(found[0])
-            repeats += count**2 / found[1]
-    return np.concatenate(rows)[rng.permutation(n)], n**2 / repeats
+            found.append(_draw_by_rejection(functools.partial(_propose_narrow, part), count, rng))
+    repeats = sum(len(rows) ** 2 / effective for rows, effective in found)
+    return np.concatenate([rows for rows, _ in found])[rng.permutation(n)], n**2 / repeats
 
 
-def _draw_rest(q: LatticeQuadrature, n: int, rng: np.random.Generator) -> Array:
-    """Rows of (1 - T) e^f base: draws of the base, most of which lie in the core and are dropped.
+def _draw_by_rejection(propose: Propose, n: int, rng: np.random.Generator) -> tuple[Array, float]:
+    found = reject(propose, n, rng, excess=0.0)
+    assert found is not None
+    return found[0], found[1]
 
-    About n e^peak / Z draws in all, however small the share of these rows is.
-    """
-    assert q.shared is not None
-    top, kept, have, tried = q.sums.rest_peak + 0.1, [], 0, 0
+
+def _draw_beyond(
+    features: LatticeFeatures, base: Base, n: int, rng: np.random.Generator
+) -> Array:
+    """Draws of the base that lie beyond the box; about n / (share beyond it) in all."""
+    kept, have, tried = [np.empty((0, features.dimension))], 0, 0
     while have < n:
         share = max(have, 1) / max(tried, 1)
         m = int(min(max(1.2 * (n - have) / share, 1_024), BATCH))
-        x = q.shared.draw(m, rng)
-        with np.errstate(divide="ignore"):
-            log_weights = np.log1p(-q.features.taper(x)) + q.tilt.value(x, q.threads)
-        chosen = np.log(rng.uniform(size=m)) < log_weights - top
-        kept.append(x[chosen])
-        have, tried = have + int(chosen.sum()), tried + m
+        x = base.draw(m, rng)
+        beyond = x[_is_beyond(features, x)]
+        kept.append(beyond)
+        have, tried = have + len(beyond), tried + m
     return np.concatenate(kept)[:n]
+
+
+def _is_beyond(features: LatticeFeatures, x: Array) -> NDArray[np.bool_]:
+    """Whether rows lie outside the box, along axes that are not periodic."""
+    ends = np.array([kind != "period" for kind in features.walls])
+    low, high = features.origin, features.origin + features.lengths
+    return np.asarray((((x < low) | (x > high)) & ends).any(axis=1))
 
 
 def _propose_narrow(part: NarrowPart, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
