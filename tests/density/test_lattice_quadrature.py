@@ -19,7 +19,6 @@ from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.student import StudentBase
 from tgpfast.density.lattice_exponent import LatticeTilt
 from tgpfast.density.lattice_quadrature import LATTICE_TOLERANCE, LatticeQuadrature
-from tgpfast.density.lattice_sampling import draw_from_lattice
 from tgpfast.density.normalizer import of_quadrature
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.kernels.thread_choice import Threads
@@ -175,7 +174,7 @@ def test_heavy_tails_stay_those_of_the_base():
     outside = 2.0 * stats.t(2.0, 0.0, np.sqrt(2.0)).cdf(-4.0)
     assert outside > 0.1
     assert np.exp(q.value) == pytest.approx(inside + outside, rel=1e-7)
-    rows, _ = draw_from_lattice(q, 20_000, np.random.default_rng(0))
+    rows, _ = q.draw(20_000, np.random.default_rng(0))
     count = int((np.abs(rows) > 4.0).sum())
     assert stats.binomtest(count, 20_000, outside / np.exp(q.value)).pvalue > LEAST_P
 
@@ -235,7 +234,7 @@ def test_narrow_gaussians_have_grids_of_their_own():
     assert alone.shared is None
     f = PLANE.value(np.array([[0.4, 0.3]]), THREADS)[0]
     assert alone.value == pytest.approx(f, abs=1e-6)
-    rows, _ = draw_from_lattice(alone, 500, np.random.default_rng(0))
+    rows, _ = alone.draw(500, np.random.default_rng(0))
     assert np.abs(rows - [0.4, 0.3]).max() < 1e-3
     cdf = alone.marginal_cdf(np.array([1.0, 0.0]), np.array([0.3999, 0.4, 0.4001]))
     np.testing.assert_allclose(cdf, stats.norm.cdf([-1.0, 0.0, 1.0]), atol=1e-3)
@@ -281,7 +280,7 @@ def test_marginals_are_those_of_an_independent_integral(name):
 @every_case
 def test_draws_have_the_marginals(name):
     q = quadrature(name)
-    rows, effective = draw_from_lattice(q, 8_000, np.random.default_rng(5))
+    rows, effective = q.draw(8_000, np.random.default_rng(5))
     assert rows.shape == (8_000, q.d)
     assert effective > 7_000
     assert np.isfinite(CASES[name][1].log_density_at(rows)).all()
@@ -303,8 +302,8 @@ def test_the_draws_of_another_density_are_noticed():
 
 def test_draws_depend_on_the_seed_alone():
     q = quadrature("plane")
-    one, two = (draw_from_lattice(q, 300, np.random.default_rng(s))[0] for s in (1, 1))
-    other = draw_from_lattice(q, 300, np.random.default_rng(2))[0]
+    one, two = (q.draw(300, np.random.default_rng(s))[0] for s in (1, 1))
+    other = q.draw(300, np.random.default_rng(2))[0]
     np.testing.assert_array_equal(one, two)
     assert (one != other).any()
 

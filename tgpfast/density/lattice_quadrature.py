@@ -27,86 +27,18 @@ from ..features.lattice_box import tapered_sides
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .base_marginals import base_cdf, gaussian_components, part_widths
-from .box_rule import PANEL_WASTE, SLAB_NODES, BoxRule, integrate_to, tensor_rows, tensor_weights
+from .box_rule import PANEL_WASTE, BoxRule, integrate_to
+from .box_sampling import BoxCells, draw_beyond_box
 from .lattice_exponent import LatticeTilt
+from .narrow_part import FINER_ALONG_LINE, RULE_REFINEMENT, NarrowPart
+from .sampling import Propose, reject
 
 LATTICE_TOLERANCE = {1: 1e-8, 2: 1e-8, 3: 1e-4}  # error of log Z at which refining stops
 LATTICE_NODES = {1: 2**20, 2: 2**23, 3: 2**24}  # of a rule, at most: some seconds of work
 FIRST_OVERSAMPLING = 4.0 / 3.0  # nodes of the first rule for each one that the waves need
-RULE_REFINEMENT = 1.5  # from one rule to the next, along every axis
 NARROW = 2.25  # steps: Gaussians with a smaller deviation are integrated by themselves
 RESOLVED = 1.5  # steps: deviations that a rule must have at least along each axis
-TAIL = 25.0  # log of the share of a narrow component's mass that may lie beyond its grid
-FINER_ALONG_LINE = 2.0  # times as fine as the rule is a marginal density
 LINE_NODES = 2**12  # of a marginal density, at most
-
-
-class NarrowPart:
-    """A Gaussian component on a grid of its own: its mass under e^f, and its marginals.
-
-    Parameters
-    ----------
-    share : weight of the component
-    gaussian : GaussianBase
-    tilt, threads : LatticeTilt, Threads
-    peak : the tilt's largest value
-    """
-
-    def __init__(
-        self, share: float, gaussian: GaussianBase, tilt: LatticeTilt, threads: Threads, peak: float
-    ) -> None:
-        self.share, self.gaussian, self.tilt, self.threads = share, gaussian, tilt, threads
-        self.peak, self.reach = peak, math.sqrt(2.0 * (TAIL + max(peak, 0.0)))
-        # highest frequency of the tilt in whitened coordinates, and that of a Gaussian
-        waves = np.array([w.max() for w in tilt.features.frequencies])
-        self.step = math.pi / (float(np.linalg.norm(waves @ np.abs(gaussian.cholesky))) + 6.0)
-        self.mass, self.square, self.error = math.inf, math.inf, math.inf
-
-    def refine(self, tolerance: float, most: int) -> None:
-        """Integrate on finer grids until the mass, over e^peak, errs by at most the tolerance."""
-        last = math.inf
-        while not self.error <= tolerance and (2.0 * self.reach / self.step) ** self.d <= most:
-            axis = self._axis(self.step)
-            weights, growth = self._values([axis] * self.d, np.eye(self.d))
-            self.n_nodes = growth.size
-            self.mass, self.square = float(weights @ growth), float(weights @ np.square(growth))
-            self.error, last = abs(self.mass - last), self.mass
-            self.step /= RULE_REFINEMENT
-
-    @property
-    def d(self) -> int:
-        """Number of columns."""
-        return self.gaussian.dimension
-
-    def _axis(self, step: float) -> Array:
-        half = math.ceil(self.reach / step)
-        return np.asarray(self.reach / half * np.arange(-half, half + 1), dtype=np.float64)
-
-    def _values(self, axes: Sequence[Array], rotation: Array) -> tuple[Array, Array]:
-        """Weights of the whitened nodes, which sum to the share, and e^(f - peak) there."""
-        w = tensor_rows(axes)
-        growth = np.empty(len(w))
-        for start in range(0, len(w), SLAB_NODES):
-            part = slice(start, start + SLAB_NODES)
-            x = self.gaussian.unwhiten(w[part] @ rotation)
-            growth[part] = np.exp(self.tilt.value(x, self.threads) - self.peak)
-        sides = [np.exp(-0.5 * np.square(axis)) * (axis[1] - axis[0]) for axis in axes]
-        constant = self.share / math.sqrt(2.0 * math.pi) ** self.d
-        return constant * tensor_weights(sides), growth
-
-    def cdf(self, direction: Array, places: Array) -> Array:
-        """Mass, over e^peak, of rows x with x . direction up to every place."""
-        along = self.gaussian.cholesky.T @ direction
-        length = float(np.linalg.norm(along))
-        rotation = np.linalg.qr(np.column_stack([along, np.eye(self.d)]))[0].T
-        rotation[0] = along / length  # the same up to its sign
-        step = RULE_REFINEMENT * self.step
-        line, other = self._axis(step / FINER_ALONG_LINE), self._axis(step)
-        weights, growth = self._values([line, *[other] * (self.d - 1)], rotation)
-        margin = (weights * growth).reshape(len(line), -1).sum(axis=1) / (line[1] - line[0])
-        with np.errstate(over="ignore"):
-            w = (places - float(direction @ self.gaussian.mean)) / length
-        return integrate_to(line, margin, w)
 
 
 @dataclass(eq=False)
@@ -338,3 +270,51 @@ class LatticeQuadrature:
         if self.d > 1 and excess > 1.0:
             counts = [max(8, int(n * excess ** (-1.0 / (self.d - 1)))) for n in counts]
         return counts
+
+    # -- draws -----------------------------------------------------------------------------------
+
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
+        """n rows, and the effective number of independent rows.
+
+        Three parts are drawn in proportion to their masses: in the box, from the cells of a grid;
+        beyond the box, where the density is the base, from draws of the base; and narrow
+        components, from their own draws. Rejection corrects the first and the last to the density.
+
+        Parameters
+        ----------
+        n : int
+        rng : numpy Generator
+
+        Returns
+        -------
+        rows : (n, d) array, in the model's coordinates; periodic columns in their first period
+        effective : float; below n where a draw had to be repeated
+        """
+        in_box = self.mass_in_box()
+        masses = [in_box, self.shared_mass - in_box, *(part.mass for part in self.narrow)]
+        shares = np.maximum(masses, 0.0)
+        inside, beyond, *of_narrow = rng.multinomial(n, shares / shares.sum()).tolist()
+        found = []
+        if self.shared is not None and inside:
+            found.append(_draw_by_rejection(self._cells(self.shared).propose, inside, rng))
+        if self.shared is not None and beyond:
+            rows = draw_beyond_box(self.features, self.shared, beyond, rng)
+            found.append((rows, float(beyond)))
+        for part, count in zip(self.narrow, of_narrow, strict=True):
+            if count:
+                found.append(_draw_by_rejection(part.propose, count, rng))
+        repeats = sum(len(rows) ** 2 / effective for rows, effective in found)
+        return np.concatenate([rows for rows, _ in found])[rng.permutation(n)], n**2 / repeats
+
+    def _cells(self, base: Base) -> BoxCells:
+        low = self.features.origin
+        return BoxCells(
+            low, low + self.features.lengths, self.counts,
+            lambda x: np.asarray(self.tilt.value(x, self.threads) + base.log_density_at(x)),
+        )  # fmt: skip
+
+
+def _draw_by_rejection(propose: Propose, n: int, rng: np.random.Generator) -> tuple[Array, float]:
+    found = reject(propose, n, rng, excess=0.0)
+    assert found is not None
+    return found[0], found[1]
