@@ -1,6 +1,5 @@
 """Bases on domains: against scipy.stats, sums of images, numerical integrals and derivatives."""
 
-import doctest
 import functools
 
 import numpy as np
@@ -9,7 +8,6 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.interpolate import make_interp_spline
 
-import tgpfast.bases.bounded as bounded
 from tgpfast.bases.bounded import BoundedMixtureBase, Domain, ProductBase, UniformBase
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
@@ -296,7 +294,3 @@ def test_the_rule_notices_a_wrong_density():
     assert abs(Rule(base).mass.sum() * np.exp(1e-6) - 1.0) > 1e-7
     exact = quad(lambda t: float(np.exp(base.log_density_at(np.array([[t]]))[0])), 0.0, 1.0)[0]
     assert exact == pytest.approx(1.0, abs=1e-9)
-
-
-def test_examples():
-    assert doctest.testmod(bounded, extraglobs={"np": np}).failed == 0

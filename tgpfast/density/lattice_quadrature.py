@@ -77,7 +77,9 @@ class LatticeQuadrature:
                 f"dimension {self.d}"
             )
         grid = self.features.to_grid(self.tilt.theta, self.features.grid_shape())
-        self.peak = max(float(grid.max()), 0.0)  # numbers are kept over e^peak
+        # numbers are kept over e^peak; where the base alone holds, f is 0
+        self.peak = max(float(grid.max()), 0.0 if self.is_open else -math.inf)
+        self._known_parts: dict[int, NarrowPart] = {}
         self._refine()
 
     @property
@@ -154,7 +156,7 @@ class LatticeQuadrature:
     def _split(self, counts: Sequence[int]) -> None:
         """Divide the base into what the rule resolves and narrow Gaussians."""
         self.shared: Base | None = self.base
-        self.shared_share, self.narrow = 1.0, []
+        self.shared_share, self.narrow = 1.0, list[NarrowPart]()
         if not (isinstance(self.base, (GaussianBase, MixtureBase)) and self._can_split):
             return
         steps = self.features.lengths / np.array(counts)
@@ -163,10 +165,12 @@ class LatticeQuadrature:
             np.linalg.eigvalsh(part.covariance / np.outer(steps, steps))[0] >= NARROW**2
             for part in parts
         ])  # fmt: skip
-        self.narrow = [
-            NarrowPart(float(weights[k]), parts[k], self.tilt, self.threads, self.peak)
-            for k in np.flatnonzero(~wide)
-        ]
+        for k in np.flatnonzero(~wide).tolist():
+            if k not in self._known_parts:
+                share = float(weights[k])
+                part = NarrowPart(share, parts[k], self.tilt, self.threads, self.peak)
+                self._known_parts[k] = part
+            self.narrow.append(self._known_parts[k])
         if wide.all():
             return
         self.shared_share, self.shared = float(weights[wide].sum()), None
@@ -185,7 +189,7 @@ class LatticeQuadrature:
         square += outside * math.exp(-self.peak)
         total, self.n_nodes = self.shared_mass, rule.size if self.shared is not None else 0
         for part in self.narrow:
-            part.refine(tolerance * math.exp(-self.peak) / len(self.narrow), LATTICE_NODES[self.d])
+            part.refine(tolerance, LATTICE_NODES[self.d])
             total += part.mass
             square += part.square
             self.n_nodes += part.n_nodes

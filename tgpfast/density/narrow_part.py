@@ -37,22 +37,31 @@ class NarrowPart:
         self.peak, self.reach = peak, math.sqrt(2.0 * (TAIL + max(peak, 0.0)))
         # highest frequency of the tilt in whitened coordinates, and that of a Gaussian
         waves = np.array([w.max() for w in tilt.features.frequencies])
-        self.step = math.pi / (
-            float(np.linalg.norm(waves @ np.abs(gaussian.cholesky)))
-            + BAND_OF_GAUSSIAN
-        )
-        self.mass, self.square, self.error = math.inf, math.inf, math.inf
+        band = float(np.linalg.norm(waves @ np.abs(gaussian.cholesky)))
+        self.step = math.pi / (band + BAND_OF_GAUSSIAN)
+        self._integrate()
+        self.error = math.inf
 
     def refine(self, tolerance: float, most: int) -> None:
-        """Integrate on finer grids until the mass, over e^peak, errs by at most the tolerance."""
-        last = math.inf
-        while not self.error <= tolerance and (2.0 * self.reach / self.step) ** self.d <= most:
-            axis = self._axis(self.step)
-            weights, growth = self._values([axis] * self.d, np.eye(self.d))
-            self.n_nodes = growth.size
-            self.mass, self.square = float(weights @ growth), float(weights @ np.square(growth))
-            self.error, last = abs(self.mass - last), self.mass
+        """Integrate on finer grids until the mass errs by at most this share of it.
+
+        Parameters
+        ----------
+        tolerance : float
+        most : int, nodes of a grid at most
+        """
+        while self.error > tolerance * self.mass:
+            if (2.0 * self.reach / self.step * RULE_REFINEMENT) ** self.d > most:
+                break
+            last = self.mass
             self.step /= RULE_REFINEMENT
+            self._integrate()
+            self.error = abs(self.mass - last)
+
+    def _integrate(self) -> None:
+        weights, growth = self._values([self._axis(self.step)] * self.d, np.eye(self.d))
+        self.n_nodes = growth.size
+        self.mass, self.square = float(weights @ growth), float(weights @ np.square(growth))
 
     @property
     def d(self) -> int:
@@ -81,8 +90,7 @@ class NarrowPart:
         length = float(np.linalg.norm(along))
         rotation = np.linalg.qr(np.column_stack([along, np.eye(self.d)]))[0].T
         rotation[0] = along / length  # the same up to its sign
-        step = RULE_REFINEMENT * self.step
-        line, other = self._axis(step / FINER_ALONG_LINE), self._axis(step)
+        line, other = self._axis(self.step / FINER_ALONG_LINE), self._axis(self.step)
         weights, growth = self._values([line, *[other] * (self.d - 1)], rotation)
         margin = (weights * growth).reshape(len(line), -1).sum(axis=1) / (line[1] - line[0])
         with np.errstate(over="ignore"):
