@@ -92,6 +92,11 @@ class LatticeQuadrature:
         """Whether the base alone holds somewhere."""
         return any(any(tapered_sides(kind)) for kind in self.features.walls)
 
+    @property
+    def _floor(self) -> float:
+        """e^-peak where the base alone holds somewhere, else 0."""
+        return math.exp(-self.peak) if self.is_open else 0.0
+
     # -- mass ------------------------------------------------------------------------------------
 
     def _refine(self) -> None:
@@ -184,9 +189,8 @@ class LatticeQuadrature:
     def _evaluate(self, rule: BoxRule, tolerance: float) -> None:
         """value, log_square and n_nodes by a rule and by the grids of the narrow components."""
         mass, square = self._sum_box(rule)
-        outside = self.shared_share * math.exp(-self.peak) if self.is_open else 0.0
-        self.shared_mass = mass + outside
-        square += outside * math.exp(-self.peak)
+        self.shared_mass = mass + self.shared_share * self._floor
+        square += self.shared_share * self._floor**2
         total, self.n_nodes = self.shared_mass, rule.size if self.shared is not None else 0
         for part in self.narrow:
             part.refine(tolerance, LATTICE_NODES[self.d])
@@ -203,8 +207,7 @@ class LatticeQuadrature:
         the base alone where the domain is open; over e^peak and e^{2 peak}."""
         if self.shared is None:
             return 0.0, 0.0
-        floor = math.exp(-self.peak) if self.is_open else 0.0
-        mass = square = 0.0
+        floor, mass, square = self._floor, 0.0, 0.0
         for x, weights in rule.slabs():
             growth = np.exp(self.tilt.value(x, self.threads) - self.peak)
             base = weights * np.exp(self.shared.log_density_at(x))
@@ -245,7 +248,7 @@ class LatticeQuadrature:
             line, density = self._marginal_density(self.shared, v)
             running = integrate_to(line, density, places)
             if self.is_open:
-                share = self.shared_share * math.exp(-self.peak)
+                share = self.shared_share * self._floor
                 running += share * base_cdf(self.shared, v, places)
             else:
                 running *= self.shared_mass / integrate_to(line, density, line[-1:])[0]
@@ -257,10 +260,9 @@ class LatticeQuadrature:
     def _marginal_density(self, base: Base, v: Array) -> tuple[Array, Array]:
         """Places along a direction, and the density of x . direction there, over e^peak: of
         (e^f - 1) base where the domain is open, else of e^f base."""
-        floor = math.exp(-self.peak) if self.is_open else 0.0
 
         def density(x: Array) -> Array:
-            growth = np.exp(self.tilt.value(x, self.threads) - self.peak) - floor
+            growth = np.exp(self.tilt.value(x, self.threads) - self.peak) - self._floor
             return np.asarray(self.shared_share * growth * np.exp(base.log_density_at(x)))
 
         axis = int(np.argmax(np.abs(v) * self.features.lengths))
