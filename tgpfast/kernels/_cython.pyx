@@ -59,6 +59,9 @@ cdef extern from "_simd.h" nogil:
     void tgp_add_counts(const int32_t *, int64_t, uint32_t *)
     void tgp_move_counts(uint32_t *, int64_t, double *)
     void tgp_add_excess(const double *, const double *, int64_t, double, double, double *)
+    void tgp_lattice_tile(
+        const double *, int64_t, int64_t, const double *, const double *, const double *,
+        const int64_t *, const double *, double *, double *, double *)
 
 cdef extern from *:
     """
@@ -640,3 +643,24 @@ def marginal_mass(
             xt, n, w, directions, group * DIRECTION_GROUP,
             min((group + 1) * DIRECTION_GROUP, n_directions), low, step, mass, squares, excess,
             &projections[slot, 0], &index[slot, 0], counts[slot])
+
+
+# -- a function on a regular grid at any points ----------------------------------------------------
+
+
+def interpolate_lattice(
+    const double[:, ::1] x, const double[:, ::1] axes, const double[:, ::1] pieces,
+    const double[:, :, ::1] coefficients, const double[::1] stretch, double[::1] value,
+    double[:, ::1] gradient, double[::1] laplacian, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
+    cdef int64_t tile, start
+    cdef int64_t ld[3]
+    cdef bint sloped = gradient.shape[0] > 0, bent = laplacian.shape[0] > 0
+    ld[0], ld[1], ld[2] = coefficients.shape[1] * coefficients.shape[2], coefficients.shape[2], 1
+    for tile in prange(tiles, nogil=True, schedule="static", num_threads=n_threads):
+        start = tile * TGP_ROW_TILE
+        tgp_lattice_tile(
+            &x[start, 0], min(<int64_t>TGP_ROW_TILE, n - start), d, &axes[0, 0], &pieces[0, 0],
+            &coefficients[0, 0, 0], ld, &stretch[0], &value[start],
+            &gradient[start, 0] if sloped else NULL, &laplacian[start] if bent else NULL)

@@ -1168,3 +1168,259 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
                     for j in range(n_grid + 1):
                         mass[v, j] += count[j]
                     count[:] = 0
+
+
+# -- a function on a regular grid at any points ----------------------------------------------------
+
+WINDOW_NODES, WINDOW_DEGREE = 8, 9  # along each axis; of the polynomials between nodes
+STEP_LIMIT = 300.0  # exponent beyond which the smooth step counts as 0 or 1
+END_SLACK = 1e-9  # steps beyond an end that still count as the end: a row at a wall may be rounded
+
+
+# Numba leaves loops of 8 turns scalar; these are whole loops in one vector register. They take
+# arrays by their addresses: slices would have their references counted.
+
+_VECTOR = ir.VectorType(ir.DoubleType(), WINDOW_NODES)
+
+
+def _load_lanes(builder, address, kind=_VECTOR):
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=8)
+
+
+def _store_lanes(builder, vector, address):
+    builder.store(vector, builder.inttoptr(address, _VECTOR.as_pointer()), align=8)
+
+
+def _offset(builder, address, offset):
+    return builder.add(address, ir.Constant(ir.IntType(64), offset))
+
+
+def _spread(builder, number):
+    """A vector of equal numbers."""
+    single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _index(0))
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), WINDOW_NODES), [0] * WINDOW_NODES)
+    return builder.shuffle_vector(single, single, mask)
+
+
+def _index(number):
+    return ir.Constant(ir.IntType(32), number)
+
+
+def _multiply_add(builder, a, b, c):
+    product = builder.fmul(a, b, flags=("contract",))
+    return builder.fadd(product, c, flags=("contract",))
+
+
+@intrinsic
+def _weigh_rows(typingctx, rows, stride, weights, out):
+    """out[l] = sum over b < 8 of weights[b] rows[b, l]; stride : bytes from row to row."""
+
+    def codegen(context, builder, signature, args):
+        row, stride, weights, out = args
+        total = None
+        for b in range(WINDOW_NODES):
+            number = _load_lanes(builder, _offset(builder, weights, 8 * b), ir.DoubleType())
+            weight, values = _spread(builder, number), _load_lanes(builder, row)
+            if total is None:
+                total = builder.fmul(weight, values)
+            else:
+                total = _multiply_add(builder, weight, values, total)
+            row = builder.add(row, stride)
+        _store_lanes(builder, total, out)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _dot(typingctx, a, b):
+    """Sum over l < 8 of a[l] b[l]."""
+
+    def codegen(context, builder, signature, args):
+        product = builder.fmul(_load_lanes(builder, args[0]), _load_lanes(builder, args[1]))
+        terms = [builder.extract_element(product, _index(lane)) for lane in range(WINDOW_NODES)]
+        while len(terms) > 1:  # in pairs
+            half = len(terms) // 2
+            terms = [builder.fadd(p, q) for p, q in zip(terms[:half], terms[half:], strict=True)]
+        return terms[0]
+
+    return types.float64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def _window_value(typingctx, pieces, z, out):
+    """out[l] = sum over q <= WINDOW_DEGREE of pieces[q, l] z^q."""
+
+    def codegen(context, builder, signature, args):
+        pieces, z, out = args
+        _store_lanes(builder, _horner(builder, pieces, _spread(builder, z), 0)[0], out)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float64, types.int64), codegen
+
+
+@intrinsic
+def _window_derivatives(typingctx, pieces, z, rate, out):
+    """As _window_value, with the first and second derivatives times rate and rate^2 behind it."""
+
+    def codegen(context, builder, signature, args):
+        pieces, z, rate, out = args
+        value, slope, half = _horner(builder, pieces, _spread(builder, z), 2)
+        factor = _spread(builder, rate)
+        slope, half = builder.fmul(slope, factor), builder.fmul(builder.fmul(half, factor), factor)
+        for power, vector in enumerate((value, slope, builder.fadd(half, half))):
+            _store_lanes(builder, vector, _offset(builder, out, 64 * power))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float64, types.float64, types.int64), codegen
+
+
+def _horner(builder, pieces, z, order):
+    """Polynomials at z, their first derivatives and half their second, as many as order says."""
+    sums = [_load_lanes(builder, _offset(builder, pieces, 64 * WINDOW_DEGREE))]
+    sums += [ir.Constant(_VECTOR, [0.0] * WINDOW_NODES)] * order
+    for q in range(WINDOW_DEGREE - 1, -1, -1):
+        added = [_load_lanes(builder, _offset(builder, pieces, 64 * q)), *sums[:-1]]
+        sums = [_multiply_add(builder, a, z, b) for a, b in zip(sums, added, strict=True)]
+    return sums
+
+
+@_inner
+def _rise(x, margin):
+    """rise(x / margin) and its derivatives in x; 1 where there is no margin."""
+    if margin == 0.0:
+        return 1.0, 0.0, 0.0
+    t = x / margin
+    e = 1.0 / t - 1.0 / (1.0 - t) if 0.0 < t < 1.0 else STEP_LIMIT
+    if not abs(e) < STEP_LIMIT:
+        return (1.0 if t > 0.5 else 0.0), 0.0, 0.0
+    q, s = math.exp(e), 1.0 - t
+    share = q / ((1.0 + q) * (1.0 + q))
+    fall, bend = 1.0 / (t * t) + 1.0 / (s * s), 2.0 / (s * s * s) - 2.0 / (t * t * t)
+    second = share * ((q - 1.0) / (1.0 + q) * fall * fall + bend)
+    return 1.0 / (1.0 + q), share * fall / margin, second / (margin * margin)
+
+
+@_inner
+def _axis_taper(from_low, low_margin, from_high, high_margin, out):
+    """The taper of an axis and its derivatives at these distances from its ends."""
+    a, da, dda = _rise(from_low, low_margin)
+    b, db, ddb = _rise(from_high, high_margin)
+    out[0] = a * b
+    out[1] = da * b - a * db
+    out[2] = dda * b - 2.0 * da * db + a * ddb
+
+
+@_inner
+def _place_windows(point, axes, pieces, order, at, w, t):
+    """Indices of the first coefficients to at, windows to w, tapers to t; axis k of d is in place
+    k + 3 - d of each. Returns -1 outside the box, 1 where the taper counts, else 0."""
+    d, tapered = point.shape[0], 0
+    table, window = np.int64(pieces.ctypes.data), np.int64(w.ctypes.data)
+    for k in range(3 - d, 3):
+        axis = axes[k + d - 3]
+        low, step, nodes, first = axis[0], axis[1], axis[2], axis[3]
+        from_low = point[k + d - 3] - low
+        s = from_low / step
+        if axis[6] != 0.0:
+            s -= nodes * math.floor(s / nodes)
+        if not (s >= -END_SLACK and s <= nodes + END_SLACK):
+            return -1
+        u = min(max(s, 0.0), nodes) - first - WINDOW_NODES // 2
+        start = math.ceil(u)
+        at[k] = np.int64(start) + WINDOW_NODES // 2
+        if order > 0:
+            _window_derivatives(table, start - u, -1.0 / step, window + 192 * k)
+        else:
+            _window_value(table, start - u, window + 192 * k)
+        t[k, 0], t[k, 1], t[k, 2] = 1.0, 0.0, 0.0
+        from_high = step * nodes - from_low
+        if (axis[4] > 0.0 and from_low < axis[4]) or (axis[5] > 0.0 and from_high < axis[5]):
+            tapered = 1
+            _axis_taper(from_low, axis[4], from_high, axis[5], t[k])
+    return tapered
+
+
+@_inner
+def _sum_nodes(first, strides, d, w, order, inner, outer, sums):
+    """The function to sums[0], its first derivatives to sums[1:4], second to sums[4:7].
+
+    first : address of the first coefficient; strides : of the coefficients, in bytes
+    w : the windows, (3 axes, 3 orders, 8); inner, outer : room for the sums over rows, (3 orders,
+        8 planes, 8), and over planes, (2, 8)
+    """
+    window = np.int64(w.ctypes.data)
+    to, then = np.int64(inner.ctypes.data), np.int64(outer.ctypes.data)
+    if d == 1:
+        for power in range(order + 1):
+            sums[3 * power] = _dot(first, window + 64 * (6 + power))
+        return
+    for a in range(WINDOW_NODES if d == 3 else 1):
+        for power in range(order + 1):  # inner[power, a] = sum over rows
+            plane = first + a * strides[0]
+            _weigh_rows(plane, strides[1], window + 64 * (3 + power), to + 64 * (8 * power + a))
+    total = to
+    if d == 3:
+        total = then
+        _weigh_rows(to, 64, window, then)
+        for power in range(1, order + 1):
+            _weigh_rows(to, 64, window + 64 * power, then + 64)
+            sums[3 * power - 2] = _dot(then + 64, window + 64 * 6)
+    for power in range(1, order + 1):
+        slope = to + 64 * 8 * power
+        if d == 3:
+            _weigh_rows(slope, 64, window, then + 64)
+            slope = then + 64
+        sums[3 * power - 1] = _dot(slope, window + 64 * 6)
+        sums[3 * power] = _dot(total, window + 64 * (6 + power))
+    sums[0] = _dot(total, window + 64 * 6)
+
+
+@_inner
+def _apply_taper(t, d, order, sums):
+    """The product rule: sums of the function become those of the function times its taper."""
+    taper, value = 1.0, sums[0]
+    for k in range(3 - d, 3):
+        taper *= t[k, 0]
+    sums[0] = taper * value
+    if order > 0:
+        for k in range(3 - d, 3):
+            others, slope = 1.0, sums[1 + k]
+            for j in range(3 - d, 3):
+                if j != k:
+                    others *= t[j, 0]
+            sums[1 + k] = taper * slope + others * t[k, 1] * value
+            bend = 2.0 * t[k, 1] * slope + t[k, 2] * value
+            sums[4 + k] = taper * sums[4 + k] + others * bend
+
+
+@_kernel
+def interpolate_lattice(
+    x, axes, pieces, coefficients, stretch, value, gradient, laplacian, n_threads
+):
+    n, d = x.shape
+    order = 2 if laplacian.shape[0] else 1 if gradient.shape[0] else 0
+    tiles, strides = (n + ROW_TILE - 1) // ROW_TILE, coefficients.strides
+    for slot in prange(n_threads):
+        at, w, t = np.zeros(3, np.int64), np.empty((3, 3, WINDOW_NODES)), np.empty((3, 3))
+        inner, outer = np.empty((3, WINDOW_NODES, WINDOW_NODES)), np.empty((2, WINDOW_NODES))
+        sums, begin = np.zeros(7), np.int64(coefficients.ctypes.data)
+        for tile in range(slot, tiles, n_threads):
+            for i in range(tile * ROW_TILE, min((tile + 1) * ROW_TILE, n)):
+                tapered = _place_windows(x[i], axes, pieces, order, at, w, t)
+                if tapered < 0:
+                    sums[:] = 0.0
+                else:
+                    first = begin + at[0] * strides[0] + at[1] * strides[1] + 8 * at[2]
+                    _sum_nodes(first, strides, d, w, order, inner, outer, sums)
+                    if tapered > 0:
+                        _apply_taper(t, d, order, sums)
+                value[i] = sums[0]
+                if order > 0:
+                    for k in range(d):
+                        gradient[i, k] = sums[1 + k + 3 - d]
+                if order > 1:
+                    total = 0.0
+                    for k in range(d):
+                        total += stretch[k] * stretch[k] * sums[4 + k + 3 - d]
+                    laplacian[i] = total

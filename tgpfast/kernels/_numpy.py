@@ -262,3 +262,129 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
         high = low[v] + (n_grid - 1) * step[v]
         excess[v, 0] += w @ np.maximum(low[v] - projection, 0.0)
         excess[v, 1] += w @ np.maximum(projection - high, 0.0)
+
+
+WINDOW_NODES = 8  # nodes of a lattice that contribute to a value, along each axis
+STEP_LIMIT = 300.0  # exponent beyond which the smooth step counts as 0 or 1 (e^-300)
+END_SLACK = 1e-9  # steps beyond an end that still count as the end: a row at a wall may be rounded
+
+
+def interpolate_lattice(
+    x, axes, pieces, coefficients, stretch, value, gradient, laplacian, n_threads
+):
+    """A function by its coefficients on a regular grid, times a taper, written over the outputs.
+
+    With s_k = (x_k - low_k) / step_k, modulo nodes_k where the axis is periodic::
+
+        g(x) = sum_j coefficients[j] prod_k window(j_k + first_k - s_k)
+        f(x) = g(x) prod_k rise((x_k - low_k) / low_margin_k) rise((high_k - x_k) / high_margin_k)
+        value = f,  gradient[k] = df/dx_k,  laplacian = sum_k stretch_k^2 d^2f/dx_k^2
+
+    where high = low + step nodes. rise(t) is 0 up to t = 0, 1 from t = 1 on, and
+    1 / (1 + exp(1 / t - 1 / (1 - t))) between; 1 where the margin is 0. On an axis that is not
+    periodic, f is 0 outside [low_k, high_k]. Rows with an entry that is not finite give 0.
+
+    x : (n, d), d <= 3
+    axes : (d, 7), for each axis: low, step, nodes, first, low_margin, high_margin, and 1 if it is
+        periodic, else 0
+    pieces : (10, 8), window(l - 4 + z) = sum_q pieces[q, l] z^q for 0 <= z < 1
+    coefficients : 3-D. The last d axes hold nodes_k + 8 entries each, of nodes -4 ... nodes_k + 3;
+        axes before them have one entry
+    stretch : (d,), read for the laplacian only
+    value : (n,); gradient : (n, d), or (0, d) to leave it out; laplacian : (n,), or (0,), and then
+        a gradient is needed too; all float64
+    """
+    d, flat = x.shape[1], coefficients.ravel()
+    strides = [stride // flat.itemsize for stride in coefficients.strides][3 - d :]
+    order = 2 if len(laplacian) else 1 if len(gradient) else 0
+    for part in _parts(len(x)):
+        rows, index = x[part], 0
+        inside, windows, tapers = np.ones(len(rows), bool), [], []
+        for k in range(d):
+            first, z, is_inside = _window_place(rows[:, k], axes[k])
+            inside &= is_inside
+            windows.append(_window_values(pieces, z, axes[k, 1], order))
+            tapers.append(_axis_taper(np.where(is_inside, rows[:, k], axes[k, 0]), axes[k]))
+            place = (first[:, None] + np.arange(WINDOW_NODES)) * strides[k]
+            index = np.expand_dims(index, -1) + place.reshape(len(rows), *[1] * k, WINDOW_NODES)
+        nodes = flat[index]
+        constant = _contract(nodes, windows, [0] * d)
+        value[part] = np.where(inside, constant * _product_rule(tapers, [0] * d), 0.0)
+        bends = np.zeros(len(rows))
+        for k in range(d if order else 0):
+            once, twice = [[power if j == k else 0 for j in range(d)] for power in (1, 2)]
+            slope = _contract(nodes, windows, once)
+            taper, rise = _product_rule(tapers, [0] * d), _product_rule(tapers, once)
+            gradient[part, k] = np.where(inside, slope * taper + constant * rise, 0.0)
+            if order == 2:
+                bend = _contract(nodes, windows, twice) * taper + 2.0 * slope * rise
+                bends += stretch[k] ** 2 * (bend + constant * _product_rule(tapers, twice))
+        if order == 2:
+            laplacian[part] = np.where(inside, bends, 0.0)
+
+
+def _window_place(x, axis):
+    """(index of the first coefficient that counts, z, whether x lies in the box).
+
+    Divisions, so that no compiler fuses them with what follows: all backends get the same bits.
+    """
+    low, step, nodes, first, _, _, periodic = axis
+    with np.errstate(over="ignore", invalid="ignore"):
+        s = (x - low) / step
+        if periodic:
+            s = s - nodes * np.floor(s / nodes)
+    inside = (s >= -END_SLACK) & (s <= nodes + END_SLACK)
+    u = np.clip(np.where(inside, s, 0.0), 0.0, nodes) - first - WINDOW_NODES // 2
+    start = np.ceil(u)
+    return start.astype(np.int64) + WINDOW_NODES // 2, start - u, inside
+
+
+def _window_values(pieces, z, step, order):
+    """The window at its nodes, (n, 8), and as many derivatives in x as ``order`` says."""
+    values = []
+    for power in range(order + 1):
+        total = np.zeros((len(z), WINDOW_NODES))
+        for q in range(len(pieces) - 1, power - 1, -1):
+            total = total * z[:, None] + np.prod(np.arange(q - power + 1.0, q + 1.0)) * pieces[q]
+        values.append(total * (-1.0 / step) ** power)
+    return values
+
+
+def _contract(nodes, windows, powers):
+    """Sum over the nodes of every row, with the windows' derivatives of these orders."""
+    for window, power in zip(windows[::-1], powers[::-1], strict=True):
+        nodes = np.einsum("n...l,nl->n...", nodes, window[power])
+    return nodes
+
+
+def _product_rule(tapers, powers):
+    return np.prod([taper[power] for taper, power in zip(tapers, powers, strict=True)], axis=0)
+
+
+def _axis_taper(x, axis):
+    """The taper of an axis at every x, with its first and second derivative."""
+    low, step, nodes, _, low_margin, high_margin, _ = axis
+    a, da, dda = _rise(x - low, low_margin)
+    b, db, ddb = _rise(step * nodes - (x - low), high_margin)
+    return a * b, da * b - a * db, dda * b - 2.0 * da * db + a * ddb
+
+
+def _rise(x, margin):
+    """rise(x / margin) of ``interpolate_lattice`` with its first two derivatives in x."""
+    if margin == 0.0:
+        return np.ones(len(x)), np.zeros(len(x)), np.zeros(len(x))
+    t = x / margin
+    between = (t > 0.0) & (t < 1.0)
+    r = np.where(between, t, 0.5)
+    exponent = 1.0 / r - 1.0 / (1.0 - r)
+    between &= np.abs(exponent) < STEP_LIMIT
+    q = np.exp(np.where(between, exponent, 0.0))
+    fall = 1.0 / (r * r) + 1.0 / ((1.0 - r) * (1.0 - r))  # minus the exponent's derivative
+    bend = 2.0 / ((1.0 - r) * (1.0 - r) * (1.0 - r)) - 2.0 / (r * r * r)
+    share = q / ((1.0 + q) * (1.0 + q))
+    second = share * ((q - 1.0) / (1.0 + q) * fall * fall + bend)
+    return (
+        np.where(between, 1.0 / (1.0 + q), np.where(t > 0.5, 1.0, 0.0)),
+        np.where(between, share * fall / margin, 0.0),
+        np.where(between, second / (margin * margin), 0.0),
+    )

@@ -586,4 +586,197 @@ static void tgp_add_excess(const double *projection, const double *weights, int6
     }
 }
 
+/* -- a function on a regular grid at any points ------------------------------------------------- */
+
+#define TGP_WINDOW_NODES 8 /* along each axis; loops over them are one or two vector registers */
+#define TGP_WINDOW_DEGREE 9 /* of the polynomials between nodes */
+#define TGP_STEP_LIMIT 300.0 /* exponent beyond which the smooth step counts as 0 or 1 */
+#define TGP_END_SLACK 1e-9 /* steps beyond an end that still count as the end */
+
+/* w[0..7] = the window at its nodes for one z; the next eight its derivatives in x, and the last
+ * eight its second derivatives, if order says so */
+TGP_INLINE void tgp_window(const double *TGP_RESTRICT pieces, double z, double step, int order,
+                           double *TGP_RESTRICT w)
+{
+    double a[TGP_WINDOW_NODES], b[TGP_WINDOW_NODES], c[TGP_WINDOW_NODES], r = -1.0 / step;
+    for (int l = 0; l < TGP_WINDOW_NODES; l++) {
+        a[l] = pieces[TGP_WINDOW_DEGREE * TGP_WINDOW_NODES + l];
+        b[l] = c[l] = 0.0;
+    }
+    for (int q = TGP_WINDOW_DEGREE - 1; q >= 0; q--) {
+#pragma omp simd
+        for (int l = 0; l < TGP_WINDOW_NODES; l++) {
+            if (order > 1) c[l] = c[l] * z + b[l];
+            if (order > 0) b[l] = b[l] * z + a[l];
+            a[l] = a[l] * z + pieces[q * TGP_WINDOW_NODES + l];
+        }
+    }
+    for (int l = 0; l < TGP_WINDOW_NODES; l++) {
+        w[l] = a[l];
+        if (order > 0) w[TGP_WINDOW_NODES + l] = r * b[l];
+        if (order > 1) w[2 * TGP_WINDOW_NODES + l] = 2.0 * r * r * c[l];
+    }
+}
+
+/* out[l] = sum over b < 8 of weights[b] rows[b ld + l] */
+TGP_INLINE void tgp_weigh_rows(const double *rows, int64_t ld, const double *weights, double *out)
+{
+    double total[TGP_WINDOW_NODES] = {0.0};
+    for (int b = 0; b < TGP_WINDOW_NODES; b++) {
+        double weight = weights[b];
+#pragma omp simd
+        for (int l = 0; l < TGP_WINDOW_NODES; l++) total[l] += weight * rows[b * ld + l];
+    }
+    for (int l = 0; l < TGP_WINDOW_NODES; l++) out[l] = total[l];
+}
+
+/* rise(x / margin) and its derivatives in x; 1 where there is no margin */
+static inline void tgp_rise(double x, double margin, double *TGP_RESTRICT out)
+{
+    double t = margin > 0.0 ? x / margin : 1.0;
+    double e = t > 0.0 && t < 1.0 ? 1.0 / t - 1.0 / (1.0 - t) : TGP_STEP_LIMIT;
+    out[0] = t > 0.5 ? 1.0 : 0.0;
+    out[1] = out[2] = 0.0;
+    if (fabs(e) < TGP_STEP_LIMIT) {
+        double q = exp(e), s = 1.0 - t, share = q / ((1.0 + q) * (1.0 + q));
+        double fall = 1.0 / (t * t) + 1.0 / (s * s), bend = 2.0 / (s * s * s) - 2.0 / (t * t * t);
+        out[0] = 1.0 / (1.0 + q);
+        out[1] = share * fall / margin;
+        out[2] = share * ((q - 1.0) / (1.0 + q) * fall * fall + bend) / (margin * margin);
+    }
+}
+
+/* The taper of an axis and its derivatives at these distances from its ends */
+static inline void tgp_axis_taper(double from_low, double low_margin, double from_high,
+                                  double high_margin, double *TGP_RESTRICT out)
+{
+    double a[3], b[3];
+    tgp_rise(from_low, low_margin, a);
+    tgp_rise(from_high, high_margin, b);
+    out[0] = a[0] * b[0];
+    out[1] = a[1] * b[0] - a[0] * b[1];
+    out[2] = a[2] * b[0] - 2.0 * a[1] * b[1] + a[0] * b[2];
+}
+
+TGP_INLINE double tgp_dot(const double *TGP_RESTRICT a, const double *TGP_RESTRICT b)
+{
+    double total = 0.0;
+#pragma omp simd reduction(+ : total)
+    for (int l = 0; l < TGP_WINDOW_NODES; l++) total += a[l] * b[l];
+    return total;
+}
+
+/* The function at one point to sums[0], its first derivatives to sums[1..3], second to sums[4..6].
+ * Window w[k] belongs to axis k of the coefficients. */
+TGP_INLINE void tgp_sum_nodes(const double *first, const int64_t *ld, int d, double (*w)[24],
+                              int order, double *sums)
+{
+    enum { W = TGP_WINDOW_NODES };
+    double inner[3][W * W], outer[W], last[W];
+    const double *total = d == 1 ? first : d == 2 ? inner[0] : outer;
+    if (d > 1)
+        for (int a = 0; a < (d > 2 ? W : 1); a++)
+            for (int power = 0; power <= order; power++)
+                tgp_weigh_rows(first + a * ld[0], ld[1], w[1] + W * power, inner[power] + W * a);
+    if (d > 2) tgp_weigh_rows(inner[0], W, w[0], outer);
+    sums[0] = tgp_dot(total, w[2]);
+    for (int power = 1; power <= order; power++) {
+        sums[3 * power] = tgp_dot(total, w[2] + W * power);
+        if (d > 2) {
+            tgp_weigh_rows(inner[power], W, w[0], last);
+            sums[3 * power - 1] = tgp_dot(last, w[2]);
+            tgp_weigh_rows(inner[0], W, w[0] + W * power, last);
+            sums[3 * power - 2] = tgp_dot(last, w[2]);
+        } else if (d > 1)
+            sums[3 * power - 1] = tgp_dot(inner[power], w[2]);
+    }
+}
+
+/* The product rule: sums of the function become those of the function times its taper */
+static inline void tgp_apply_taper(double (*t)[3], int d, int order, double *sums)
+{
+    double taper = 1.0, value = sums[0];
+    for (int k = 3 - d; k < 3; k++) taper *= t[k][0];
+    sums[0] = taper * value;
+    for (int k = 3 - d; k < 3 && order > 0; k++) {
+        double others = 1.0, slope = sums[1 + k];
+        for (int j = 3 - d; j < 3; j++) others *= j == k ? 1.0 : t[j][0];
+        sums[1 + k] = taper * slope + others * t[k][1] * value;
+        sums[4 + k] = taper * sums[4 + k] + others * (2.0 * t[k][1] * slope + t[k][2] * value);
+    }
+}
+
+/* f at one point as in tgp_sum_nodes; zeros outside the box */
+TGP_INLINE void tgp_lattice_point(const double *x, int d, const double *axes, const double *pieces,
+    const double *coefficients, const int64_t *ld, int order, double *sums)
+{
+    enum { W = TGP_WINDOW_NODES };
+    double w[3][3 * W], t[3][3];
+    const double *first = coefficients;
+    int tapered = 0;
+    for (int k = 3 - d; k < 3; k++) {
+        const double *axis = axes + 7 * (k + d - 3);
+        double step = axis[1], nodes = axis[2], from_low = x[k + d - 3] - axis[0];
+        double s = from_low / step, from_high = step * nodes - from_low;
+        if (axis[6] != 0.0) s -= nodes * floor(s / nodes);
+        if (!(s >= -TGP_END_SLACK && s <= nodes + TGP_END_SLACK)) return;
+        s = s < 0.0 ? 0.0 : s > nodes ? nodes : s;
+        double u = s - axis[3] - W / 2, start = ceil(u);
+        first += ((int64_t)start + W / 2) * ld[k];
+        tgp_window(pieces, start - u, step, order, w[k]);
+        t[k][0] = 1.0;
+        t[k][1] = t[k][2] = 0.0;
+        if ((axis[4] > 0.0 && from_low < axis[4]) || (axis[5] > 0.0 && from_high < axis[5])) {
+            tapered = 1;
+            tgp_axis_taper(from_low, axis[4], from_high, axis[5], t[k]);
+        }
+    }
+    tgp_sum_nodes(first, ld, d, w, order, sums);
+    if (tapered) tgp_apply_taper(t, d, order, sums);
+}
+
+TGP_INLINE void tgp_lattice_rows(
+    const double *x, int64_t n, int d, const double *axes, const double *pieces,
+    const double *coefficients, const int64_t *ld, const double *stretch, int order, double *value,
+    double *gradient, double *laplacian)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double sums[7] = {0.0};
+        tgp_lattice_point(x + i * d, d, axes, pieces, coefficients, ld, order, sums);
+        value[i] = sums[0];
+        if (order > 0)
+            for (int k = 0; k < d; k++) gradient[i * d + k] = sums[1 + k + 3 - d];
+        if (order > 1) {
+            double total = 0.0;
+            for (int k = 0; k < d; k++) total += stretch[k] * stretch[k] * sums[4 + k + 3 - d];
+            laplacian[i] = total;
+        }
+    }
+}
+
+/* Some points; gradient and laplacian may be NULL. Every call names d and the order of derivatives
+ * as constants, so that each combination is compiled by itself. ld : distance between neighbours
+ * along the three axes of the coefficients */
+TGP_INLINE void tgp_lattice_tile_body(
+    const double *x, int64_t n, int64_t d, const double *axes, const double *pieces,
+    const double *coefficients, const int64_t *ld, const double *stretch, double *value,
+    double *gradient, double *laplacian)
+{
+#define TGP_ROWS(D, ORDER)                                                                         \
+    tgp_lattice_rows(x, n, D, axes, pieces, coefficients, ld, stretch, ORDER, value,       \
+                     gradient, laplacian)
+#define TGP_ORDERS(D) \
+    if (laplacian) TGP_ROWS(D, 2); else if (gradient) TGP_ROWS(D, 1); else TGP_ROWS(D, 0)
+    if (d == 1) { TGP_ORDERS(1); }
+    else if (d == 2) { TGP_ORDERS(2); }
+    else { TGP_ORDERS(3); }
+#undef TGP_ORDERS
+#undef TGP_ROWS
+}
+TGP_DISPATCH(tgp_lattice_tile,
+    (const double *x, int64_t n, int64_t d, const double *axes, const double *pieces,
+     const double *coefficients, const int64_t *ld, const double *stretch, double *value,
+     double *gradient, double *laplacian),
+    (x, n, d, axes, pieces, coefficients, ld, stretch, value, gradient, laplacian))
+
 #endif

@@ -7,8 +7,10 @@ import numpy as np
 from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..density.exponent import PointTilt, PredictiveTilt
+from ..density.lattice_exponent import LatticeTilt
 from ..evaluation.exact_kde import ExactKDE
 from ..evaluation.marginals import marginal_cdfs
+from ..features.lattice import LatticeFeatures
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.accumulation import accumulate
@@ -37,6 +39,8 @@ def warmup(backend: str = "auto") -> str:
     tilt.value(x, threads)
     tilt.gradient(x, threads)
     PredictiveTilt(features, np.eye(2), zeros, zeros).value(x, threads)
+    lattice = LatticeFeatures(np.ones(2), (1, 1), zeros)
+    LatticeTilt(lattice, np.ones(lattice.mode_shape)).value(x, threads)
     ExactKDE(x, bandwidth=1.0, covariance="identity", backend=name).log_density(x)
     marginal_cdfs(x, np.eye(2), [0.0, 0.0], [0.1, 0.1], 4, backend=name)
     return str(name)

@@ -1,0 +1,540 @@
+"""Bases on domains with walls or periods, and products of bases of several kinds.
+
+A domain is a box whose axes are open, end at walls, or are periodic. A Gaussian mixture is confined
+to it by truncation at the walls and by adding its images along periodic axes.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.scaling import Scaling
+from ..validation import Array
+from .gaussian import Base, GaussianBase
+from .mixture import MixtureBase
+from .quasirandom import logsumexp, sobol_uniforms
+
+MASS_DIMENSIONS = 3  # of integrals over a box by tensor rules
+RULE_NODES = 40  # Gauss-Legendre nodes along an axis: the mass of a Gaussian to 1e-14
+GAUSSIAN_REACH = 9.0  # standard deviations: e^-40 of a Gaussian's peak
+WIDEST_COMPONENT = 1.0  # periods: a wider Gaussian is uniform to 3e-9, and has many images
+LEAST_MASS = 1e-3  # within the walls, of a component whose columns are correlated
+ROUNDINGS = 16.0  # units in the last place that a row at a wall may be off
+DRAWS_AT_A_TIME = 2**16  # draws made together, at most
+
+
+class Domain:
+    """A box whose axes are open, have walls, or are periodic.
+
+    Parameters
+    ----------
+    low, high : (d,) ends of the axes; -inf and inf where there is no wall
+    periodic : (d,) bools, default none: axes whose ends are the same place. Rows beyond the ends
+        are moved by whole periods
+
+    Raises
+    ------
+    ValueError : low is not below high, or a periodic axis is not finite
+
+    Examples
+    --------
+    >>> domain = Domain([0.0, -np.inf], [24.0, np.inf], [True, False])
+    >>> domain.wrap(np.array([[25.0, 3.0]])).tolist()
+    [[1.0, 3.0]]
+    """
+
+    def __init__(self, low: Any, high: Any, periodic: Any = None) -> None:
+        self.low, self.high = _as_ends(low, "low"), _as_ends(high, "high")
+        self.periodic: NDArray[np.bool_] = np.zeros(len(self.low), bool)
+        if periodic is not None:
+            self.periodic = np.asarray(periodic).astype(bool)
+        if not self.low.shape == self.high.shape == self.periodic.shape or not len(self.low):
+            raise ValueError(
+                f"low, high and periodic have shapes {self.low.shape}, {self.high.shape} and "
+                f"{self.periodic.shape}; expected the same (d,)"
+            )
+        if not (self.low < self.high).all():
+            raise ValueError(f"low={self.low.tolist()} must be below high={self.high.tolist()}")
+        with np.errstate(invalid="ignore", over="ignore"):
+            if not np.isfinite(self.high - self.low)[self.periodic].all():
+                raise ValueError("a periodic axis needs two finite ends")
+
+    @classmethod
+    def of_axes(
+        cls, origin: Sequence[float], lengths: Sequence[float], kinds: Sequence[str]
+    ) -> Domain:
+        """The domain of axes "open", "wall", "period", "wall_below" or "wall_above", whose boxes
+        begin at origin and have these lengths."""
+        low, high = np.array(origin, float), np.add(origin, lengths)
+        low[[kind in ("open", "wall_above") for kind in kinds]] = -np.inf
+        high[[kind in ("open", "wall_below") for kind in kinds]] = np.inf
+        return cls(low, high, np.array([kind == "period" for kind in kinds]))
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return len(self.low)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every axis ends on both sides."""
+        return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+    @property
+    def walls(self) -> tuple[Array, Array]:
+        """Ends of the axes where they are walls, -inf and inf elsewhere."""
+        low = np.where(self.periodic, -np.inf, self.low)
+        return low, np.where(self.periodic, np.inf, self.high)
+
+    def wrap(self, x: Array) -> Array:
+        """Rows moved by whole periods into the domain."""
+        if not self.periodic.any():
+            return x
+        y = x.copy()
+        for k in np.flatnonzero(self.periodic):
+            low, period = self.low[k], self.high[k] - self.low[k]
+            y[:, k] -= period * np.floor((y[:, k] - low) / period)
+            y[~((low <= y[:, k]) & (y[:, k] < self.high[k])), k] = low  # roundings
+        return y
+
+    def contains(self, x: Array) -> NDArray[np.bool_]:
+        """Whether each row lies between the walls, which belong to the domain, as do rows that
+        roundings have moved beyond them."""
+        low, high = self.walls
+        slack = [ROUNDINGS * np.spacing(np.where(np.isfinite(e), e, 0.0)) for e in (low, high)]
+        inside = (low - np.abs(slack[0]) <= x) & (x <= high + np.abs(slack[1]))
+        return np.asarray(inside.all(axis=1))
+
+    def rescaled(self, scaling: Scaling) -> Domain:
+        """The same domain in the coordinates u = (x - shift) / scale."""
+        low, high = (scaling.apply(end[None])[0] for end in (self.low, self.high))
+        return Domain(low, high, self.periodic)
+
+    def parameters(self) -> dict[str, Array]:
+        """The arguments, by name."""
+        return {"low": self.low, "high": self.high, "periodic": self.periodic.astype(float)}
+
+
+def _as_ends(value: Any, name: str) -> Array:
+    ends = np.array(value, dtype=np.float64)
+    if ends.ndim != 1 or np.isnan(ends).any():
+        raise ValueError(f"{name} must be (d,) numbers, -inf or inf, got {value!r}")
+    ends.setflags(write=False)
+    return ends
+
+
+class UniformBase(Base):
+    """The same density everywhere in a bounded domain.
+
+    Parameters
+    ----------
+    low, high : (d,) ends of the axes, finite
+    periodic : (d,) bools, default none: see `Domain`
+
+    Raises
+    ------
+    ValueError : an end is infinite, or low is not below high
+
+    Examples
+    --------
+    >>> UniformBase([0.0], [4.0]).log_density([[1.0], [5.0]]).round(4).tolist()
+    [-1.3863, -inf]
+    """
+
+    kind = "uniform"
+
+    def __init__(self, low: Any, high: Any, periodic: Any = None) -> None:
+        self.domain = domain = Domain(low, high, periodic)
+        if not domain.is_bounded:
+            raise ValueError("a uniform base needs finite low and high")
+        self.mean = 0.5 * domain.low + 0.5 * domain.high
+        self.covariance = np.diag(np.square(domain.high - domain.low) / 12.0)
+
+    def log_density_at(self, x: Array) -> Array:
+        """Minus the log of the volume; -inf beyond walls."""
+        inside = self.domain.contains(x)
+        return np.where(inside, -float(np.log(self.domain.high - self.domain.low).sum()), -np.inf)
+
+    def score_at(self, x: Array) -> Array:
+        """Zeros."""
+        return np.zeros_like(x)
+
+    def laplacian_at(self, x: Array, stretch: Array) -> Array:
+        """Zeros."""
+        return np.zeros(len(x))
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """n independent draws, (n, d)."""
+        return rng.uniform(self.domain.low, self.domain.high, (n, self.dimension))
+
+    def draw_sobol(self, log2_n: int, seed: int) -> Array:
+        """2^log2_n scrambled Sobol points of the domain."""
+        points = sobol_uniforms(self.dimension, log2_n, seed)
+        return self.domain.low + points * (self.domain.high - self.domain.low)
+
+    def parameters(self) -> dict[str, Array]:
+        """Low, high and periodic."""
+        return self.domain.parameters()
+
+    @classmethod
+    def from_parameters(cls, parameters: dict[str, Any]) -> UniformBase:
+        """The inverse of `parameters`."""
+        return cls(**parameters)
+
+    def rescaled(self, scaling: Scaling) -> UniformBase:
+        """The same base in the coordinates u = (x - shift) / scale."""
+        return UniformBase(**self.domain.rescaled(scaling).parameters())
+
+    def __repr__(self) -> str:
+        return f"UniformBase(low={self.domain.low.tolist()}, high={self.domain.high.tolist()})"
+
+
+class BoundedMixtureBase(Base):
+    """A Gaussian mixture on a domain: cut off at walls, wrapped around periodic axes.
+
+    The density between the walls is sum_k weights_k sum_images N(x | mean_k + image, covariance_k)
+    over the mixture's mass there. One component is a truncated or wrapped Gaussian. ``mean`` and
+    ``covariance`` are those of rows within one period.
+
+    Parameters
+    ----------
+    weights : (K,), means : (K, d), covariances : (K, d, d) of the mixture without walls, d <= 3
+    low, high : (d,) ends of the axes; -inf and inf where there is no wall
+    periodic : (d,) bools, default none: see `Domain`
+
+    Raises
+    ------
+    ValueError : for more than three columns; for a component that is wider than a period, or whose
+        columns are correlated and that has almost no mass between the walls
+
+    Examples
+    --------
+    A half-normal distribution, and a normal one wrapped around a clock:
+
+    >>> half = BoundedMixtureBase([1.0], [[0.0]], [[[1.0]]], [0.0], [np.inf])
+    >>> half.log_density([[0.0], [-1.0]]).round(4).tolist()
+    [-0.2258, -inf]
+    >>> hours = BoundedMixtureBase([1.0], [[23.0]], [[[4.0]]], [0.0], [24.0], [True])
+    >>> bool(np.isclose(*hours.log_density([[22.0], [0.0]])))
+    True
+    """
+
+    kind = "bounded_mixture"
+
+    def __init__(
+        self, weights: Any, means: Any, covariances: Any, low: Any, high: Any, periodic: Any = None
+    ) -> None:
+        self.mixture = MixtureBase(weights, means, covariances)
+        self.domain = Domain(low, high, periodic)
+        d = self.mixture.dimension
+        if self.domain.dimension != d:
+            raise ValueError(f"low has {self.domain.dimension} entries, the means have {d}")
+        if d > MASS_DIMENSIONS:
+            raise ValueError(
+                f"a bounded mixture has at most {MASS_DIMENSIONS} columns, got {d}; use a product "
+                "of bases"
+            )
+        self._check_widths()
+        parts = [self._moments_inside(part) for part in self._parts]
+        masses = np.array([mass for mass, _, _ in parts])
+        self._log_shares = np.log(self.mixture.weights) + masses
+        self.log_mass = float(logsumexp(self._log_shares))
+        self._log_shares -= self.log_mass
+        self._check_masses(masses)
+        shares, places = np.exp(self._log_shares), np.array([mean for _, mean, _ in parts])
+        self.mean = np.asarray(shares @ places)
+        about = places - self.mean
+        within = np.einsum("k,kij->ij", shares, np.array([spread for _, _, spread in parts]))
+        self.covariance = np.asarray(within + (about.T * shares) @ about)
+
+    @classmethod
+    def confine(cls, base: Base, domain: Domain) -> BoundedMixtureBase:
+        """A Gaussian or a Gaussian mixture on a domain.
+
+        Parameters
+        ----------
+        base : GaussianBase or MixtureBase
+        domain : Domain of the same dimension
+
+        Returns
+        -------
+        BoundedMixtureBase
+        """
+        if isinstance(base, GaussianBase):
+            base = MixtureBase(np.ones(1), base.mean[None], base.covariance[None])
+        if not isinstance(base, MixtureBase):
+            raise TypeError(f"expected a GaussianBase or a MixtureBase, got {type(base).__name__}")
+        return cls(base.weights, base.means, base.covariances, **domain.parameters())
+
+    @property
+    def _parts(self) -> list[GaussianBase]:
+        mixture = self.mixture
+        return [GaussianBase(m, c) for m, c in zip(mixture.means, mixture.covariances, strict=True)]
+
+    def _check_widths(self) -> None:
+        widths = np.sqrt(np.einsum("kii->ki", self.mixture.covariances))
+        with np.errstate(invalid="ignore"):
+            periods = np.where(self.domain.periodic, self.domain.high - self.domain.low, np.inf)
+        if (widths > WIDEST_COMPONENT * periods).any():
+            raise ValueError("a component is wider than a period; use UniformBase on that axis")
+
+    def _check_masses(self, log_masses: Array) -> None:
+        for k in np.flatnonzero(log_masses < math.log(LEAST_MASS)):
+            if not self._is_diagonal[k]:
+                raise ValueError(
+                    f"component {k} has a share of {math.exp(log_masses[k]):.1e} of its mass "
+                    "between the walls, and its columns are correlated: remove it"
+                )
+
+    @functools.cached_property
+    def _is_diagonal(self) -> list[bool]:
+        return [not np.any(c - np.diag(np.diag(c))) for c in self.mixture.covariances]
+
+    def _moments_inside(self, part: GaussianBase) -> tuple[float, Array, Array]:
+        """Log of a component's mass in the domain, and its mean and covariance there."""
+        domain, reach = self.domain, GAUSSIAN_REACH * np.sqrt(np.diag(part.covariance))
+        if ((domain.low < part.mean - reach) & (part.mean + reach < domain.high)).all():
+            return 0.0, part.mean, part.covariance
+        images = [GaussianBase(part.mean + shift, part.covariance) for shift in self._shifts(part)]
+        rules = [truncated_rule(image, domain.low, domain.high) for image in images]
+        x = np.concatenate([nodes for nodes, _ in rules])
+        log_weights = np.concatenate([weights for _, weights in rules])
+        mass = float(logsumexp(log_weights))
+        shares = np.exp(log_weights - mass)
+        mean = shares @ x
+        return mass, mean, ((x - mean).T * shares) @ (x - mean)
+
+    # -- density ---------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _images(self) -> tuple[MixtureBase, float]:
+        """The mixture with its images along periodic axes, and log of the sum of their weights."""
+        mixture, weights, means, covariances = self.mixture, [], [], []
+        for weight, part in zip(mixture.weights, self._parts, strict=True):
+            for shift in self._shifts(part):
+                weights.append(weight)
+                means.append(part.mean + shift)
+                covariances.append(part.covariance)
+        images = MixtureBase(np.array(weights), np.array(means), np.array(covariances))
+        return images, math.log(float(np.sum(weights)))
+
+    def _shifts(self, part: GaussianBase) -> list[tuple[float, ...]]:
+        """Whole periods, by axis, by which a component reaches into the domain."""
+        domain, reach = self.domain, GAUSSIAN_REACH * np.sqrt(np.diag(part.covariance))
+        shifts = [[0.0] for _ in range(domain.dimension)]
+        for k in np.flatnonzero(domain.periodic):
+            period = float(domain.high[k] - domain.low[k])
+            around = max(reach[k], 0.5 * period)  # the nearest image counts, however far it is
+            first = math.ceil((domain.low[k] - around - part.mean[k]) / period)
+            last = math.floor((domain.high[k] + around - part.mean[k]) / period)
+            shifts[k] = [n * period for n in range(first, last + 1)]
+        return list(itertools.product(*shifts))
+
+    def log_density_at(self, x: Array) -> Array:
+        """Log density of checked rows, (n,); -inf beyond walls."""
+        images, log_total = self._images
+        values = images.log_density_at(self.domain.wrap(x)) + (log_total - self.log_mass)
+        return np.where(self.domain.contains(x), values, -np.inf)
+
+    def score_at(self, x: Array) -> Array:
+        """Gradient of the log density of the mixture with its images, (n, d)."""
+        return self._images[0].score_at(self.domain.wrap(x))
+
+    def laplacian_at(self, x: Array, stretch: Array) -> Array:
+        """Sum over k of stretch_k^2 times the second derivative in column k, (n,)."""
+        return self._images[0].laplacian_at(self.domain.wrap(x), stretch)
+
+    # -- draws -----------------------------------------------------------------------------------
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """n independent draws, (n, d)."""
+        index = rng.choice(len(self._log_shares), size=n, p=np.exp(self._log_shares))
+        x = np.empty((n, self.dimension))
+        for k, part in enumerate(self._parts):
+            mine, have = np.flatnonzero(index == k), 0
+            while have < len(mine):
+                m = min(2 * (len(mine) - have) + 16, DRAWS_AT_A_TIME)
+                rows, log_weights = self._place(part, rng.uniform(size=(m, self.dimension)))
+                if not self._is_diagonal[k]:  # else the weights are all equal
+                    rows = rows[np.log(rng.uniform(size=m)) < log_weights]
+                rows = rows[: len(mine) - have]
+                x[mine[have : have + len(rows)]] = rows
+                have += len(rows)
+        return self.domain.wrap(x)
+
+    def draw_sobol(self, log2_n: int, seed: int) -> Array:
+        """2^log2_n quasi-random draws; independent ones where columns are correlated."""
+        if not all(self._is_diagonal):
+            return self.draw(2**log2_n, np.random.default_rng(seed))
+        points = sobol_uniforms(self.dimension + 1, log2_n, seed)
+        shares = np.cumsum(np.exp(self._log_shares))
+        index = np.searchsorted(shares[:-1], points[:, 0], side="right")
+        x = np.empty((len(points), self.dimension))
+        for k, part in enumerate(self._parts):
+            x[index == k] = self._place(part, points[index == k, 1:])[0]
+        return self.domain.wrap(x)
+
+    def _place(self, part: GaussianBase, uniforms: Array) -> tuple[Array, Array]:
+        """Rows of a component between the walls from uniforms, one column after the other, and log
+        of the weights that correct for the columns that follow: at most 0."""
+        from scipy.special import log_ndtr, ndtri_exp
+
+        low, high = self.domain.walls
+        w, log_weights = np.empty_like(uniforms), np.zeros(len(uniforms))
+        for k in range(self.dimension):
+            centre = part.mean[k] + w[:, :k] @ part.cholesky[k, :k]
+            a, b = ((end - centre) / part.cholesky[k, k] for end in (low[k], high[k]))
+            upper = a > 0.0  # the tails have digits on the lower side only
+            a, b = np.where(upper, -b, a), np.where(upper, -a, b)
+            log_a, log_b = log_ndtr(a), log_ndtr(b)
+            log_mass = log_b + np.log1p(-np.exp(log_a - log_b))
+            quantile = ndtri_exp(np.logaddexp(log_a, np.log(uniforms[:, k]) + log_mass))
+            w[:, k] = np.where(upper, -1.0, 1.0) * np.clip(quantile, a, b)
+            if k:
+                log_weights += log_mass
+        return np.clip(part.unwhiten(w), low, high), log_weights
+
+    # -- parameters ------------------------------------------------------------------------------
+
+    def parameters(self) -> dict[str, Array]:
+        """Those of the mixture without walls, and low, high, periodic."""
+        mixture = self.mixture
+        own = {
+            "weights": mixture.weights, "means": mixture.means, "covariances": mixture.covariances
+        }  # fmt: skip
+        return own | self.domain.parameters()
+
+    @classmethod
+    def from_parameters(cls, parameters: dict[str, Any]) -> BoundedMixtureBase:
+        """The inverse of `parameters`."""
+        return cls(**parameters)
+
+    def rescaled(self, scaling: Scaling) -> BoundedMixtureBase:
+        """The same base in the coordinates u = (x - shift) / scale."""
+        return BoundedMixtureBase.confine(
+            self.mixture.rescaled(scaling), self.domain.rescaled(scaling)
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"BoundedMixtureBase({self.mixture.n_components} components, d={self.dimension}, "
+            f"low={self.domain.low.tolist()}, high={self.domain.high.tolist()})"
+        )
+
+
+def truncated_rule(part: GaussianBase, low: Array, high: Array) -> tuple[Array, Array]:
+    """Nodes and log weights that integrate smooth functions against a Gaussian in a box.
+
+    Gauss-Legendre along one whitened coordinate after the other, each between the walls that those
+    before it leave.
+
+    Parameters
+    ----------
+    part : GaussianBase
+    low, high : (d,) walls; -inf and inf where there is none
+
+    Returns
+    -------
+    x : (n, d) nodes
+    log_weights : (n,), which sum to the mass in the box
+    """
+    t, weights = np.polynomial.legendre.leggauss(RULE_NODES)
+    w, log_weights = np.zeros((1, 0)), np.zeros(1)
+    for k in range(part.dimension):
+        centre = part.mean[k] + w @ part.cholesky[k, :k]
+        a, b = ((end[k] - centre) / part.cholesky[k, k] for end in (low, high))
+        # as far as the density falls by e^-40 from where it is largest between the walls
+        reach = np.sqrt(np.square(np.clip(0.0, a, b)) + GAUSSIAN_REACH**2)
+        a, b = np.maximum(a, -reach), np.minimum(b, reach)
+        place = 0.5 * (a + b)[:, None] + 0.5 * (b - a)[:, None] * t
+        with np.errstate(divide="ignore"):
+            log_weights = (log_weights + np.log(0.5 * (b - a)))[:, None] + np.log(weights)
+        log_weights = (log_weights - 0.5 * np.square(place)).ravel() - 0.5 * math.log(2.0 * math.pi)
+        w = np.column_stack([np.repeat(w, RULE_NODES, axis=0), place.ravel()])
+    return part.unwhiten(w), log_weights
+
+
+class ProductBase(Base):
+    """Independent groups of columns, each with a base of its own.
+
+    Parameters
+    ----------
+    factors : bases, whose columns follow each other
+
+    Examples
+    --------
+    A Gaussian column beside one that is uniform on [0, 1]:
+
+    >>> base = ProductBase([GaussianBase([0.0], [[1.0]]), UniformBase([0.0], [1.0])])
+    >>> base.log_density([[0.0, 0.5]]).round(4).tolist()
+    [-0.9189]
+    """
+
+    kind = "product"
+
+    def __init__(self, factors: Sequence[Base]) -> None:
+        self.factors = tuple(factors)
+        if not self.factors:
+            raise ValueError("a product needs at least one base")
+        ends = np.cumsum([0, *(factor.dimension for factor in self.factors)])
+        self._columns = [slice(a, b) for a, b in itertools.pairwise(ends.tolist())]
+        self.mean = np.concatenate([factor.mean for factor in self.factors])
+        self.covariance = np.zeros((ends[-1], ends[-1]))
+        for factor, columns in self._each():
+            self.covariance[columns, columns] = factor.covariance
+
+    def _each(self) -> list[tuple[Base, slice]]:
+        return list(zip(self.factors, self._columns, strict=True))
+
+    def log_density_at(self, x: Array) -> Array:
+        """Log density of checked rows, (n,)."""
+        return np.sum([f.log_density_at(_columns_of(x, c)) for f, c in self._each()], axis=0)
+
+    def score_at(self, x: Array) -> Array:
+        """Gradient of the log density at checked rows, (n, d)."""
+        return np.concatenate([f.score_at(_columns_of(x, c)) for f, c in self._each()], axis=1)
+
+    def laplacian_at(self, x: Array, stretch: Array) -> Array:
+        """Sum over k of stretch_k^2 times the second derivative in column k, (n,)."""
+        parts = [f.laplacian_at(_columns_of(x, c), stretch[c]) for f, c in self._each()]
+        return np.sum(parts, axis=0)
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """n independent draws, (n, d)."""
+        return np.concatenate([factor.draw(n, rng) for factor in self.factors], axis=1)
+
+    def draw_sobol(self, log2_n: int, seed: int) -> Array:
+        """2^log2_n draws, quasi-random within each factor, and paired at random."""
+        parts = []
+        for j, factor in enumerate(self.factors):
+            order = np.random.default_rng([seed, j]).permutation(2**log2_n)
+            parts.append(factor.draw_sobol(log2_n, seed)[order])
+        return np.concatenate(parts, axis=1)
+
+    def rescaled(self, scaling: Scaling) -> ProductBase:
+        """The same base in the coordinates u = (x - shift) / scale."""
+        return ProductBase([
+            f.rescaled(Scaling(scaling.shift[c], scaling.scale[c])) for f, c in self._each()
+        ])  # fmt: skip
+
+    def parameters(self) -> dict[str, Array]:
+        """Those of the factors, with their numbers before the names."""
+        return {
+            f"{j}_{name}": array
+            for j, factor in enumerate(self.factors)
+            for name, array in factor.parameters().items()
+        }
+
+    def __repr__(self) -> str:
+        return f"ProductBase({', '.join(map(repr, self.factors))})"
+
+
+def _columns_of(x: Array, columns: slice) -> Array:
+    return np.ascontiguousarray(x[:, columns])

@@ -1,0 +1,93 @@
+"""Draws from a tilted base in a box, by cells of a regular grid, and of the base beyond the box."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bases.gaussian import Base
+from ..features.lattice import LatticeFeatures
+from ..validation import Array
+from .box_rule import tensor_rows
+from .sampling import BATCH, _linear_quantile, _sides
+
+CELL_NODES = {1: 2**14, 2: 2**20, 3: 2**21}  # of the grid of cells, at most, by columns
+LEAST_CELLS = 16  # along an axis
+
+
+class BoxCells:
+    """Draws from the cells of a regular grid over a box.
+
+    A cell is chosen by the mean of the density at its corners, and a place in it by the density
+    that is linear along every axis between them.
+
+    Parameters
+    ----------
+    low, high : (d,) arrays, the ends of the box
+    counts : (d,) ints, cells along each axis; fewer are made where they would be too many
+    log_density : rows (n, d) -> (n,), not normalized
+    """
+
+    def __init__(
+        self, low: Array, high: Array, counts: Sequence[int],
+        log_density: Callable[[Array], Array],
+    ) -> None:  # fmt: skip
+        self.low, self.log_density, d = low, log_density, len(counts)
+        fewer = min(1.0, CELL_NODES[d] / math.prod(counts)) ** (1.0 / d)
+        self.shape = tuple(max(LEAST_CELLS, int(fewer * n)) for n in counts)
+        self.step = (high - low) / np.array(self.shape)
+        axes = [low[k] + self.step[k] * np.arange(n + 1) for k, n in enumerate(self.shape)]
+        values = log_density(tensor_rows(axes)).reshape([n + 1 for n in self.shape])
+        self.top = float(values.max())
+        self.density = np.exp(values - self.top)
+        cells = self.density
+        for axis in range(d):
+            below, above = _sides(d, axis)
+            cells = cells[below] + cells[above]
+        self.running = np.cumsum(cells.ravel())
+
+    def propose(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """n rows, and the log of the density there over the one that is linear in the cells."""
+        cell = np.searchsorted(self.running, rng.uniform(0.0, self.running[-1], n), side="right")
+        index = np.unravel_index(np.minimum(cell, self.running.size - 1), self.shape)
+        d = len(self.shape)
+        corners = np.empty((2,) * d + (n,))
+        for corner in np.ndindex(*corners.shape[:-1]):
+            corners[corner] = self.density[tuple(i + c for i, c in zip(index, corner, strict=True))]
+        x = np.empty((n, d))
+        for k in range(d):
+            # the density along this axis, summed over those that follow
+            ends = corners.reshape(2, -1, n).sum(axis=1)
+            t = _linear_quantile(ends[0], ends[1], rng.uniform(size=n))
+            corners = corners[0] + t * (corners[1] - corners[0])
+            x[:, k] = self.low[k] + self.step[k] * (index[k] + t)
+        with np.errstate(divide="ignore"):
+            log_weights = self.log_density(x) - np.log(corners) - self.top
+        log_weights[np.isnan(log_weights)] = -np.inf
+        return x, log_weights
+
+
+def draw_beyond_box(
+    features: LatticeFeatures, base: Base, n: int, rng: np.random.Generator
+) -> Array:
+    """Draws of a base that lie beyond the box of a lattice, along axes that are not periodic.
+
+    It takes about n / (share of the base beyond the box) draws in all.
+    """
+    ends = np.array([kind != "period" for kind in features.walls])
+    low, high = features.origin, features.origin + features.lengths
+
+    def is_beyond(x: Array) -> NDArray[np.bool_]:
+        return np.asarray((((x < low) | (x > high)) & ends).any(axis=1))
+
+    kept, have, tried = [np.empty((0, features.dimension))], 0, 0
+    while have < n:
+        share = max(have, 1) / max(tried, 1)
+        m = int(min(max(1.2 * (n - have) / share, 1_024), BATCH))
+        x = base.draw(m, rng)
+        kept.append(x[is_beyond(x)])
+        have, tried = have + len(kept[-1]), tried + m
+    return np.concatenate(kept)[:n]
