@@ -278,9 +278,10 @@ def test_a_broken_cache_is_compiled_again_and_mended(warm_cache, tmp_path, damag
 def copied_package(folder):
     """The Python sources of the package, copied below a folder; returns its path there."""
     package, copy = Path(tgp.__file__).parent, folder / "tgpfast"
-    (copy / "kernels").mkdir(parents=True)
-    for path in [*package.glob("*.py"), *package.glob("kernels/*.py")]:
-        (copy / path.relative_to(package)).write_bytes(path.read_bytes())
+    for path in package.rglob("*.py"):
+        target = copy / path.relative_to(package)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
     return copy
 
 
