@@ -393,7 +393,9 @@ def test_rescaled_is_the_density_of_rescaled_rows(kind):
     np.testing.assert_allclose(got, base.log_density(x), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("method", ["log_density_at", "score_at", "parameters", "draw_sobol", "rescaled"])
+@pytest.mark.parametrize(
+    "method", ["log_density_at", "score_at", "parameters", "draw_sobol", "rescaled"]
+)
 def test_a_bare_base_does_nothing(method):
     arguments = {"parameters": 0, "draw_sobol": 2}.get(method, 1)
     with pytest.raises(NotImplementedError):
