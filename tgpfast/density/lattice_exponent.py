@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,10 @@ class LatticeTilt:
             )
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the grid, which is large and can be made again."""
+        return {"features": self.features, "theta": self.theta}
 
     # -- sizes -----------------------------------------------------------------------------------
 
