@@ -37,10 +37,12 @@ class LatticeTilt:
     ----------
     features : LatticeFeatures
     theta : array of ``features.mode_shape``
+        Coefficients of the waves.
 
     Raises
     ------
-    ValueError : theta has another shape
+    ValueError
+        Theta has another shape.
 
     Examples
     --------
@@ -126,8 +128,14 @@ class LatticeTilt:
         Parameters
         ----------
         corner : (d,) array
-        steps : (d, d) array, one row for each index
+        steps : (d, d) array
+            Row k is the difference between neighbours along index k.
         shape : (d,) ints
+        threads : Threads
+
+        Returns
+        -------
+        array of this shape
         """
         nodes = math.prod(shape)
         values = np.empty(nodes)
