@@ -1,6 +1,7 @@
 """`LatticeTilt` against the sum over its waves, written out, and the taper's own derivatives."""
 
 import functools
+import pickle
 
 import conftest
 import numpy as np
@@ -211,6 +212,15 @@ def test_no_tilt():
     assert not tilt.value(np.full((3, 2), 0.5), PLAIN).any()
     assert not tilt.gradient(np.full((3, 2), 0.5), PLAIN)[1].any()
     np.testing.assert_array_equal(tilt.origin, features.origin)
+
+
+def test_a_copy_by_pickle_leaves_the_grid_behind():
+    tilt = random_tilt(("open", "wall"))
+    x = rows_of(tilt.features)
+    values = tilt.value(x, PLAIN)
+    text = pickle.dumps(tilt)
+    assert len(text) < 2 * tilt.theta.nbytes + 4_000
+    np.testing.assert_array_equal(pickle.loads(text).value(x, PLAIN), values)
 
 
 def test_theta_of_another_shape_is_refused():

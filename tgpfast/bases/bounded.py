@@ -35,13 +35,15 @@ class Domain:
 
     Parameters
     ----------
-    low, high : (d,) ends of the axes; -inf and inf where there is no wall
-    periodic : (d,) bools, default none: axes whose ends are the same place. Rows beyond the ends
-        are moved by whole periods
+    low, high : (d,) arrays
+        Ends of the axes; -inf and inf where there is no wall.
+    periodic : (d,) bools, default none
+        Axes whose ends are the same place. Rows beyond the ends are moved by whole periods.
 
     Raises
     ------
-    ValueError : low is not below high, or a periodic axis is not finite
+    ValueError
+        Low is not below high, or a periodic axis is not finite.
 
     Examples
     --------
@@ -70,8 +72,19 @@ class Domain:
     def of_axes(
         cls, origin: Sequence[float], lengths: Sequence[float], kinds: Sequence[str]
     ) -> Domain:
-        """The domain of axes "open", "wall", "period", "wall_below" or "wall_above", whose boxes
-        begin at origin and have these lengths."""
+        """The domain of a lattice.
+
+        Parameters
+        ----------
+        origin, lengths : (d,) arrays
+            Lower corner and sides of the lattice's box.
+        kinds : (d,) of {"open", "wall", "period", "wall_below", "wall_above"}
+            Kinds of the axes; open sides have no end.
+
+        Returns
+        -------
+        Domain
+        """
         low, high = np.array(origin, float), np.add(origin, lengths)
         low[[kind in ("open", "wall_above") for kind in kinds]] = -np.inf
         high[[kind in ("open", "wall_below") for kind in kinds]] = np.inf
@@ -135,12 +148,15 @@ class UniformBase(Base):
 
     Parameters
     ----------
-    low, high : (d,) ends of the axes, finite
-    periodic : (d,) bools, default none: see `Domain`
+    low, high : (d,) arrays
+        Ends of the axes, finite.
+    periodic : (d,) bools, default none
+        Axes whose ends are the same place, as in `Domain`.
 
     Raises
     ------
-    ValueError : an end is infinite, or low is not below high
+    ValueError
+        An end is infinite, or low is not below high.
 
     Examples
     --------
@@ -205,14 +221,22 @@ class BoundedMixtureBase(Base):
 
     Parameters
     ----------
-    weights : (K,), means : (K, d), covariances : (K, d, d) of the mixture without walls, d <= 3
-    low, high : (d,) ends of the axes; -inf and inf where there is no wall
-    periodic : (d,) bools, default none: see `Domain`
+    weights : (K,) array
+        Weights of the mixture without walls.
+    means : (K, d) array
+        Its means, d <= 3.
+    covariances : (K, d, d) array
+        Its covariances.
+    low, high : (d,) arrays
+        Ends of the axes; -inf and inf where there is no wall.
+    periodic : (d,) bools, default none
+        Axes whose ends are the same place, as in `Domain`.
 
     Raises
     ------
-    ValueError : for more than three columns; for a component that is wider than a period, or whose
-        columns are correlated and that has almost no mass between the walls
+    ValueError
+        For more than three columns; for a component that is wider than a period, or whose columns
+        are correlated and that has almost no mass between the walls.
 
     Examples
     --------
@@ -261,11 +285,17 @@ class BoundedMixtureBase(Base):
         Parameters
         ----------
         base : GaussianBase or MixtureBase
-        domain : Domain of the same dimension
+        domain : Domain
+            Of the same dimension.
 
         Returns
         -------
         BoundedMixtureBase
+
+        Raises
+        ------
+        TypeError
+            The base is of another kind.
         """
         if isinstance(base, GaussianBase):
             base = MixtureBase(np.ones(1), base.mean[None], base.covariance[None])
@@ -438,12 +468,15 @@ def truncated_rule(part: GaussianBase, low: Array, high: Array) -> tuple[Array, 
     Parameters
     ----------
     part : GaussianBase
-    low, high : (d,) walls; -inf and inf where there is none
+    low, high : (d,) arrays
+        Walls; -inf and inf where there is none.
 
     Returns
     -------
-    x : (n, d) nodes
-    log_weights : (n,), which sum to the mass in the box
+    x : (n, d) array
+        Nodes.
+    log_weights : (n,) array
+        Logarithms of weights that sum to the mass in the box.
     """
     t, weights = np.polynomial.legendre.leggauss(RULE_NODES)
     w, log_weights = np.zeros((1, 0)), np.zeros(1)
@@ -466,7 +499,8 @@ class ProductBase(Base):
 
     Parameters
     ----------
-    factors : bases, whose columns follow each other
+    factors : list of Base
+        Their columns follow each other.
 
     Examples
     --------

@@ -57,8 +57,8 @@ def base_cdf(base: Base, direction: Array, places: Array) -> Array:
     Parameters
     ----------
     base : Base
-    direction : (d,), not zero
-    places : (G,)
+    direction : (d,) array, not zero
+    places : (G,) array
 
     Returns
     -------

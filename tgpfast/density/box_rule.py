@@ -23,9 +23,12 @@ class BoxRule:
 
     Attributes
     ----------
-    low, high : (d,) arrays, the ends of the box
-    counts : equal steps along each axis that the rule resolves as much as
-    nodes, weights : one array for each axis
+    low, high : (d,) arrays
+        Ends of the box.
+    counts : tuple of int
+        Equal steps along each axis that the rule resolves as much as.
+    nodes, weights : tuple of arrays
+        One for each axis.
     """
 
     low: Array
@@ -44,8 +47,13 @@ class BoxRule:
         ----------
         low, high : (d,) arrays
         counts : (d,) ints
-        periodic : (d,) bools: axes at whose ends the function vanishes, or continues on the other
-            side, smoothly. They get the trapezoidal rule, the others Gauss-Legendre panels
+        periodic : (d,) bools
+            Axes at whose ends the function vanishes, or continues on the other side, smoothly. They
+            get the trapezoidal rule, the others Gauss-Legendre panels.
+
+        Returns
+        -------
+        BoxRule
         """
         nodes, weights = [], []
         for a, b, count, is_periodic in zip(low, high, counts, periodic, strict=True):
@@ -85,9 +93,11 @@ class BoxRule:
 
         Parameters
         ----------
-        function : rows (n, d) -> (n,)
-        direction : (d,), not zero
-        count : int, steps along the axis that is left out
+        function : callable
+            Rows (n, d) -> (n,).
+        direction : (d,) array, not zero
+        count : int
+            Steps along the axis that is left out.
 
         Returns
         -------

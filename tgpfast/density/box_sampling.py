@@ -26,9 +26,12 @@ class BoxCells:
 
     Parameters
     ----------
-    low, high : (d,) arrays, the ends of the box
-    counts : (d,) ints, cells along each axis; fewer are made where they would be too many
-    log_density : rows (n, d) -> (n,), not normalized
+    low, high : (d,) arrays
+        Ends of the box.
+    counts : (d,) ints
+        Cells along each axis; fewer are made where they would be too many.
+    log_density : callable
+        Rows (n, d) -> (n,); need not be normalized.
     """
 
     def __init__(

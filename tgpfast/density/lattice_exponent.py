@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +37,12 @@ class LatticeTilt:
     ----------
     features : LatticeFeatures
     theta : array of ``features.mode_shape``
+        Coefficients of the waves.
 
     Raises
     ------
-    ValueError : theta has another shape
+    ValueError
+        Theta has another shape.
 
     Examples
     --------
@@ -61,6 +64,10 @@ class LatticeTilt:
             )
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the grid, which is large and can be made again."""
+        return {"features": self.features, "theta": self.theta}
 
     # -- sizes -----------------------------------------------------------------------------------
 
@@ -121,8 +128,14 @@ class LatticeTilt:
         Parameters
         ----------
         corner : (d,) array
-        steps : (d, d) array, one row for each index
+        steps : (d, d) array
+            Row k is the difference between neighbours along index k.
         shape : (d,) ints
+        threads : Threads
+
+        Returns
+        -------
+        array of this shape
         """
         nodes = math.prod(shape)
         values = np.empty(nodes)

@@ -48,16 +48,34 @@ class LatticeQuadrature:
     Parameters
     ----------
     tilt : LatticeTilt
-    base : Base, which has no mass beyond the walls of the lattice and is periodic where it is
-    threads : Threads
+    base : Base
+        Has no mass beyond the walls of the lattice, and is periodic where the lattice is.
+    threads : Threads, optional
 
     Attributes
     ----------
-    value : float, log of the mass of e^tilt base
-    error : float, bound on the error of the value: its change from the rule before
-    log_square : float, log E[e^(2 tilt)] under the base
-    n_nodes : int, of the last rules
-    counts : tuple of ints, equal steps along each axis that the last rule resolves as much as
+    value : float
+        Log of the mass of e^tilt base.
+    error : float
+        Bound on the error of the value: its change from the rule before, and the share of the base
+        in parts that no affordable rule resolves.
+    log_square : float
+        log E[e^(2 tilt)] under the base.
+    n_nodes : int
+        Nodes of the last rules.
+    counts : tuple of int
+        Equal steps along each axis that the last rule resolves as much as.
+
+    Examples
+    --------
+    A constant tilt of 1 between walls:
+
+    >>> import numpy as np
+    >>> from tgpfast.bases.bounded import UniformBase
+    >>> features = LatticeFeatures([1.0], (1,), [0.0], walls=("wall",))
+    >>> tilt = LatticeTilt(features, np.array([1.0, 0.0]))
+    >>> round(LatticeQuadrature(tilt, UniformBase([0.0], [1.0])).value, 6)
+    1.0
     """
 
     tilt: LatticeTilt
@@ -235,12 +253,13 @@ class LatticeQuadrature:
 
         Parameters
         ----------
-        direction : (d,), not zero
-        places : (G,), in any order
+        direction : (d,) array, not zero
+        places : (G,) array, in any order
 
         Returns
         -------
-        (G,) array. Rows of periodic axes count within their first period
+        (G,) array
+            Rows of periodic axes count within their first period.
         """
         v, places = np.asarray(direction, dtype=np.float64), np.asarray(places, dtype=np.float64)
         total = np.zeros(len(places))
@@ -293,8 +312,10 @@ class LatticeQuadrature:
 
         Returns
         -------
-        rows : (n, d) array, in the model's coordinates; periodic columns in their first period
-        effective : float; below n where a draw had to be repeated
+        rows : (n, d) array
+            In the model's coordinates; periodic columns in their first period.
+        effective : float
+            Below n where a draw had to be repeated.
         """
         in_box = self.mass_in_box()
         masses = [in_box, self.shared_mass - in_box, *(part.mass for part in self.narrow)]

@@ -28,11 +28,13 @@ def window_pieces(oversampling: float) -> Array:
 
     Parameters
     ----------
-    oversampling : float, nodes of the grid over twice the largest wave number
+    oversampling : float
+        Nodes of the grid over twice the largest wave number.
 
     Returns
     -------
-    (10, 8) array: the window at l - 4 + z is sum_q pieces[q, l] z^q for 0 <= z < 1
+    (10, 8) array
+        The window at l - 4 + z is sum_q pieces[q, l] z^q for 0 <= z < 1.
     """
     from scipy.special import i1
 

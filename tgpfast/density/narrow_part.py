@@ -24,10 +24,22 @@ class NarrowPart:
 
     Parameters
     ----------
-    share : weight of the component
+    share : float
+        Weight of the component.
     gaussian : GaussianBase
-    tilt, threads : LatticeTilt, Threads
-    peak : the tilt's largest value
+    tilt : LatticeTilt
+    threads : Threads
+    peak : float
+        The largest value of the tilt; masses are over e^peak.
+
+    Attributes
+    ----------
+    mass, square : float
+        share E[e^(f - peak)] and share E[e^(2 (f - peak))].
+    error : float
+        Of the mass: its change from the grid before; infinite before `refine`.
+    n_nodes : int
+        Nodes of the last grid.
     """
 
     def __init__(
@@ -48,7 +60,8 @@ class NarrowPart:
         Parameters
         ----------
         tolerance : float
-        most : int, nodes of a grid at most
+        most : int
+            Nodes of a grid, at most.
         """
         while self.error > tolerance * self.mass:
             if (2.0 * self.reach / self.step * RULE_REFINEMENT) ** self.d > most:
