@@ -161,6 +161,12 @@ def test_a_base_is_its_parameters(base):
     assert type(base).__name__ in repr(base)
 
 
+def test_a_product_with_an_unknown_factor_is_not_loaded():
+    parameters = ProductBase([StudentBase([0.0], [[1.0]], 3.0), BASES["uniform"]]).parameters()
+    with pytest.raises(ValueError, match=r"\['student'\] cannot be loaded"):
+        ProductBase.from_parameters(parameters)
+
+
 # -- closed forms ---------------------------------------------------------------------------------
 
 

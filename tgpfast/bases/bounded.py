@@ -559,12 +559,28 @@ class ProductBase(Base):
         ])  # fmt: skip
 
     def parameters(self) -> dict[str, Array]:
-        """Those of the factors, with their numbers before the names."""
+        """Those of the factors; number and kind of the factor stand before their names."""
         return {
-            f"{j}_{name}": array
+            f"{j}_{factor.kind}.{name}": array
             for j, factor in enumerate(self.factors)
             for name, array in factor.parameters().items()
         }
+
+    @classmethod
+    def from_parameters(cls, parameters: dict[str, Any]) -> ProductBase:
+        """The inverse of `parameters`."""
+        groups: dict[str, list[Any]] = {}
+        for name, array in parameters.items():
+            groups.setdefault(name.split(".")[0], []).append(array)
+        ordered = sorted(groups, key=lambda name: int(name.split("_")[0]))
+        kinds = [name.split("_", 1)[1] for name in ordered]
+        unknown = sorted(set(kinds) - set(FACTOR_CLASSES))
+        if unknown:
+            raise ValueError(f"bases of kind {unknown} cannot be loaded as factors of a product")
+        return cls([
+            FACTOR_CLASSES[kind](*groups[name])
+            for kind, name in zip(kinds, ordered, strict=True)
+        ])  # fmt: skip
 
     def __repr__(self) -> str:
         return f"ProductBase({', '.join(map(repr, self.factors))})"
@@ -572,3 +588,8 @@ class ProductBase(Base):
 
 def _columns_of(x: Array, columns: slice) -> Array:
     return np.ascontiguousarray(x[:, columns])
+
+
+FACTOR_CLASSES: dict[str, Any] = {
+    factor.kind: factor for factor in (GaussianBase, MixtureBase, UniformBase, BoundedMixtureBase)
+}
