@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_t
 
 import tgpfast as tgp
-from tgpfast.bases.gaussian import Base
+from tgpfast.bases.base import Base
 from tgpfast.density import quadrature
 from tgpfast.density.exponent import PointTilt
 from tgpfast.density.quadrature import Grid, Part, Quadrature

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
-from ..bases.mixture import MixtureBase
-from ..bases.student import StudentBase
+from ..bases.base import Base, check_registered, describe_base, load_base
+from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..data.blocks import BLOCK_ROWS, Blocks, Table, as_blocks
 from ..data.scaling import Scaling
@@ -40,6 +39,7 @@ from .sampling import METHODS, SamplingReport, draw, draw_from_grids
 KIND = "density"
 MODES = "modes_"  # before the names of the arrays of modes in a saved model
 STATISTICS = "statistics_"  # before the names of their members in a saved model
+OLD_NAMES = {("gaussian", "mean"): "mean"}  # parameters whose members lack the prefix "base_"
 LEARNED = ("fd", "ncfd", "fvpd", "map", "base")
 TRANSFORM_ROWS = 2**20  # rows evaluated together where a transform may serve
 MARGINAL_LOG2_POINTS = 17  # points behind marginal_cdf where d > 3
@@ -383,8 +383,10 @@ class Density:
         f, scaling = self.features, self._scaling
         arrays = {
             "frequencies": f.frequencies, "phases": f.phases, "origin": self.tilt.origin,
-            "shift": scaling.shift, "scale": scaling.scale, **self.base.parameters(),
+            "shift": scaling.shift, "scale": scaling.scale,
         }  # fmt: skip
+        kind, parameters = _base_members(self.base)
+        arrays.update(parameters)
         if f.covariance is not None:
             arrays["covariance"] = f.covariance
         if isinstance(self.tilt, PointTilt):
@@ -393,10 +395,10 @@ class Density:
             arrays["m"], arrays["factor"] = self.tilt.m, packed(self.tilt.factor.T)
         known, cover = self.__dict__.get("log_normalizer"), self.__dict__.get("_cover")
         if isinstance(cover, Proposal) and cover.modes is not None:  # samples depend on them
-            arrays.update({MODES + name: a for name, a in cover.modes.parameters().items()})
+            arrays.update(_base_members(cover.modes, MODES)[1])
         facts = {
             "method": self.method, "bandwidth": f.bandwidth, "seed": f.seed,
-            "base": self.base.kind, "selection": self.selection,
+            "base": kind, "selection": self.selection,
             "settings": self.settings, "diagnostics": self.diagnostics,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
             "normalizer": None if known is None else known.__dict__,
@@ -420,12 +422,19 @@ class Density:
         shift, scale = take("shift", (d,)), take("scale", (d,))
         drawn = take("covariance", (d, d)) if "covariance" in arrays else None
         try:
+            check_registered(kind := str(facts.get("base", "gaussian")))
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)!r}: {error}") from None
+        try:
             sound = np.isfinite(shift).all() and np.isfinite(origin).all()
             if not (sound and (scale > 0).all() and np.isfinite(scale).all()):
                 raise ValueError("shift, scale and origin must be finite, and scale positive")
             if facts["method"] not in LEARNED:
                 raise ValueError(f"method {facts['method']!r} is not known")
-            base = _base_from(facts.get("base", "gaussian"), arrays, d, take)
+            modes: Any = None
+            if any(name.startswith(MODES) for name in arrays):
+                modes = _take_base("mixture", arrays, d, MODES)
+            base = _take_base(kind, arrays, d)
             table = Table.from_facts(facts["columns"], facts["kind_of_table"], d)
             features = Features(
                 z, phases, facts["bandwidth"], covariance=drawn, seed=facts["seed"]
@@ -448,9 +457,8 @@ class Density:
                 names = [name for name in arrays if name.startswith(STATISTICS)]
                 sums = {name.removeprefix(STATISTICS): arrays.pop(name) for name in names}
                 known = dict(facts["statistics"])
-                kind: Any = FeatureSums if sums.keys() == {"sum_phi"} else Statistics
-                stats = kind._from_members(path, features, known, sums)
-            modes = {n.removeprefix(MODES): arrays.pop(n) for n in list(arrays) if n[:6] == MODES}
+                sums_class: Any = FeatureSums if sums.keys() == {"sum_phi"} else Statistics
+                stats = sums_class._from_members(path, features, known, sums)
             if arrays:
                 raise ValueError(f"unexpected members {sorted(arrays)}")
             model = cls(
@@ -461,8 +469,7 @@ class Density:
             )  # fmt: skip
             model.selection, model.statistics = facts.get("selection"), stats
             if facts.get("covered"):
-                beside = _modes_from(modes, d, path) if modes else None
-                model.__dict__["_cover"] = Proposal(base, beside)
+                model.__dict__["_cover"] = Proposal(base, modes)
             if facts["normalizer"] is not None:
                 model.__dict__["log_normalizer"] = _normalizer_from(facts["normalizer"])
             return model
@@ -478,25 +485,26 @@ class Density:
         )
 
 
-def _base_from(kind: Any, arrays: dict[str, Any], d: int, take: Any) -> Base:
-    if kind == "gaussian":
-        return GaussianBase(take("mean", (d,)), take("base_covariance", (d, d)))
-    if kind == "mixture":
-        K = np.size(arrays.get("base_weights", np.zeros(1)))
-        return MixtureBase(
-            take("base_weights", (K,)), take("base_means", (K, d)),
-            take("base_covariances", (K, d, d)),
-        )  # fmt: skip
-    if kind == "student":
-        matrix = take("base_scale_matrix", (d, d))
-        return StudentBase(take("base_centre", (d,)), matrix, take("base_degrees", (1,))[0])
-    raise ValueError(f"base {kind!r} is not known")
+def _base_members(base: Base, prefix: str = "") -> tuple[str, dict[str, Any]]:
+    """Kind of a base, and its parameters under the names of the members of a file."""
+    kind, parameters = describe_base(base)
+    names = {name: OLD_NAMES.get((kind, name), f"base_{name}") for name in parameters}
+    return kind, {prefix + names[name]: array for name, array in parameters.items()}
 
 
-def _modes_from(arrays: dict[str, Any], d: int, path: Any) -> MixtureBase:
-    found = _base_from("mixture", arrays, d, functools.partial(storage.take, arrays, path=path))
-    assert isinstance(found, MixtureBase)
-    return found
+def _take_base(kind: str, arrays: dict[str, Any], d: int, prefix: str = "") -> Base:
+    """The base whose members begin with a prefix; they are taken out of the arrays."""
+    parameters = {}
+    for name in list(arrays):
+        plain = name.removeprefix(prefix)
+        if name.startswith(prefix) and (plain.startswith("base_") or plain == "mean"):
+            if arrays[name].dtype != np.float64 and arrays[name].dtype.kind != "U":
+                raise ValueError(f"{name!r} is {arrays[name].dtype}, expected float64")
+            parameters[plain.removeprefix("base_")] = arrays.pop(name)
+    base = load_base(kind, parameters)
+    if base.dimension != d:
+        raise ValueError(f"the base has dimension {base.dimension}, the features have {d}")
+    return base
 
 
 def _normalizer_from(facts: dict[str, Any]) -> Normalizer:
