@@ -121,7 +121,7 @@ class Sample(_Timed):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             _ = model.log_normalizer  # measured by itself, above
-        self.run = lambda: model.sample(N_SAMPLES, method=method)
+        self.run = lambda: model.sample(N_SAMPLES, seed=0, method=method)
 
     def track_seconds_per_draw(self, *_):
         return self.seconds(repeats=2) / N_SAMPLES

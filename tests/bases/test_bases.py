@@ -293,6 +293,11 @@ def test_draws_follow_the_seed(kind):
     assert not np.array_equal(base.sample(50, seed=1), base.sample(50, seed=2))
     assert not np.array_equal(base.draw_sobol(5, 1), base.draw_sobol(5, 2))
     assert base.sample(50).shape == (50, 2)
+    assert not np.array_equal(base.sample(50), base.sample(50))  # anew each time
+    generator = np.random.default_rng(4)
+    first, second = base.sample(50, generator), base.sample(50, seed=generator)
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(first, base.sample(50, np.random.default_rng(4)))
 
 
 def test_sobol_uniforms_stay_inside():

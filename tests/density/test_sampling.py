@@ -196,7 +196,7 @@ def test_a_chain_without_its_metropolis_step_is_refused(monkeypatch):
     ("method", "d"), [("grid", 1), ("grid", 2), ("importance", 3), ("mala", 3)]
 )
 def test_the_seed_alone_decides(method, d, kind, monkeypatch):
-    """The same rows, bit by bit, on one thread and on two; others for another seed."""
+    """The same rows, bit by bit, on one thread and on two; others for another seed or none."""
     monkeypatch.setattr(sampling, "BURN_IN", 20)  # their law is not judged here
     model, _ = fitted(d, kind, n_threads=1)
     two, _ = fitted(d, kind, n_threads=2)
@@ -205,9 +205,11 @@ def test_the_seed_alone_decides(method, d, kind, monkeypatch):
     assert np.array_equal(one, model.sample(300, seed=7, method=method))
     other = model.sample(300, seed=8, method=method)
     assert not np.isin(one[:, 0], other[:, 0]).any()
-    assert np.array_equal(
-        model.sample(4, method=method), model.sample(4, seed=0, method=method)
-    )
+    assert not np.array_equal(model.sample(4, method=method), model.sample(4, method=method))
+    generators = np.random.default_rng(3), np.random.default_rng(3)
+    first, second = (model.sample(4, seed=generators[0], method=method) for _ in range(2))
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, model.sample(4, seed=generators[1], method=method))
 
 
 # -- the choice -----------------------------------------------------------------------------------
@@ -301,7 +303,7 @@ def test_chains_count_the_draws_they_descend_from():
     for model, low, high in ((plain, 5_000, 5_000), (strong, 1, 2000)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the few that are left
-            model.sample(5_000, method="mala")
+            model.sample(5_000, seed=0, method="mala")
         assert low <= model.sampling.effective_sample_size <= high
     walk = annealing.Walk(plain.tilt, plain.base, plain.threads, 6, np.random.default_rng(0))
     walk.family = np.array([0, 0, 0, 5, 5, 5])
@@ -311,7 +313,14 @@ def test_chains_count_the_draws_they_descend_from():
 def test_mala_that_hardly_moves_warns(monkeypatch):
     monkeypatch.setattr(annealing, "ACCEPTANCE", 0.0)  # steps are tuned to be refused
     with pytest.warns(RuntimeWarning, match="accepted only"):
-        tilted(3, 1.0).sample(20, method="mala")
+        tilted(3, 1.0).sample(20, seed=0, method="mala")
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "today", True])
+def test_seeds_that_are_refused(seed):
+    for thing in (tilted(1, 0.5), tilted(1, 0.5).base):
+        with pytest.raises(ValueError, match=r"seed=.*None, or a numpy Generator"):
+            thing.sample(3, seed=seed)
 
 
 @pytest.mark.parametrize("n", [0, -3, 2.5, True, "many", None])

@@ -11,7 +11,15 @@ import numpy as np
 from ..data.blocks import Blocks
 from ..data.scaling import Scaling
 from ..features.random import Features
-from ..validation import Array, as_floats, check_derivative, whole, without_far
+from ..validation import (
+    Array,
+    Seed,
+    as_floats,
+    as_seed,
+    check_derivative,
+    whole,
+    without_far,
+)
 
 # step of central differences of a score, in standard deviations: the cube root of the rounding
 # error, where the error of the differences and that of rounding are equally large
@@ -238,9 +246,28 @@ class Base(abc.ABC):
         check_derivative("score", score, np.zeros(len(score), bool), 0)
         return score
 
-    def sample(self, n: int, seed: int = 0) -> Array:
-        """n independent draws, (n, d)."""
-        return self.draw(whole("n", n, 0), np.random.default_rng(whole("seed", seed, 0)))
+    def sample(self, n: int, seed: Seed = None) -> Array:
+        """Independent draws.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws.
+        seed : int, Generator or None, default None
+            None draws anew at each call; an integer gives the same draws each time; a NumPy
+            ``Generator`` gives its next ones.
+
+        Returns
+        -------
+        array, (n, d)
+
+        Examples
+        --------
+        >>> import tgpfast
+        >>> tgpfast.GaussianBase([0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]).sample(3, seed=0).shape
+        (3, 2)
+        """
+        return self.draw(whole("n", n, 0), np.random.default_rng(as_seed(seed)))
 
     @property
     def fingerprint(self) -> str:

@@ -21,7 +21,16 @@ from ..kernels.thread_choice import Threads
 from ..statistics.feature_sums import FeatureSums
 from ..statistics.spectral import DIMENSIONS
 from ..statistics.statistics import Statistics, packed, unpacked
-from ..validation import Array, as_floats, check_derivative, whole, without_far
+from ..validation import (
+    Array,
+    Seed,
+    as_floats,
+    as_seed,
+    check_choice,
+    check_derivative,
+    whole,
+    without_far,
+)
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .modes import find_modes
 from .normalizer import (
@@ -279,29 +288,29 @@ class Density:
     # -- draws -----------------------------------------------------------------------------------
 
     def sample(
-        self, n: int, seed: int = 0, *, method: str = "auto", progress: bool = False
+        self, n: int, seed: Seed = None, *, method: str = "auto", progress: bool = False
     ) -> Any:
         """n rows drawn from the density, (n, d), of the kind that ``fit`` was given.
 
         Parameters
         ----------
         n : how many
-        seed : the same seed gives the same rows, for any number of threads
+        seed : None draws anew at each call; an integer gives the same rows each time, for any
+            number of threads; a NumPy ``Generator`` gives its next rows
         method : "grid" (exact, up to three columns), "importance" (fresh draws, kept by their
             weight), "mala" (parallel Langevin chains), or "auto": draws of the base where the
             density is its base alone, else the first of these that serves. ``model.sampling`` says
             which drew and how many independent rows the sample is worth; a low number warns
         progress : show a bar on standard error
         """
-        n, seed = whole("n", n), whole("seed", seed, 0)
-        if method not in METHODS:
-            raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
+        n, seed = whole("n", n), as_seed(seed)
+        check_choice("method", method, METHODS)
         if method == "auto":
             self.log_normalizer  # noqa: B018 - warns once where samples are not to be trusted
         needs = method != "mala" and not (self.tilt.is_zero and method == "auto")
         u, self.sampling = draw(
             self.tilt, self.base, self.threads, self._cover if needs else Proposal(self.base),
-            int(n), method=method, seed=seed, progress=progress,
+            n, method=method, seed=seed, progress=progress,
         )  # fmt: skip
         return self.table.frame(self._scaling.invert(u))
 

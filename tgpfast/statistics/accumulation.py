@@ -365,7 +365,7 @@ def _predicted_change(
         except np.linalg.LinAlgError:  # not positive definite in this precision
             return float("inf")
     some = x[:: max(1, len(x) // 500)]  # in the order of the source, which may be sorted
-    points = np.concatenate([some, base.sample(500)])
+    points = np.concatenate([some, base.sample(500, seed=0)])
     angles = points @ features.frequencies.T / features.bandwidth + features.phases
     change = np.cos(angles) @ (np.sqrt(2.0 / features.n_features) * (thetas[1] - thetas[0]))
     return float(np.abs(change).max() * n_rows / len(x))
