@@ -423,7 +423,7 @@ def _info(arguments: argparse.Namespace) -> None:
 
 
 def _model_facts(model: Density) -> dict[str, Any]:
-    names, known = model.table.columns, model.__dict__.get("log_normalizer")
+    names, known = model.table.columns, model.integrator.known_normalizer
     facts: dict[str, Any] = {
         "kind": "model", "method": model.method, "dimension": model.dimension,
         "columns": ", ".join(names) if names else "not named",

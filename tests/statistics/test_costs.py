@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast.density import waves
+from tgpfast.density import plane_waves as waves
 from tgpfast.statistics import calibrate as calibration
 from tgpfast.statistics import costs, spectral
 from tgpfast.statistics.costs import Costs, load_costs, save_costs

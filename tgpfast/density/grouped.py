@@ -24,6 +24,7 @@ from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..statistics.spectral import memory_budget
 from ..validation import Array, without_far
+from .component_grid import Lattice
 from .density import Density
 from .exponent import PointTilt
 from .modes import find_modes
@@ -31,13 +32,12 @@ from .normalizer import (
     DRAWS,
     REPLICATES,
     Normalizer,
-    by_importance,
-    from_replicates,
-    log_normalizer,
-    of_quadrature,
+    average_replicates,
+    estimate_by_importance,
+    normalizer_of_quadrature,
 )
 from .proposal import Proposal
-from .quadrature import Lattice, Quadrature
+from .quadrature import Quadrature
 
 KIND = "groups"
 BLOCK = 2_048  # rows whose features are evaluated together
@@ -57,13 +57,13 @@ class _OneOfMany(Density):
     def log_normalizer(self) -> Normalizer:
         """log Z with standard error and effective sample size; see `Normalizer`."""
         if self.find is None:
-            return log_normalizer(self.tilt, self.base, self.threads)
+            return self.integrator.log_normalizer
         found: Normalizer = self.find()
         return found
 
     def save(self, path: str | os.PathLike[str], *, statistics: bool = False) -> None:
         """As ``Density.save``, with the normaliser: a density alone would estimate another one."""
-        self.__dict__["log_normalizer"] = self.log_normalizer
+        self.integrator.log_normalizer = self.log_normalizer
         super().save(path, statistics=statistics)
 
 
@@ -361,7 +361,7 @@ class GroupedDensity(Mapping[Any, Density]):
     def _by_grid(self, g: int) -> Normalizer:
         tilt = self._tilt(g)
         lattice = _tensor_lattice(tilt) if self.dimension <= 2 else None
-        return of_quadrature(Quadrature(tilt, self._base(g), self.threads, lattice))
+        return normalizer_of_quadrature(Quadrature(tilt, self._base(g), self.threads, lattice))
 
     def _by_sobol(self, g: int, draws: Array, module: ModuleType, count: int) -> Normalizer:
         """As for one density, with an eighth of the draws where these are enough; the draws are the
@@ -369,7 +369,7 @@ class GroupedDensity(Mapping[Any, Density]):
         tilt, base = self._tilt(g), self._base(g)
         modes = find_modes(tilt, base, self.threads)
         if modes is not None:  # the base's own draws would miss them
-            return by_importance(tilt, Proposal(base, modes), self.threads)
+            return estimate_by_importance(tilt, Proposal(base, modes), self.threads)
         f = np.ascontiguousarray(self.features.frequencies @ base.cholesky)
         f /= self.features.bandwidth
         values = np.empty(len(draws))
@@ -377,9 +377,9 @@ class GroupedDensity(Mapping[Any, Density]):
             draws, np.zeros(self.dimension), f, self.features.phases.copy(),
             tilt.amplitude * tilt.theta, values, count,
         )  # fmt: skip
-        found = from_replicates(values.reshape(REPLICATES, -1))
+        found = average_replicates(values.reshape(REPLICATES, -1))
         if found.is_poor or found.standard_error > ENOUGH:
-            found = by_importance(tilt, Proposal(base), self.threads, annealed=False)
+            found = estimate_by_importance(tilt, Proposal(base), self.threads, annealed=False)
         return found
 
     # -- files -----------------------------------------------------------------------------------

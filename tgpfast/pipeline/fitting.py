@@ -564,7 +564,7 @@ def _solve_until_reliable(
             of_solving = list(caught)
             verified = None
             if verifier is not None:
-                model.cover_from(verifier.near)
+                model = model.with_mode_starts(verifier.near)
                 verified = verifier.verify(model)
             if value >= BASE_ALONE:
                 break

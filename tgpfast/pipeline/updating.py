@@ -27,7 +27,7 @@ def updated(model: Density, X: Any, sample_weight: Any, decay: float, progress: 
         )
     stats: Any = model.statistics
     decay = check_decay(decay)
-    scaling = model._scaling
+    scaling = model.scaling
     blocks = as_blocks(
         X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
     )

@@ -26,7 +26,7 @@ from ..bases.gaussian import Base, GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.quasirandom import logsumexp
 from ..bases.student import StudentBase
-from ..density.proposal import Proposal, widened
+from ..density.proposal import Proposal, widen_base
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
@@ -340,7 +340,7 @@ class Fold:
         nearby: Array, log2_draws: int, log2_nodes: int | None, seed: int,
     ) -> Fold:  # fmt: skip
         """nearby : rows that distances are taken to; log2_nodes : None without MAP."""
-        proposal = Proposal(base, widened(base))
+        proposal = Proposal(base, widen_base(base))
         draws = proposal.sobol(log2_draws, seed + 1)
         nodes = kept[:0] if log2_nodes is None else proposal.sobol(log2_nodes, seed + 2)
         return cls(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data.scaling import column_name
 from ..density.density import Density
-from ..density.normalizer import MOST_ERROR
+from ..density.normalizer import MOST_LOG_Z_ERROR
 from ..validation import Array
 
 DRAWS = 2**15  # of the density, behind far_share and the KS distances
@@ -51,7 +51,7 @@ class Verification:
         known, or rows are less likely than under the base."""
         return (
             self.is_poor
-            or not self.log_mass_error < MOST_ERROR
+            or not self.log_mass_error < MOST_LOG_Z_ERROR
             or not self.far_share <= self.far_allowed
             or not self.gain > -1e-9
         )
@@ -137,7 +137,7 @@ class Verifier:
         return Verification(
             share, of_rows + MOST_FAR + ERRORS * float(noise), distances[worst],
             KS_FLOORS * floor + KS_SLACK, worst, gain, normalizer.standard_error,
-            PROMISED.get(model.dimension, MOST_ERROR), normalizer.is_poor,
+            PROMISED.get(model.dimension, MOST_LOG_Z_ERROR), normalizer.is_poor,
         )  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def _tilt(count: int, shipped: Costs) -> dict[str, float]:
     tilt = PointTilt(features, np.ones(TILT_FEATURES), np.zeros(2))
 
     def run(rows: int) -> object:
-        return tilt._cosines(x[:rows], tilt.theta, threads)
+        return tilt._sum_cosines(x[:rows], tilt.theta, threads)
 
     each = _each(run, TILT_ROWS // 8, TILT_ROWS)
     return fitted(("tilt",), shipped, lambda costs: [costs.tilt_row(features)], [each])
