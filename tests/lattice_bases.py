@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tgpfast.bases.gaussian import Base
+from tgpfast.bases.base import Base
 
 
 class BoxBase(Base):

@@ -7,10 +7,13 @@ import pytest
 from scipy.stats import multivariate_t
 
 import tgpfast as tgp
-from tgpfast.bases.gaussian import Base
+from tgpfast.bases.base import Base
 from tgpfast.density import quadrature
+from tgpfast.density.component_grid import UNSEEN_VARIANCE, ComponentGrid
+from tgpfast.density.components import split_base
 from tgpfast.density.exponent import PointTilt
-from tgpfast.density.quadrature import Grid, Part, Quadrature
+from tgpfast.density.quadrature import Quadrature
+from tgpfast.density.whitened_grid import affordable_reach, count_nodes
 from tgpfast.kernels.thread_choice import Threads
 
 BOUND = {1: 1e-6, 2: 1e-6, 3: 1e-3}  # what is promised of log Z
@@ -130,7 +133,7 @@ def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
     monkeypatch.setitem(quadrature.FIRST_NODES, 2, nodes)
     monkeypatch.setitem(quadrature.MOST_NODES, 2, 3 * nodes)
     few = Quadrature(tilt, base, Threads())
-    assert any(grid.soft for grid in few.grids)
+    assert any(grid.windowed for grid in few.grids)
     assert few.n_nodes < exact.n_nodes / 1.5
     assert 1e-9 < few.error < 0.05
     assert abs(few.value - exact.value) < 5 * few.error + exact.error
@@ -140,7 +143,7 @@ def test_without_the_draws_beyond_the_window_mass_is_missed(monkeypatch):
     """Negative control of the test above."""
     monkeypatch.setitem(quadrature.FIRST_NODES, 2, 3_000)
     monkeypatch.setitem(quadrature.MOST_NODES, 2, 9_000)
-    monkeypatch.setattr(Grid, "sample_tail", lambda self, *args: None)
+    monkeypatch.setattr(ComponentGrid, "sample_tail", lambda self, *args: None)
     base = base_of("student", 2)
     tilt = tilt_of(2, base)
     found = Quadrature(tilt, base, Threads())
@@ -174,21 +177,21 @@ def test_an_error_that_draws_cannot_see_is_reported():
     the error says so instead of the spread of the draws."""
     base = tgp.MixtureBase([0.999, 0.001], np.zeros((2, 2)), [0.01 * np.eye(2), 900.0 * np.eye(2)])
     tilt = tilt_of(2, base, size=7.0, gamma=0.05, S=50)
-    assert tilt.variance > quadrature.DEEP
+    assert tilt.variance > UNSEEN_VARIANCE
     found = Quadrature(tilt, base, Threads())
     assert found.error > 0.1
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_draws_from_beyond_a_radius_follow_the_part(d):
+def test_draws_from_beyond_a_radius_follow_the_component(d):
     """Shares and laws of radii against plain draws of the same base."""
     rng = np.random.default_rng(0)
     for base in (base_of("gaussian", d), base_of("student", d), base_of("logistic", d)):
-        (part,) = Part.of(base)
-        w = part.frame.whiten(base.draw(200_000, rng))
+        (component,) = split_base(base)
+        w = component.gaussian.whiten(base.draw(200_000, rng))
         r = np.sqrt((w**2).sum(axis=1))
         radius = float(np.quantile(r, 0.9))
-        points, log_share = part.beyond(radius, 12, 0)
+        points, log_share = component.draw_outside(radius, 12, 0)
         got = np.sqrt((points**2).sum(axis=1))
         assert (got >= radius * (1 - 1e-9)).all()
         assert np.exp(log_share) == pytest.approx(0.1, rel=0.05)
@@ -204,10 +207,10 @@ def test_an_axis_of_any_length_keeps_within_the_nodes():
     found = Quadrature(tilt, base, Threads())
     assert found.n_nodes <= quadrature.MOST_NODES[2]
     assert np.isfinite(found.value)
-    assert quadrature.count_nodes(np.array([1e-12, 1e-12, 1e-12]), 1e3) > 2**63
+    assert count_nodes(np.array([1e-12, 1e-12, 1e-12]), 1e3) > 2**63
     for step in ([0.1, 0.1], [1e-9, 0.5], [1e-9, 1e3], [1e-3, 1e-3, 5.0]):
-        reach = quadrature.affordable_reach(np.array(step), 1e5)
-        assert 5e2 < quadrature.count_nodes(np.array(step), reach) < 1e6
+        reach = affordable_reach(np.array(step), 1e5)
+        assert 5e2 < count_nodes(np.array(step), reach) < 1e6
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])

@@ -18,7 +18,8 @@ from ..data.weights import kish_ratio
 from ..features.random import Features
 from ..runtime.warnings import PoorFitWarning, warn
 from ..validation import Array, as_floats, whole
-from .gaussian import Base, GaussianBase
+from .base import Base, register_base
+from .gaussian import GaussianBase
 from .quasirandom import logsumexp, sobol_uniforms, to_normals
 
 LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20)  # numbers of components that are tried
@@ -33,6 +34,7 @@ RIDGE = 1e-6  # of the data's variances, added to every component's
 State = tuple[Array, Array, Array]  # weights (K,), means (K, d), covariances (K, d, d)
 
 
+@register_base
 @dataclass(frozen=True, eq=False)
 class MixtureBase(Base):
     """sum_j weights[j] N(x | means[j], covariances[j]).
@@ -286,11 +288,9 @@ class MixtureBase(Base):
         by = np.outer(scaling.scale, scaling.scale)
         return MixtureBase(self.weights, scaling.apply(self.means), self.covariances / by)
 
-    def parameters(self) -> dict[str, Array]:
-        return {
-            "base_weights": self.weights, "base_means": self.means,
-            "base_covariances": self.covariances,
-        }  # fmt: skip
+    def parameters(self) -> dict[str, Any]:
+        """Weights, means and covariances."""
+        return {"weights": self.weights, "means": self.means, "covariances": self.covariances}
 
     def __repr__(self) -> str:
         return f"MixtureBase({self.n_components} components, d={self.dimension})"

@@ -16,11 +16,18 @@ from ..data.labels import Ints
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array
+from .component_grid import Lattice
 from .exponent import PointTilt
 from .modes import find_modes
-from .normalizer import REPLICATES, Normalizer, by_importance, from_replicates, of_quadrature
+from .normalizer import (
+    REPLICATES,
+    Normalizer,
+    average_replicates,
+    estimate_by_importance,
+    normalizer_of_quadrature,
+)
 from .proposal import Proposal
-from .quadrature import Lattice, Quadrature
+from .quadrature import Quadrature
 
 GRID_DIMENSIONS = 3  # up to this many columns a normalizer is an integral on a grid
 LOG2_POINTS = 11  # Sobol points of each replicate, in the first attempt
@@ -89,7 +96,7 @@ class GroupNormalizers:
         def integrate(g: int) -> Normalizer:
             tilt, base = self._density_of(g)
             lattice = _tensor_lattice(tilt) if self._dimension <= 2 else None
-            return of_quadrature(Quadrature(tilt, base, threads, lattice))
+            return normalizer_of_quadrature(Quadrature(tilt, base, threads, lattice))
 
         most = max(memory.budget() // GRID_BYTES, 1)
         if self._dimension > 2:
@@ -114,7 +121,7 @@ class GroupNormalizers:
         tilt, base = self._density_of(g)
         modes = find_modes(tilt, base, threads)
         if modes is not None:  # draws from the base alone would miss them
-            return by_importance(tilt, Proposal(base, modes), threads)
+            return estimate_by_importance(tilt, Proposal(base, modes), threads)
         features = tilt.features
         f = np.ascontiguousarray(features.frequencies @ base.cholesky)
         f /= features.bandwidth
@@ -123,9 +130,9 @@ class GroupNormalizers:
             points, np.zeros(self._dimension), f, features.phases.copy(),
             tilt.amplitude * tilt.theta, values, count,
         )  # fmt: skip
-        found = from_replicates(values.reshape(REPLICATES, -1))
+        found = average_replicates(values.reshape(REPLICATES, -1))
         if found.is_poor or found.standard_error > ENOUGH_ERROR:
-            found = by_importance(tilt, Proposal(base), threads, annealed=False)
+            found = estimate_by_importance(tilt, Proposal(base), threads, annealed=False)
         return found
 
 

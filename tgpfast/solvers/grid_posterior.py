@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import logsumexp
 from ..features.random import Features
 from ..kernels.thread_choice import Threads

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import fft
 
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..bases.node_masses import BaseGrids, NodeMasses
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.node_masses import BaseGrids, NodeMasses
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PrecisionWarning, warn
 from ..validation import Array

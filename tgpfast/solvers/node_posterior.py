@@ -12,7 +12,8 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.blas import dsyrk
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import logsumexp
 from ..data.blocks import Blocks
 from ..density.exponent import PointTilt

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..density.density import Density
 from ..density.exponent import PointTilt, PredictiveTilt, Tilt
 from ..kernels.thread_choice import Threads
