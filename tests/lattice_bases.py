@@ -51,3 +51,6 @@ class BoxBase(Base):
 
     def parameters(self):
         return {"mean": self.mean, "covariance": self.covariance}
+
+    def draw(self, n, rng):
+        raise NotImplementedError("the tests of solvers draw nothing")
