@@ -88,6 +88,18 @@ def test_from_grid_is_the_adjoint_of_to_grid(walls):
 
 
 @pytest.mark.parametrize("walls", WALLS)
+def test_several_functions_are_transformed_at_once(walls):
+    lattice = make_lattice(walls)
+    transform = lattice.transform(lattice.grid_shape())
+    several = np.stack([random_modes(lattice, seed) for seed in range(3)])
+    values = transform.to_grid(several)
+    for theta, grid in zip(several, values, strict=True):
+        assert np.abs(transform.to_grid(theta) - grid).max() < 1e-14
+    back = transform.from_grid(values)
+    assert np.abs(back[1] - transform.from_grid(values[1])).max() < 1e-12
+
+
+@pytest.mark.parametrize("walls", WALLS)
 def test_derivatives_on_the_grid_match_differences(walls):
     lattice = make_lattice(walls)
     theta, shape, step = random_modes(lattice), lattice.grid_shape(), 1e-5
