@@ -1,6 +1,7 @@
 """Lattice features: layout, transforms, prior, taper, box."""
 
 import itertools
+import pickle
 
 import lattice_oracle as oracle
 import numpy as np
@@ -224,6 +225,15 @@ def test_fingerprints_tell_what_differs():
     assert lattice.box_fingerprint == other.box_fingerprint
     assert lattice.box_fingerprint != lattice.with_modes([3, 3]).box_fingerprint
     assert "matern32" in repr(lattice)
+
+
+def test_a_copy_by_pickle_is_small_and_equal():
+    lattice = make_lattice(("open", "wall"), (60, 60))
+    assert lattice.prior_variance.nbytes > 20_000
+    copied = pickle.loads(pickle.dumps(lattice))
+    assert copied == lattice
+    assert len(pickle.dumps(lattice)) < 2_000
+    assert np.array_equal(copied.prior_variance, lattice.prior_variance)
 
 
 def test_bad_parameters_are_refused():

@@ -229,6 +229,10 @@ class LatticeFeatures:
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters: what else is known of a lattice follows from them."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
     def __repr__(self) -> str:
         modes = " x ".join(str(m) for m in self.n_modes)
         return (

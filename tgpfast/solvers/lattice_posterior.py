@@ -255,7 +255,8 @@ class _Run:
     ) -> None:
         self.stats, self.lam, self.grids, self.workers = stats, lam, grids, workers
         self.n_steps = self.n_products = 0
-        self.is_preconditioned = True
+        # densities of the roughest kernel vary too much within a wavelength
+        self.is_preconditioned = stats.features.kernel != "matern12"
         self.log_z_error = math.nan
 
     def begin(self, shape: tuple[int, ...], start: Modes | None) -> None:
