@@ -258,3 +258,34 @@ def test_a_default_fit_of_data_with_edges_integrates_to_one(shape, seed):
     # no place far from the data is likelier than the data
     far = np.abs(places - x.mean(axis=0)).max(axis=1) > 1.3 * np.abs(x - x.mean(axis=0)).max()
     assert model.log_density(places[far]).max() < np.quantile(model.log_density(x), 0.01)
+
+
+class Laplace(Logistic):
+    """It bends at its center, where the trapezoidal rule converges slowly."""
+
+    kind = "a laplace of test_quadrature"
+
+    def __init__(self, d):
+        self.mean, self.covariance = np.zeros(d), 2.0 * np.eye(d)
+
+    def log_density_at(self, x):
+        return -(np.abs(x) + np.log(2.0)).sum(axis=1)
+
+    def draw_sobol(self, log2_n, seed):
+        return np.random.default_rng(seed).laplace(size=(2**log2_n, self.dimension))
+
+
+def test_a_base_of_unknown_tails_that_bends_gets_a_finer_grid(monkeypatch):
+    """Its first grid reaches thousands of deviations: reach is given up for resolution."""
+    base = Laplace(1)
+    tilt = tilt_of(1, base)
+    found = Quadrature(tilt, base, Threads())
+    want = log_mass(tilt, base, reach=60.0, panels=4_000)
+    assert abs(found.value - want) < BOUND[1]
+    assert found.error < BOUND[1]
+    assert found.n_nodes <= quadrature.MOST_NODES[1]
+    # negative control: a grid that keeps its reach has the error that it reports
+    monkeypatch.setattr(quadrature, "LEAST_REACH", 1e9)
+    monkeypatch.setattr(Quadrature, "_needed_reach", lambda self, component: np.inf)
+    wide = Quadrature(tilt, base, Threads())
+    assert BOUND[1] < abs(wide.value - want) < wide.error
