@@ -131,7 +131,7 @@ def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
     exact = Quadrature(tilt, base, Threads())
     nodes = {"gaussian": 1_000, "mixture": 3_000, "student": 10_000}[kind]
     monkeypatch.setitem(quadrature.FIRST_NODES, 2, nodes)
-    monkeypatch.setitem(quadrature.MOST_NODES, 2, 3 * nodes)
+    monkeypatch.setitem(quadrature.MOST_QUADRATURE_NODES, 2, 3 * nodes)
     few = Quadrature(tilt, base, Threads())
     assert any(grid.windowed for grid in few.grids)
     assert few.n_nodes < exact.n_nodes / 1.5
@@ -142,7 +142,7 @@ def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
 def test_without_the_draws_beyond_the_window_mass_is_missed(monkeypatch):
     """Negative control of the test above."""
     monkeypatch.setitem(quadrature.FIRST_NODES, 2, 3_000)
-    monkeypatch.setitem(quadrature.MOST_NODES, 2, 9_000)
+    monkeypatch.setitem(quadrature.MOST_QUADRATURE_NODES, 2, 9_000)
     monkeypatch.setattr(ComponentGrid, "sample_tail", lambda self, *args: None)
     base = base_of("student", 2)
     tilt = tilt_of(2, base)
@@ -205,7 +205,7 @@ def test_an_axis_of_any_length_keeps_within_the_nodes():
     base = tgp.GaussianBase([0.0, 0.0], [[1e18, 0.0], [0.0, 1.0]])
     tilt = tilt_of(2, base)
     found = Quadrature(tilt, base, Threads())
-    assert found.n_nodes <= quadrature.MOST_NODES[2]
+    assert found.n_nodes <= quadrature.MOST_QUADRATURE_NODES[2]
     assert np.isfinite(found.value)
     assert count_nodes(np.array([1e-12, 1e-12, 1e-12]), 1e3) > 2**63
     for step in ([0.1, 0.1], [1e-9, 0.5], [1e-9, 1e3], [1e-3, 1e-3, 5.0]):
@@ -283,7 +283,7 @@ def test_a_base_of_unknown_tails_that_bends_gets_a_finer_grid(monkeypatch):
     want = log_mass(tilt, base, reach=60.0, panels=4_000)
     assert abs(found.value - want) < BOUND[1]
     assert found.error < BOUND[1]
-    assert found.n_nodes <= quadrature.MOST_NODES[1]
+    assert found.n_nodes <= quadrature.MOST_QUADRATURE_NODES[1]
     # negative control: a grid that keeps its reach has the error that it reports
     monkeypatch.setattr(quadrature, "LEAST_REACH", 1e9)
     monkeypatch.setattr(Quadrature, "_needed_reach", lambda self, component: np.inf)

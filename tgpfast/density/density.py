@@ -33,10 +33,10 @@ from ..validation import (
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator
 from .normalizer import Normalizer
-from .sampling import METHODS, SamplingReport, draw_sample
+from .sampling import SAMPLING_METHODS, SamplingReport, draw_sample
 from .saving import density_fields, density_members
 
-KIND = "density"  # of a saved file
+DENSITY_KIND = "density"  # of a saved file
 TRANSFORM_ROWS = 2**20  # rows evaluated together in up to three columns, by transforms
 
 
@@ -498,7 +498,7 @@ class Density:
         'grid'
         """
         n, seed = whole("n", n), as_seed(seed)
-        check_choice("method", method, METHODS)
+        check_choice("method", method, SAMPLING_METHODS)
         if method == "auto":
             self.log_normalizer  # noqa: B018 - warns once where samples are not reliable
         u, self.sampling = draw_sample(
@@ -547,7 +547,7 @@ class Density:
         True
         """
         facts, arrays = density_members(self, statistics=statistics)
-        storage.write(path, KIND, facts, arrays)
+        storage.write(path, DENSITY_KIND, facts, arrays)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Density:
@@ -570,4 +570,4 @@ def register_updater(update: Callable[..., Density]) -> None:
     _updaters[:] = [update]
 
 
-storage.register_reader(KIND, Density._from_file)
+storage.register_reader(DENSITY_KIND, Density._from_file)

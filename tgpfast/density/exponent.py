@@ -17,6 +17,7 @@ import numpy as np
 from scipy.linalg.blas import dtrsm
 
 from .. import kernels
+from ..features.evaluation import Angles, feature_blocks, read_only
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics import costs
@@ -33,7 +34,6 @@ from .plane_waves import (
 BLAS_FEATURES = 400  # with fewer features one thread of BLAS solves triangular systems faster
 WAVE_SECONDS = 4e-7  # time to make one of the S^2 waves of FVPD
 LATTICE_CHUNK_NODES = 2**18  # nodes of a lattice evaluated together term by term
-FEATURE_BLOCK_ROWS = 2_048  # rows of an (S, rows) block: 16 MB for 1,000 features
 
 
 class Exponent(abc.ABC):
@@ -195,7 +195,7 @@ class PointTilt(Exponent):
         value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
         with kernels.threads(module, count):
             module.tilt_gradient(
-                _read_only(u), *_angles(self.features, self.origin),
+                read_only(u), *Angles.of(self.features, self.origin)[:3],
                 self.amplitude * self.theta, value, gradient, count,
             )  # fmt: skip
         return value, gradient
@@ -210,7 +210,8 @@ class PointTilt(Exponent):
         value = np.empty(len(u))
         with kernels.threads(module, count):
             module.tilt(
-                _read_only(u), *_angles(self.features, self.origin), coefficients, value, count,
+                read_only(u), *Angles.of(self.features, self.origin)[:3], coefficients, value,
+                count,
             )  # fmt: skip
         return value
 
@@ -281,8 +282,8 @@ class PredictiveTilt(Exponent):
         blocks = np.empty((count, self.features.n_features, kernels.ROW_TILE))
         with kernels.threads(module, count):
             module.quadratic_tilt(
-                _read_only(u), *_angles(self.features, self.origin), self.amplitude,
-                _read_only(self.factor), _read_only(self.linear), value, blocks, count,
+                read_only(u), *Angles.of(self.features, self.origin),
+                read_only(self.factor), read_only(self.linear), value, blocks, count,
             )  # fmt: skip
         return value
 
@@ -291,7 +292,7 @@ class PredictiveTilt(Exponent):
         value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
         frequencies = self.features.frequencies / self.features.bandwidth
         with self._limit_blas(threads):
-            for rows, phi, dphi, _ in _feature_blocks(self.features, u, None, self.origin, threads):
+            for rows, phi, dphi in self._feature_blocks(u, threads):
                 solved = self._solve(phi)
                 value[rows] = np.einsum("si,si->i", phi, 0.5 * solved + self.linear[:, None])
                 solved += self.linear[:, None]
@@ -307,10 +308,14 @@ class PredictiveTilt(Exponent):
         z = self.features.frequencies * stretch / self.features.bandwidth
         mixed = (z @ z.T) * self._solve(np.eye(self.features.n_features))
         norms, value = _squared_norms(self.features, stretch), np.empty(len(u))
-        for rows, phi, dphi, _ in _feature_blocks(self.features, u, None, self.origin, threads):
+        for rows, phi, dphi in self._feature_blocks(u, threads):
             slope = self._solve(phi) + self.linear[:, None]
             value[rows] = np.einsum("si,si->i", dphi, mixed @ dphi) - norms @ (phi * slope)
         return value
+
+    def _feature_blocks(self, u: Array, threads: Threads) -> Iterator[tuple[slice, Array, Array]]:
+        """(rows, phi (S, n), phi' (S, n)) of blocks of rows."""
+        return feature_blocks(self.features, u, origin=self.origin, threads=threads)
 
     def _solve(self, block: Array) -> Array:
         """M^-1 block, by BLAS on the transposes, so that C-ordered arrays are not copied."""
@@ -331,60 +336,8 @@ class PredictiveTilt(Exponent):
 Tilt = PointTilt | PredictiveTilt
 
 
-# -- features at rows -----------------------------------------------------------------------------
-
-
-def weighted_features(
-    features: Features, u: Array, weights: Array, origin: Array, threads: Threads
-) -> Array:
-    """Sum of weights_i phi(u_i), (S,)."""
-    total = np.zeros(features.n_features)
-    for _, _, _, sums in _feature_blocks(features, u, weights, origin, threads):
-        total += sums
-    return total
-
-
-def _feature_blocks(
-    features: Features, u: Array, weights: Array | None, origin: Array, threads: Threads
-) -> Iterator[tuple[slice, Array, Array, Array]]:
-    """(rows, phi (S, n), phi' (S, n), weighted sum of phi (S,)) of blocks of rows.
-
-    The next block overwrites the arrays of this one.
-    """
-    module, count = threads.resolve()
-    S, d = features.frequencies.shape
-    amplitude, n_block = float(np.sqrt(2.0 / S)), min(FEATURE_BLOCK_ROWS, len(u))
-    root = _read_only(np.zeros(0) if weights is None else np.sqrt(weights))
-    phi, dphi = np.empty((S, n_block)), np.empty((S, n_block))
-    for start in range(0, len(u), FEATURE_BLOCK_ROWS):
-        rows = slice(start, min(start + FEATURE_BLOCK_ROWS, len(u)))
-        sums = np.zeros(S)
-        with kernels.threads(module, count):
-            module.feature_block(
-                _read_only(u[rows]), root[rows], *_angles(features, origin), amplitude, dphi, phi,
-                sums, np.zeros(S), np.zeros((S, d)), count,
-            )  # fmt: skip
-        n = rows.stop - start
-        yield rows, phi[:, :n], dphi[:, :n], sums
-
-
-def _angles(features: Features, origin: Array) -> tuple[Array, Array, Array]:
-    """(origin, frequencies, phases) such that angles are frequencies . (x - origin) + phases.
-
-    Fresh writable arrays, as those of the direct engine: one compiled kernel serves both.
-    """
-    frequencies = features.frequencies / features.bandwidth
-    return np.array(origin), frequencies, features.phases + frequencies @ origin
-
-
 def _squared_norms(features: Features, stretch: Array) -> Array:
     """|stretch * z_s|^2 / gamma^2, (S,)."""
     z = features.frequencies * stretch / features.bandwidth
     norms: Array = np.einsum("sk,sk->s", z, z)
     return norms
-
-
-def _read_only(array: Array) -> Array:
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False  # always: Numba compiles a kernel again for a read-only argument
-    return view

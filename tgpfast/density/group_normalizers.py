@@ -27,10 +27,9 @@ from .normalizer import (
     normalizer_of_quadrature,
 )
 from .proposal import Proposal
-from .quadrature import Quadrature
+from .quadrature import QUADRATURE_DIMENSIONS, Quadrature
 
-GRID_DIMENSIONS = 3  # up to this many columns a normalizer is an integral on a grid
-LOG2_POINTS = 11  # Sobol points of each replicate, in the first attempt
+GROUP_LOG2_POINTS = 11  # Sobol points of each replicate, in the first attempt
 ENOUGH_ERROR = 0.01  # a larger standard error of log Z takes the points of a single density
 GRID_BYTES = 2**29  # largest memory of one grid while it is summed
 
@@ -66,7 +65,7 @@ class GroupNormalizers:
     def __getitem__(self, g: int) -> Normalizer:
         """A normalizer that is known."""
         value, error, effective, points = self.known[g].tolist()
-        method = "quadrature" if self._dimension <= GRID_DIMENSIONS else "importance"
+        method = "quadrature" if self._dimension <= QUADRATURE_DIMENSIONS else "importance"
         return Normalizer(value, error, effective, method, int(points))
 
     @property
@@ -82,7 +81,7 @@ class GroupNormalizers:
             return missing
         module, count = threads.resolve()
         with kernels.threads(module, count):
-            if self._dimension <= GRID_DIMENSIONS:
+            if self._dimension <= QUADRATURE_DIMENSIONS:
                 found = self._integrate_grids(missing.tolist(), threads, count)
             else:
                 found = self._average_points(missing.tolist(), threads, module, count)
@@ -109,7 +108,7 @@ class GroupNormalizers:
     ) -> list[Normalizer]:
         """By Sobol points that all groups share; the frequencies are whitened instead."""
         points = np.concatenate(
-            [sobol_normals(self._dimension, LOG2_POINTS, r) for r in range(REPLICATES)]
+            [sobol_normals(self._dimension, GROUP_LOG2_POINTS, r) for r in range(REPLICATES)]
         )
         points.flags.writeable = False
         return [self._average_one(g, points, threads, module, count) for g in groups]

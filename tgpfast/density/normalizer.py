@@ -21,9 +21,9 @@ from .exponent import PredictiveTilt, Tilt
 from .proposal import Proposal
 from .quadrature import Quadrature
 
-REPLICATES, LOG2_POINTS = 8, 14  # independent scrambles, and points in each as a power of two
-DRAWS = REPLICATES * 2**LOG2_POINTS  # 131,072: effective sample sizes are relative to this number
-FVPD_LOG2_POINTS = LOG2_POINTS - 2  # points of FVPD at first: each costs S^2 operations
+REPLICATES, SOBOL_LOG2_POINTS = 8, 14  # independent scrambles; base-2 logarithm of their points
+DRAWS = REPLICATES * 2**SOBOL_LOG2_POINTS  # 131,072, to which effective sample sizes relate
+FVPD_LOG2_POINTS = SOBOL_LOG2_POINTS - 2  # points of FVPD at first: each costs S^2 operations
 FVPD_ERROR = 1e-3  # error of log Z at which these are enough
 LEAST_EFFECTIVE_DRAWS = 1_000.0  # with fewer a normalizer is poor
 MOST_LOG_Z_ERROR = 0.1  # with a larger standard error of log Z a normalizer is poor
@@ -134,7 +134,7 @@ def estimate_by_importance(
     if isinstance(tilt, PredictiveTilt):
         found = _average_points(tilt, proposal, threads, FVPD_LOG2_POINTS)
     if found is None or found.standard_error >= FVPD_ERROR:
-        found = _average_points(tilt, proposal, threads, LOG2_POINTS)
+        found = _average_points(tilt, proposal, threads, SOBOL_LOG2_POINTS)
     value, error = None, None
     if annealed:
         value, error = estimate_by_annealing(tilt, proposal.base, threads)

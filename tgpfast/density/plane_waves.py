@@ -31,8 +31,8 @@ from ..statistics.transforms import (
 from ..validation import Array
 
 WAVE_ACCURACY = 1e-10  # absolute error of an exponent that a transform is asked for
-COARSEST_EPS = 1e-9  # relative error of a transform at most
-FINEST_EPS = 3e-14  # smaller relative errors drown in rounding: term by term instead
+COARSEST_WAVE_EPS = 1e-9  # relative error of a transform at most
+FINEST_WAVE_EPS = 3e-14  # smaller relative errors drown in rounding: term by term instead
 ALLOWED_ERROR = 1e-9  # relative to the largest value; a transform that errs more is not used
 CHECKED_POINTS = 16  # points at which a transform is compared with the sum term by term
 LEAST_TRANSFORM_ROWS = 2_000  # below, a transform cannot be faster
@@ -77,8 +77,8 @@ class PlaneWaves:
     @property
     def transform_eps(self) -> float | None:
         """Relative error to ask of a transform; None where rounding forbids the accuracy."""
-        eps = min(WAVE_ACCURACY / max(self.size, 1e-300), COARSEST_EPS)
-        return None if eps < FINEST_EPS else eps
+        eps = min(WAVE_ACCURACY / max(self.size, 1e-300), COARSEST_WAVE_EPS)
+        return None if eps < FINEST_WAVE_EPS else eps
 
 
 def waves_of_point(features: Features, theta: Array, origin: Array) -> PlaneWaves:

@@ -29,7 +29,7 @@ LOG_Z_TOLERANCE = {1: 1e-8, 2: 1e-7, 3: 1e-4}  # error of log Z, by columns, tha
 BEYOND_GRID = 1e-2  # share of the tolerance that may lie beyond a grid
 LEAST_REACH = 7.5  # standard deviations that a component of weight 1 covers: e^-28 lies beyond
 FIRST_NODES = {1: 2**16, 2: 2**17, 3: 2**18}  # of one grid at first, by columns
-MOST_NODES = {1: 2**21, 2: 2**23, 3: 2**24}  # of all grids, by columns: some seconds of work
+MOST_QUADRATURE_NODES = {1: 2**21, 2: 2**23, 3: 2**24}  # of all grids: some seconds of work
 LARGER_GRID = 4  # times as many nodes has a grid that is made to reach farther
 FIRST_TAIL_LOG2_DRAWS, MOST_TAIL_LOG2_DRAWS = 12, 16  # base-2 logarithms, of each replicate
 
@@ -121,7 +121,7 @@ class Quadrature:
         grid = self.grids[k]
         component, steps, size = grid.component, grid.steps, grid.log_mass.size
         needed = self._needed_reach(component)
-        room = MOST_NODES[self.dimension] - (self.n_nodes - size)
+        room = MOST_QUADRATURE_NODES[self.dimension] - (self.n_nodes - size)
         if grid.log_gap >= grid.tail.log_error:
             reach = grid.reach
             if size * 2**self.dimension > room:
@@ -150,5 +150,5 @@ class Quadrature:
         """P(u . direction <= place) for every place, u in the model's coordinates, (G,)."""
         return cdf_on_grids(
             self.grids, self.value, direction, places, self.tilt, self.threads, self.lattice,
-            MOST_NODES[self.dimension],
+            MOST_QUADRATURE_NODES[self.dimension],
         )  # fmt: skip

@@ -19,7 +19,7 @@ from .integration import Integrator
 from .quadrature import QUADRATURE_DIMENSIONS
 from .rejection import sample_by_rejection
 
-METHODS = ("auto", "grid", "importance", "mala")
+SAMPLING_METHODS = ("auto", "grid", "importance", "mala")
 LEAST_ACCEPTANCE = 0.005  # share of draws kept below which chains are cheaper
 MOST_DRAWS_PER_ROW = 10_000  # of method="importance", which gives up beyond
 LEAST_EFFECTIVE_ROWS = 0.5  # effective rows, as a share of those asked for, below which we warn
@@ -58,7 +58,7 @@ def draw_sample(
 ) -> tuple[Array, SamplingReport]:
     """n rows in the model's coordinates and how they were drawn.
 
-    method : one of METHODS; the caller has checked it
+    method : one of SAMPLING_METHODS; the caller has checked it
     """
     rng = np.random.default_rng(seed)
     d = integrator.base.dimension

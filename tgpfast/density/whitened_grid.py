@@ -50,6 +50,24 @@ class WhitenedGrid:
         """Log of the volume of a cell."""
         return float(np.log(self.steps).sum())
 
+    @property
+    def log_mass(self) -> Array:
+        """Log of the standard normal density times the volume of a cell, of the grid's shape."""
+        log_mass: Array = np.zeros(())
+        for axis, h in zip(self.axes, self.steps, strict=True):
+            part = -0.5 * axis**2 + np.log(h) - 0.5 * np.log(2.0 * np.pi)
+            log_mass = log_mass[..., None] + part
+        return log_mass
+
+    def nodes_within(self, radius: float) -> tuple[Array, Array]:
+        """Nodes (n, d) in a ball about the center, and the log of their standard normal mass."""
+        d = len(self.steps)
+        nodes = np.stack(np.meshgrid(*self.axes, indexing="ij"), axis=-1).reshape(-1, d)
+        square = np.einsum("ij,ij->i", nodes, nodes)
+        log_mass = -0.5 * square + self.log_cell - 0.5 * d * np.log(2.0 * np.pi)
+        inside = square <= radius**2
+        return nodes[inside], log_mass[inside]
+
 
 def resolving_steps(band: Array) -> Array:
     """Steps of a grid that resolves a Gaussian times a function of this angular band limit."""
