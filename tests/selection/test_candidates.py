@@ -330,6 +330,33 @@ def test_a_gain_within_its_own_error_is_none(sure):
     assert choose_candidate([bare, dataclasses.replace(lucky, gain_error=0.04)]).score == -1.9
 
 
+def test_a_careful_choice_keeps_map_alone_and_counts_its_tilts():
+    """With m of them, sqrt(2 log m) standard errors are luck."""
+    bare, fd = trial(-2.0, math.inf), trial(-1.5, gain_error=0.01)
+    lucky = trial(-1.9, method="map", gain_error=0.04)  # by 2.5 errors
+    assert choose_candidate([bare, fd, lucky]) is fd
+    assert choose_candidate([bare, fd, lucky], is_careful=True) is lucky
+    assert choose_candidate([bare, fd], is_careful=True) is bare
+    others = [trial(-3.0, method="map") for _ in range(30)]
+    assert math.sqrt(2.0 * math.log(31)) > 2.5
+    assert choose_candidate([bare, fd, lucky, *others], is_careful=True) is bare
+    assert choose_candidate([bare, lucky, *others]) is lucky
+    # a lambda that is given is not questioned
+    assert choose_candidate([bare, fd, lucky], is_careful=True, lam_is_open=False) is fd
+
+
+@pytest.mark.parametrize(("n", "methods"), [(200, {"map"}), (400, {"fd", "fvpd"})])
+def test_few_rows_are_tilted_by_map(monkeypatch, n, methods):
+    """Score matching may win where rows are more; a method that is given stays."""
+    monkeypatch.setattr(selection, "CAREFUL_ROWS", 300)
+    x = uniform_rows(n)
+    options = {"base": "empirical", "frequency_covariance": "identity"}
+    model = fit(x, **options)
+    assert {row["method"] for row in model.selection} >= {"fd", "map"}
+    assert model.method in methods
+    assert fit(x, **options, method="fd").method == "fd"
+
+
 def judged(values, lam=1.0, **other):
     """A trial of one fold whose rows have these log densities."""
     values = np.asarray(values, float)
@@ -1220,6 +1247,7 @@ def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
     base by luck alone; on rows not seen all of them lose, and some by more than their error."""
     monkeypatch.setattr(selection, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(selection, "LEAST_GAIN_ERRORS", 0.0)
+    monkeypatch.setattr(selection, "CAREFUL_ROWS", 0)
     found = [over_the_base(n, d) for n in (60, 150, 400) for d in (1, 2, 3)]
     lost = [(gain.mean(), row["gain_error"]) for row, gain in found if np.isfinite(row["lam"])]
     assert len(lost) > 4
