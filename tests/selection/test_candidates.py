@@ -16,7 +16,7 @@ from tgpfast.bases.quasirandom import logsumexp
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.paper import datasets
 from tgpfast.pipeline import choosing, random_features
-from tgpfast.pipeline.choosing import LEAST_ROWS
+from tgpfast.pipeline.choosing import LEAST_PILOT_ROWS
 from tgpfast.pipeline.settings import FALLBACK, Settings
 from tgpfast.selection import candidates as selection
 from tgpfast.selection import folds, refinement, scoring
@@ -428,7 +428,7 @@ def test_a_given_lambda_excludes_the_base_alone():
 
 
 def one_huge_weight(block):
-    """Rows look splendid against a normaliser that one draw carries."""
+    """Rows look splendid against a normalizer that one draw carries."""
     at_draws = np.zeros(len(block.fold.distances))
     at_draws[0] = 50.0
     return block.score(np.full(len(block.fold.held_base), 60.0), at_draws)
@@ -598,7 +598,7 @@ def test_where_each_criterion_misleads():
     held out less than a larger one does.
 
     The log-likelihood sees them, since mass on islands is lacking at the rows, but only through
-    its normaliser. Few draws may miss narrow islands, though half of them are from a wider base
+    its normalizer. Few draws may miss narrow islands, though half of them are from a wider base
     (the 32 taken here do, alone of the first 60 sets of 32): then the density looks as if it had
     none, and the smallest lambda, whose islands are the narrowest, looks best though it is the
     worst. The effective share and the
@@ -1091,14 +1091,14 @@ def assert_same_trials(some, others, rtol=0.0):
         assert row["chosen"] == theirs[key]["chosen"]
 
 
-@pytest.mark.parametrize("n", [LEAST_ROWS - 1, LEAST_ROWS])
+@pytest.mark.parametrize("n", [LEAST_PILOT_ROWS - 1, LEAST_PILOT_ROWS])
 def test_few_rows_get_fixed_settings(n):
     model = fit(moons(n))
-    assert model.settings["selected"] is (n >= LEAST_ROWS)
+    assert model.settings["selected"] is (n >= LEAST_PILOT_ROWS)
     assert np.isfinite(model.log_density(moons(n))).all()
 
 
-@pytest.mark.parametrize("n_distinct", [5, LEAST_ROWS - 1])
+@pytest.mark.parametrize("n_distinct", [5, LEAST_PILOT_ROWS - 1])
 def test_few_rows_repeated_are_those_rows_once(n_distinct):
     """Else ten atoms, fifty times each, had a log density of -20 at the atoms."""
     x = moons(n_distinct)
@@ -1123,7 +1123,7 @@ def test_rows_without_weight_do_not_count():
     assert_same_trials(weighted.selection, without.selection, rtol=1e-6)
     assert weighted.settings["lam"] == without.settings["lam"]
     few = np.zeros(300)
-    few[: LEAST_ROWS - 1] = 1.0
+    few[: LEAST_PILOT_ROWS - 1] = 1.0
     assert fit(x, sample_weight=few).settings["selected"] is False
 
 

@@ -331,7 +331,7 @@ def test_sobol_draws_approach_quadrature(monkeypatch):
     """The same problem with draws in place of the grid: within the error of 2^14 Sobol points."""
     _, _, stats, base = make(2, n_features=5)
     exact = tgp.solve(stats, base, "map", 5.0).theta
-    monkeypatch.setattr(node_posterior, "GRID_DIMENSIONS", 1)
+    monkeypatch.setattr(node_posterior, "MAP_GRID_DIMENSIONS", 1)
     model = tgp.solve(stats, base, "map", 5.0, n_draws=2**14)
     assert model.diagnostics["nodes"] == "sobol"
     # plain draws would move the gradient by n / sqrt(2^14) and theta by at most that / lam; Sobol
@@ -409,7 +409,7 @@ def test_progress_is_shown_on_request(capsys):
 def test_the_grid_is_refined_until_it_resolves_the_density(d, spread, lam, gamma):
     """Data much narrower than the features: peaks of e^tilt between coarse nodes would be missed.
 
-    The normaliser, which has a grid of its own, must agree, and the model must come near the
+    The normalizer, which has a grid of its own, must agree, and the model must come near the
     Gaussian that the data were drawn from.
     """
     x = 0.5 + spread * np.random.default_rng(4).standard_normal((2_000, d))

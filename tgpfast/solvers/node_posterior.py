@@ -25,8 +25,8 @@ from .grid_posterior import WhitenedGrid
 from .linear_systems import cholesky_factor, factorize, shifted
 from .posterior import PosteriorObjective
 
-NEGLIGIBLE = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
-GRID_DIMENSIONS = 3  # columns up to which a grid serves; above, it has too many nodes
+NEGLIGIBLE_WEIGHT = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
+MAP_GRID_DIMENSIONS = 3  # columns up to which a grid serves; above, it has too many nodes
 NODES_PER_DRAW = 4  # a grid may have so many nodes for each draw that the user allows
 # Rows over lambda up to which float32 products do for the curvature: it only steers the steps.
 FLOAT32_ROWS = 3e5
@@ -56,7 +56,7 @@ def make_nodes(
     finer : float, default 1.0
         Factor by which the step of the grid is smaller than usual.
     """
-    if base.dimension <= GRID_DIMENSIONS and isinstance(base, GaussianBase):
+    if base.dimension <= MAP_GRID_DIMENSIONS and isinstance(base, GaussianBase):
         most = NODES_PER_DRAW * n_draws
         grid = WhitenedGrid.resolving(features, base, finer=finer, most_nodes=most)
         if grid is not None:
@@ -88,7 +88,7 @@ class NodeObjective(PosteriorObjective):
 
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
-        keep = log_weights > log_weights.max() + np.log(NEGLIGIBLE)
+        keep = log_weights > log_weights.max() + np.log(NEGLIGIBLE_WEIGHT)
         weights = np.exp(log_weights[keep])
         mean = sum_features(
             self.features, self.nodes[keep], weights / weights.sum(), origin=self.origin,
