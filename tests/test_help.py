@@ -197,7 +197,7 @@ def test_words_that_are_defaults_are_explained(function):
 
 def test_fixed_settings_in_the_docstring_of_fit():
     """'get fixed settings instead: "fd", 1000 features, 10, ...' are those of the code."""
-    from tgpfast.pipeline.choosing import LEAST_ROWS
+    from tgpfast.pipeline.choosing import LEAST_PILOT_ROWS
     from tgpfast.pipeline.settings import FALLBACK
 
     text = " ".join(inspect.getdoc(tgp.fit).split())
@@ -206,4 +206,4 @@ def test_fixed_settings_in_the_docstring_of_fit():
         for k, v in FALLBACK.items()
     )
     assert f"fixed settings instead: {words};" in text
-    assert f"fewer than {LEAST_ROWS} that differ" in text
+    assert f"fewer than {LEAST_PILOT_ROWS} that differ" in text

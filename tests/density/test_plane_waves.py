@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, set_costs
 
 pytest.importorskip("finufft")
 
@@ -14,7 +14,6 @@ from tgpfast import kernels
 from tgpfast.density import exponent as tilt
 from tgpfast.density import plane_waves
 from tgpfast.kernels.thread_choice import Threads
-from tgpfast.statistics.costs import Costs
 
 THREADS = Threads(n_threads=1)
 PROMISE = 1e-9  # of an exponent, relative to its largest value
@@ -22,9 +21,8 @@ KINDS = ("fd", "fvpd")
 
 
 @pytest.fixture(autouse=True)
-def small_work(tmp_path, monkeypatch):
-    """Costs as shipped, no budget of the caller's; one thread unless a test asks for more."""
-    monkeypatch.setenv("TGPFAST_CACHE_DIR", str(tmp_path / "cache"))
+def small_work(monkeypatch):
+    """No budget of the caller's; one thread unless a test asks for more."""
     monkeypatch.delenv("TGPFAST_MEMORY_BUDGET", raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
@@ -34,9 +32,7 @@ def small_work(tmp_path, monkeypatch):
 def transforms(monkeypatch):
     """Rows term by term cost a fortune, and large grids more: the transform is chosen, for all but
     outliers. A list of those that ran, by their number of points."""
-    dear = dataclasses.replace(Costs(), flop=1e-5, feature=1e-3, tilt=1e-3, node=1e-7)
-    for module in (plane_waves, tilt):
-        monkeypatch.setattr(module, "load_costs", lambda: dear)
+    set_costs(monkeypatch, flop=1e-5, feature=1e-3, tilt=1e-3, node=1e-7)
     monkeypatch.setattr(plane_waves, "LEAST_TRANSFORM_ROWS", 1)
     seen, run = [], plane_waves.transform
 

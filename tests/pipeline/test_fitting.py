@@ -473,8 +473,8 @@ def test_moments_equal_exact_sums(offset, weighted):
     got = moments_of(blocks)
     long, weights = x.astype(np.longdouble), w.astype(np.longdouble)
     mean = weights @ long / weights.sum()
-    centred = long - mean
-    covariance = (centred.T * weights) @ centred / weights.sum()
+    centered = long - mean
+    covariance = (centered.T * weights) @ centered / weights.sum()
     assert np.abs(got.mean - mean.astype(float)).max() <= 4e-16 * np.abs(mean).max()
     error = np.abs(got.covariance - covariance.astype(float)).max()
     assert error < 1e-13 * np.abs(covariance).max()

@@ -16,7 +16,7 @@ from tgpfast.bases.quasirandom import logsumexp
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.paper import datasets
 from tgpfast.pipeline import choosing, random_features
-from tgpfast.pipeline.choosing import LEAST_ROWS
+from tgpfast.pipeline.choosing import LEAST_PILOT_ROWS
 from tgpfast.pipeline.settings import FALLBACK, Settings
 from tgpfast.selection import candidates as selection
 from tgpfast.selection import folds, refinement, scoring
@@ -330,6 +330,33 @@ def test_a_gain_within_its_own_error_is_none(sure):
     assert choose_candidate([bare, dataclasses.replace(lucky, gain_error=0.04)]).score == -1.9
 
 
+def test_a_careful_choice_keeps_map_alone_and_counts_its_tilts():
+    """With m of them, sqrt(2 log m) standard errors are luck."""
+    bare, fd = trial(-2.0, math.inf), trial(-1.5, gain_error=0.01)
+    lucky = trial(-1.9, method="map", gain_error=0.04)  # by 2.5 errors
+    assert choose_candidate([bare, fd, lucky]) is fd
+    assert choose_candidate([bare, fd, lucky], is_careful=True) is lucky
+    assert choose_candidate([bare, fd], is_careful=True) is bare
+    others = [trial(-3.0, method="map") for _ in range(30)]
+    assert math.sqrt(2.0 * math.log(31)) > 2.5
+    assert choose_candidate([bare, fd, lucky, *others], is_careful=True) is bare
+    assert choose_candidate([bare, lucky, *others]) is lucky
+    # a lambda that is given is not questioned
+    assert choose_candidate([bare, fd, lucky], is_careful=True, lam_is_open=False) is fd
+
+
+@pytest.mark.parametrize(("n", "methods"), [(200, {"map"}), (400, {"fd", "fvpd"})])
+def test_few_rows_are_tilted_by_map(monkeypatch, n, methods):
+    """Score matching may win where rows are more; a method that is given stays."""
+    monkeypatch.setattr(selection, "CAREFUL_ROWS", 300)
+    x = uniform_rows(n)
+    options = {"base": "empirical", "frequency_covariance": "identity"}
+    model = fit(x, **options)
+    assert {row["method"] for row in model.selection} >= {"fd", "map"}
+    assert model.method in methods
+    assert fit(x, **options, method="fd").method == "fd"
+
+
 def judged(values, lam=1.0, **other):
     """A trial of one fold whose rows have these log densities."""
     values = np.asarray(values, float)
@@ -401,7 +428,7 @@ def test_a_given_lambda_excludes_the_base_alone():
 
 
 def one_huge_weight(block):
-    """Rows look splendid against a normaliser that one draw carries."""
+    """Rows look splendid against a normalizer that one draw carries."""
     at_draws = np.zeros(len(block.fold.distances))
     at_draws[0] = 50.0
     return block.score(np.full(len(block.fold.held_base), 60.0), at_draws)
@@ -571,7 +598,7 @@ def test_where_each_criterion_misleads():
     held out less than a larger one does.
 
     The log-likelihood sees them, since mass on islands is lacking at the rows, but only through
-    its normaliser. Few draws may miss narrow islands, though half of them are from a wider base
+    its normalizer. Few draws may miss narrow islands, though half of them are from a wider base
     (the 32 taken here do, alone of the first 60 sets of 32): then the density looks as if it had
     none, and the smallest lambda, whose islands are the narrowest, looks best though it is the
     worst. The effective share and the
@@ -1064,14 +1091,14 @@ def assert_same_trials(some, others, rtol=0.0):
         assert row["chosen"] == theirs[key]["chosen"]
 
 
-@pytest.mark.parametrize("n", [LEAST_ROWS - 1, LEAST_ROWS])
+@pytest.mark.parametrize("n", [LEAST_PILOT_ROWS - 1, LEAST_PILOT_ROWS])
 def test_few_rows_get_fixed_settings(n):
     model = fit(moons(n))
-    assert model.settings["selected"] is (n >= LEAST_ROWS)
+    assert model.settings["selected"] is (n >= LEAST_PILOT_ROWS)
     assert np.isfinite(model.log_density(moons(n))).all()
 
 
-@pytest.mark.parametrize("n_distinct", [5, LEAST_ROWS - 1])
+@pytest.mark.parametrize("n_distinct", [5, LEAST_PILOT_ROWS - 1])
 def test_few_rows_repeated_are_those_rows_once(n_distinct):
     """Else ten atoms, fifty times each, had a log density of -20 at the atoms."""
     x = moons(n_distinct)
@@ -1096,7 +1123,7 @@ def test_rows_without_weight_do_not_count():
     assert_same_trials(weighted.selection, without.selection, rtol=1e-6)
     assert weighted.settings["lam"] == without.settings["lam"]
     few = np.zeros(300)
-    few[: LEAST_ROWS - 1] = 1.0
+    few[: LEAST_PILOT_ROWS - 1] = 1.0
     assert fit(x, sample_weight=few).settings["selected"] is False
 
 
@@ -1220,6 +1247,7 @@ def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
     base by luck alone; on rows not seen all of them lose, and some by more than their error."""
     monkeypatch.setattr(selection, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(selection, "LEAST_GAIN_ERRORS", 0.0)
+    monkeypatch.setattr(selection, "CAREFUL_ROWS", 0)
     found = [over_the_base(n, d) for n in (60, 150, 400) for d in (1, 2, 3)]
     lost = [(gain.mean(), row["gain_error"]) for row, gain in found if np.isfinite(row["lam"])]
     assert len(lost) > 4

@@ -409,7 +409,7 @@ def test_progress_is_shown_on_request(capsys):
 def test_the_grid_is_refined_until_it_resolves_the_density(d, spread, lam, gamma):
     """Data much narrower than the features: peaks of e^tilt between coarse nodes would be missed.
 
-    The normaliser, which has a grid of its own, must agree, and the model must come near the
+    The normalizer, which has a grid of its own, must agree, and the model must come near the
     Gaussian that the data were drawn from.
     """
     x = 0.5 + spread * np.random.default_rng(4).standard_normal((2_000, d))

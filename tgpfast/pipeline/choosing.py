@@ -40,7 +40,7 @@ from .random_features import RandomFeaturesPlan
 from .rows import Rows
 from .settings import GRAM_BASES, Settings
 
-LEAST_ROWS = 20  # distinct rows from which settings are chosen from the data
+LEAST_PILOT_ROWS = 20  # distinct rows from which settings are chosen from the data
 RECONSIDERED_ERRORS = 2.0  # standard errors that a tilt must gain on all rows after the pilot
 SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
 STREAM_FOLDS = 5  # of an iterator's sample one row in so many is held out to choose lambda
@@ -116,7 +116,7 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
     if rows.spectrum is not None or not settings.compared:
         return _fall_back(settings, rows, n_distinct=rows.n)
     x, weights = distinct_rows(rows.blocks.pilot(PILOT_ROWS))
-    if len(x) < LEAST_ROWS:
+    if len(x) < LEAST_PILOT_ROWS:
         once = float(weights.sum() ** 2 / (weights @ weights)) if len(x) else rows.n
         return _fall_back(settings, rows, n_distinct=once)
     selection = select(

@@ -23,9 +23,9 @@ from .group_bases import OWN_COVARIANCE_ROWS, GroupBases, estimate_bases
 from .group_rows import sort_rows
 from .group_solver import GroupSolver
 
-SCALES = ("standardize", "center")
-BASES = ("empirical", "pooled")
-FREQUENCIES = ("identity", "data", "precision")
+GROUP_SCALES = ("standardize", "center")
+GROUP_BASES = ("empirical", "pooled")
+GROUP_FREQUENCIES = ("identity", "data", "precision")
 MIXED_ERROR = 1e-7  # error of a log density by mixed precision, per unit of the condition number
 
 
@@ -129,11 +129,11 @@ def fit_groups(
     >>> bool(at[0] > at[1])
     True
     """
-    check_choice("scale", scale, SCALES)
-    check_choice("base", base, BASES)
+    check_choice("scale", scale, GROUP_SCALES)
+    check_choice("base", base, GROUP_BASES)
     check_choice("precision", precision, PRECISIONS)
     if isinstance(frequency_covariance, str):
-        check_choice("frequency_covariance", frequency_covariance, FREQUENCIES)
+        check_choice("frequency_covariance", frequency_covariance, GROUP_FREQUENCIES)
     check_flag("normalize_weights", normalize_weights)
     n_features, seed, lam = whole("n_features", n_features), as_seed(seed), positive("lam", lam)
     gamma_rule = "scott" if isinstance(gamma, str) and gamma == "scott" else "given"

@@ -18,10 +18,25 @@ from ..statistics.direct import DTYPES, LANE_FEATURES
 
 
 def warmup(backend: str = "auto") -> str:
-    """Run every kernel once on a handful of rows; returns the backend's name.
+    """Run every kernel once on a handful of rows.
 
     Numba compiles on the first use of a kernel and keeps the result on disk: call this once when an
     image is built or a service starts. The other backends have nothing to compile.
+
+    Parameters
+    ----------
+    backend : {"auto", "numba", "cython", "numpy"}, default "auto"
+
+    Returns
+    -------
+    str
+        Name of the backend that ran.
+
+    Examples
+    --------
+    >>> import tgpfast
+    >>> tgpfast.warmup("numpy")
+    'numpy'
     """
     name = kernels.load(backend).NAME
     x = np.linspace(0.0, 1.0, 4).reshape(2, 2)

@@ -41,6 +41,9 @@ ETA_MULTIPLES = (0.3, 1.0, 3.0)  # of 1 / gamma^2
 FREQUENCY_SHAPES = ("data", "identity", "precision")  # names of frequency covariances
 LEAST_GAIN = 0.002  # log-likelihood per row by which a tilt must beat the bases
 LEAST_GAIN_ERRORS = 2.0  # standard errors of its gain by which it must beat them too
+# Up to so many rows the choice is careful: only MAP tilts. On 50 to 200 rows of ten distributions
+# score matching lost up to 0.16 to the base, MAP 0.02, and both gained as much on average.
+CAREFUL_ROWS = 1_000
 BASE_ALONE = math.inf  # the lambda that leaves nothing of the tilt
 SEARCHED_AS = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 
@@ -278,8 +281,9 @@ def select(
     if not candidates:
         return None
     best = choose_candidate(
-        candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error
-    )
+        candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
+        is_careful=len(pilot.x) <= CAREFUL_ROWS and set(space.methods) > {"map"},
+    )  # fmt: skip
     n_components = min(
         (n_fitted_components(fold.base) for fold in search.folds.get("mixture", [])), default=1
     )
@@ -288,8 +292,9 @@ def select(
 
 
 def choose_candidate(
-    candidates: Sequence[Candidate], *, lam_is_open: bool = True, one_standard_error: bool = False
-) -> Candidate:
+    candidates: Sequence[Candidate], *, lam_is_open: bool = True, one_standard_error: bool = False,
+    is_careful: bool = False,
+) -> Candidate:  # fmt: skip
     """The highest score among candidates that are kept.
 
     A tilt is kept only if its gain over its own base, and over the best base alone, exceeds
@@ -305,26 +310,28 @@ def choose_candidate(
     one_standard_error : bool, default False
         Pick the smoothest tilt within one standard error of the best, row by row: the largest
         lambda, and of those the largest bandwidth.
+    is_careful : bool, default False
+        For few rows, where lambda is open: keep only MAP, and ask of its m tilts a gain of
+        sqrt(2 log m) standard errors, which the best of m gains has by luck alone.
     """
     alone = [c for c in candidates if c.is_base_alone]
     best_alone = max(alone, key=lambda c: c.score)
     tilts = [c for c in candidates if not c.is_base_alone and np.isfinite(c.score)]
     if lam_is_open:
-        own = {c.base: c.score for c in alone}
+        own, errors = {c.base: c.score for c in alone}, LEAST_GAIN_ERRORS
+        if is_careful:
+            tilts = [c for c in tilts if c.method == "map"]
+            errors = max(errors, math.sqrt(2.0 * math.log(max(len(tilts), 1))))
         tilts = [
             c for c in tilts
-            if c.score > own[c.base] + _needed_gain(c.gain_error)
-            and c.score > best_alone.score + _needed_gain(c.error_of_gain(best_alone))
+            if c.score - own[c.base] > max(LEAST_GAIN, errors * c.gain_error)
+            and c.score - best_alone.score > max(LEAST_GAIN, errors * c.error_of_gain(best_alone))
         ]  # fmt: skip
     best = max(tilts, key=lambda c: c.score, default=best_alone)
     if not one_standard_error or best is best_alone:
         return best
     near = [c for c in tilts if c.score >= best.score - c.error_of_gain(best)]
     return max(near, key=lambda c: (c.lam, c.gamma_multiple))
-
-
-def _needed_gain(error: float) -> float:
-    return max(LEAST_GAIN, LEAST_GAIN_ERRORS * error)
 
 
 class FeatureSetting(NamedTuple):

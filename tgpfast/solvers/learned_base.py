@@ -196,7 +196,7 @@ class JointObjective:
         return float(quadratic - theta @ (self.linear + self.cross(P, h)) + self.base_part(P, h))
 
     def objective(self, P: Array, h: Array) -> float:
-        """L at the theta that minimises it."""
+        """L at the theta that minimizes it."""
         return self.objective_at(self.theta(P, h), P, h)
 
     def joint(self) -> tuple[Array, Array]:

@@ -16,8 +16,8 @@ from ..runtime.warnings import PrecisionWarning, warn
 from ..validation import Array
 from .conjugate_gradients import conjugate_gradients
 
-CG_TOLERANCE = 1e-12  # relative residual at which conjugate gradients stop
-CG_STEPS = 2_000  # iterations at most, where the caller names no number
+SYSTEM_CG_TOLERANCE = 1e-12  # relative residual at which conjugate gradients stop
+SYSTEM_CG_STEPS = 2_000  # iterations at most, where the caller names no number
 NYSTROM_RANK = 1_000  # of the preconditioner, at most an eighth of S: O(S^2 rank) flops
 ILL_CONDITIONED = 1e13  # condition number that leaves fewer than three digits of a solution
 MOST_ADDED = 1e-2  # share of the largest entry; a matrix that needs more is not one of rows
@@ -125,19 +125,19 @@ def solve_system(
 
 
 def solve_iteratively(
-    matrix: Array, b: Array, shift: float, *, n_steps: int = CG_STEPS, seed: int = 0,
+    matrix: Array, b: Array, shift: float, *, n_steps: int = SYSTEM_CG_STEPS, seed: int = 0,
     start: Array | None = None,
 ) -> tuple[Array, dict[str, Any]]:  # fmt: skip
     """(matrix + shift I)^-1 b by conjugate gradients with a Nystrom preconditioner, and a report.
 
-    Stops at a relative residual of CG_TOLERANCE; warns where it stops above.
+    Stops at a relative residual of SYSTEM_CG_TOLERANCE; warns where it stops above.
 
     Parameters
     ----------
     matrix : (S, S) array
     b : (S,) array
     shift : float
-    n_steps : int, default CG_STEPS
+    n_steps : int, default SYSTEM_CG_STEPS
     seed : int, default 0
         Of the preconditioner's random sketch.
     start : (S,) array, default zero
@@ -151,9 +151,10 @@ def solve_iteratively(
 
     precondition = NystromPreconditioner.of(matrix, shift, seed)
     found = conjugate_gradients(
-        times, b, tolerance=CG_TOLERANCE, max_steps=n_steps, precondition=precondition, start=start
-    )
-    if found.residual > CG_TOLERANCE:
+        times, b, tolerance=SYSTEM_CG_TOLERANCE, max_steps=n_steps, start=start,
+        precondition=precondition,
+    )  # fmt: skip
+    if found.residual > SYSTEM_CG_TOLERANCE:
         warn(
             f"conjugate gradients stopped at a relative residual of {found.residual:.1e} after "
             f'{found.steps} steps; raise lam, allow more steps, or use solver="cholesky"',

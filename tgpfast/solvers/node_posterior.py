@@ -27,7 +27,7 @@ from .grid_posterior import GRID_REACH, make_posterior_grid
 from .linear_systems import cholesky_factor, factorize, shifted
 from .posterior import PosteriorObjective
 
-NEGLIGIBLE = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
+NEGLIGIBLE_WEIGHT = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
 NODES_PER_DRAW = 4  # a grid may have so many nodes for each draw that the user allows
 # Rows over lambda up to which float32 products do for the curvature: it only steers the steps.
 FLOAT32_ROWS = 3e5
@@ -89,7 +89,7 @@ class NodeObjective(PosteriorObjective):
 
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
-        keep = log_weights > log_weights.max() + np.log(NEGLIGIBLE)
+        keep = log_weights > log_weights.max() + np.log(NEGLIGIBLE_WEIGHT)
         weights = np.exp(log_weights[keep])
         mean = sum_features(
             self.features, self.nodes[keep], weights / weights.sum(), origin=self.origin,

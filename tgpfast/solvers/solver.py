@@ -26,7 +26,7 @@ from ..validation import (
     whole,
 )
 from .closed_form import fd_shift, fvpd_system
-from .linear_systems import CG_STEPS, factorize, solve_system
+from .linear_systems import SYSTEM_CG_STEPS, factorize, solve_system
 from .maximum_posterior import map_theta
 
 # Method -> its solvers, the default first.
@@ -182,8 +182,9 @@ def _solve_score_matching(
         system, b = fd_system(stats, base)
         shift, settings = fd_shift(options.lam, stats.features.bandwidth), {}
     theta, report = solve_system(
-        system, b, shift, options.solver, options.n_steps or CG_STEPS, options.seed, options.start
-    )
+        system, b, shift, options.solver, options.n_steps or SYSTEM_CG_STEPS, options.seed,
+        options.start,
+    )  # fmt: skip
     return Solution(PointTilt(stats.features, theta, base.mean), settings, report)
 
 
