@@ -192,7 +192,18 @@ class MixtureBase(Base):
 
     @classmethod
     def from_sklearn(cls, mixture: Any) -> MixtureBase:
-        """From a fitted ``sklearn.mixture.GaussianMixture`` of any covariance type."""
+        """The mixture that scikit-learn has fitted.
+
+        Parameters
+        ----------
+        mixture : sklearn.mixture.GaussianMixture
+            Fitted, of any covariance type.
+
+        Raises
+        ------
+        TypeError
+            If it is not, or not yet fitted.
+        """
         try:
             weights, means, given = mixture.weights_, mixture.means_, mixture.covariances_
             kind = mixture.covariance_type
@@ -243,7 +254,22 @@ class MixtureBase(Base):
     def evaluate_at(
         self, x: Array, *, score: bool = False, threads: Threads | None = None
     ) -> tuple[Array, Array]:
-        """(log density (n,), score (n, d) or (0, d)) of checked rows, by the kernel."""
+        """Log density and score together.
+
+        Parameters
+        ----------
+        x : (n, d) array
+            Checked rows.
+        score : bool, default False
+            Whether the score is wanted as well.
+        threads : Threads, optional
+            Backend and number of threads; by default "auto" and all.
+
+        Returns
+        -------
+        (n,) array, and (n, d) array, or (0, d) without the score
+            Where every square overflows, -inf and 0.
+        """
         (n, d), K = x.shape, self.n_components
         values, scores = np.empty(n), np.empty((n if score else 0, d))
         module, count = (threads or Threads()).resolve()
@@ -256,9 +282,29 @@ class MixtureBase(Base):
         return values, scores
 
     def log_density_at(self, x: Array) -> Array:
+        """Log density of checked rows.
+
+        Parameters
+        ----------
+        x : (n, d) array
+
+        Returns
+        -------
+        (n,) array
+        """
         return self.evaluate_at(x)[0]
 
     def score_at(self, x: Array) -> Array:
+        """Gradient of the log density at checked rows.
+
+        Parameters
+        ----------
+        x : (n, d) array
+
+        Returns
+        -------
+        (n, d) array
+        """
         values, score = self.evaluate_at(x, score=True)
         far = np.isneginf(values)  # every square overflows: components count by their weights
         if far.any():
@@ -273,7 +319,22 @@ class MixtureBase(Base):
         return np.asarray(inverse @ (x - self.mean).T - shift[:, :, None])
 
     def laplacian_at(self, x: Array, stretch: Array) -> Array:
-        """With p = sum r_j grad_j: sum_j r_j (lap_j + |grad_j - p|^2), stretched."""
+        """Weighted trace of the Hessian of the log density.
+
+        With p = sum r_j grad_j it is sum_j r_j (lap_j + |grad_j - p|^2), stretched.
+
+        Parameters
+        ----------
+        x : (n, d) array
+            Checked rows.
+        stretch : (d,) array
+            Factors of the columns.
+
+        Returns
+        -------
+        (n,) array
+            Sum over k of stretch_k^2 times the second derivative in column k.
+        """
         inverse, _, constant = self._whitener
         slant = inverse * stretch
         bend, values = -np.square(slant).sum(axis=(1, 2)), np.empty(len(x))
@@ -299,10 +360,34 @@ class MixtureBase(Base):
         return np.asarray(shares)
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """Independent draws.
+
+        Parameters
+        ----------
+        n : int
+        rng : numpy Generator
+
+        Returns
+        -------
+        (n, d) array
+        """
         index = rng.choice(self.n_components, size=n, p=self.weights)
         return self._placed(index, rng.standard_normal((n, self.dimension)))
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
+        """Draws made of scrambled Sobol points, the first coordinate of which picks the component.
+
+        Parameters
+        ----------
+        log2_n : int
+            Logarithm to base 2 of the number of draws.
+        seed : int
+            Seed of the scrambling.
+
+        Returns
+        -------
+        (2^log2_n, d) array
+        """
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
         index = np.searchsorted(np.cumsum(self.weights)[:-1], points[:, 0], side="right")
         return self._placed(index, to_normals(points[:, 1:]))
@@ -319,8 +404,20 @@ class MixtureBase(Base):
     def feature_moments(
         self, features: Features, *, backend: str = "auto", n_threads: int | None = None
     ) -> tuple[Array, Array]:
-        """Mean (S,) and covariance (S, S) of phi(x), x from this base: those of the components,
-        and the spread of their means."""
+        """Moments of the features phi(x), x from this base: those of the components, and the spread
+        of their means.
+
+        Parameters
+        ----------
+        features : Features
+        backend : str, default "auto"
+        n_threads : int, optional
+
+        Returns
+        -------
+        (S,) array and (S, S) array
+            Mean and covariance.
+        """
         means, covariance = [], np.zeros((features.n_features, features.n_features))
         for share, part in zip(self.weights, self._parts, strict=True):
             mean, within = part.feature_moments(features, backend=backend, n_threads=n_threads)
@@ -332,7 +429,17 @@ class MixtureBase(Base):
         return np.asarray(mean), covariance
 
     def rescaled(self, scaling: Scaling) -> MixtureBase:
-        """The same base in the coordinates that the scaling leads to."""
+        """The same base in other units.
+
+        Parameters
+        ----------
+        scaling : Scaling
+            u = (x - shift) / scale.
+
+        Returns
+        -------
+        MixtureBase
+        """
         by = np.outer(scaling.scale, scaling.scale)
         means, covariances = scaling.apply(self.means), self.covariances / by
         return MixtureBase(self.weights, means, covariances, has_guard=self.has_guard)
