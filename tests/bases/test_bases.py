@@ -744,9 +744,9 @@ def test_densities_integrate_to_one(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_marginals_and_draws_follow_the_density(kind, monkeypatch):
-    for name in ("CHAINS", "LEAST_CHAINS"):
+    for name in ("MOST_SAMPLING_CHAINS", "LEAST_SAMPLING_CHAINS"):
         monkeypatch.setattr(f"tgpfast.density.sampling.{name}", 1_000)
-    monkeypatch.setattr("tgpfast.density.sampling.BURN_IN", 30)
+    monkeypatch.setattr("tgpfast.density.sampling.BURN_IN_STEPS", 30)
     model = tilted(kind)
     v, at = np.array([1.0, 0.6]), np.array([-2.0, -0.5, 0.4, 1.5, 3.0])
     points, mass = grid_integral(model, [-40.0] * 2, [40.0] * 2, 600)
