@@ -473,7 +473,7 @@ def maximum_posterior(run):
 def _stored_step(stats, base, draws):
     """Seconds of one step of the paper's iteration where all features of the draws stay in memory:
     the stronger rival, and 800 MB of it."""
-    f, points = stats.features, base.sample(draws)
+    f, points = stats.features, base.sample(draws, seed=0)
     phi = np.empty((draws, f.n_features))
     for start in range(0, draws, 4_096):
         part = slice(start, start + 4_096)

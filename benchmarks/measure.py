@@ -304,7 +304,7 @@ class KernelCall:
         return dphi, phi
 
     def _tile_scratch(self, S, dtype):
-        side = min(S, direct.TILE)
+        side = min(S, direct.GRAM_TILE)
         return np.empty((self.n_threads, 2, side, side), dtype)
 
     def _feature_block(self, S, d, dtype):

@@ -139,10 +139,8 @@ def public():
 # incomplete docstrings, to be filled in; nothing may be added
 STILL_MISSING = {
     "Density", "Density.at_noise", "Density.cover_from", "Density.grad_log_density",
-    "Density.laplacian_log_density", "Density.save", "Density.with_record", "Features.first",
-    "Features.from_facts", "Statistics.first_features", "Statistics.from_members",
-    "Statistics.times", "warmup", "MixtureBase.from_sklearn", "GaussianBase.unwhiten",
-    "GaussianBase.whiten",
+    "Density.laplacian_log_density", "Density.save", "Density.with_record", "warmup",
+    "MixtureBase.from_sklearn", "GaussianBase.unwhiten", "GaussianBase.whiten",
     *(f"{base}.{method}" for base in ("GaussianBase", "MixtureBase", "StudentBase") for method in (
         "draw", "draw_sobol", "feature_moments", "from_data", "laplacian_at", "log_density",
         "log_density_at", "parameters", "rescaled", "sample", "score", "score_at",

@@ -29,6 +29,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__ as __version__
+from .bases.base import Base, register_base
 from .bases.gaussian import GaussianBase
 from .bases.mixture import MixtureBase
 from .bases.student import StudentBase
@@ -72,6 +73,7 @@ _SUBMODULES = ("cli", "dask", "datasets", "paper", "plot")
 
 __all__ = [
     "PAPER",
+    "Base",
     "DataWarning",
     "Density",
     "ExactKDE",
@@ -95,6 +97,7 @@ __all__ = [
     "fit_groups",
     "learn_base",
     "load",
+    "register_base",
     "solve",
     "warmup",
 ]

@@ -19,7 +19,7 @@ from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.student import StudentBase
 from tgpfast.density.lattice_exponent import LatticeTilt
 from tgpfast.density.lattice_quadrature import LATTICE_TOLERANCE, LatticeQuadrature
-from tgpfast.density.normalizer import of_quadrature
+from tgpfast.density.normalizer import normalizer_of_quadrature
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.kernels.thread_choice import Threads
 
@@ -241,7 +241,7 @@ def test_narrow_gaussians_have_grids_of_their_own():
 
 
 def test_a_normalizer_comes_from_the_rules():
-    result = of_quadrature(quadrature("plane"))
+    result = normalizer_of_quadrature(quadrature("plane"))
     assert result.method == "quadrature"
     assert 0.0 < result.effective_share < 1.0
     assert result.standard_error == quadrature("plane").error

@@ -5,10 +5,10 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast.density import normalizer
-from tgpfast.density.annealing import anneal
+from tgpfast.density.annealing import estimate_by_annealing
 from tgpfast.density.exponent import PointTilt
 from tgpfast.density.modes import find_modes
-from tgpfast.density.proposal import Proposal, widened
+from tgpfast.density.proposal import Proposal, widen_base
 from tgpfast.kernels.thread_choice import Threads
 
 
@@ -35,12 +35,12 @@ def test_a_mode_that_base_draws_miss_is_found_and_weighed(d):
     assert modes is not None
     along = modes.means @ np.full(d, d**-0.5)
     assert np.abs(along - 8.0).min() < 1.0
-    found = normalizer.by_importance(tilt, Proposal(base, modes), Threads())
+    found = normalizer.estimate_by_importance(tilt, Proposal(base, modes), Threads())
     assert abs(found.value - exact(200.0, 8.0)) < 5 * found.standard_error + 1e-3
     assert found.n_modes >= 1
     assert found.effective_sample_size > 1_000
     # negative control: without the modes the value is far off
-    alone = normalizer.by_importance(tilt, Proposal(base), Threads(), annealed=False)
+    alone = normalizer.estimate_by_importance(tilt, Proposal(base), Threads(), annealed=False)
     assert abs(alone.value - exact(200.0, 8.0)) > 1.0
     assert alone.is_poor
 
@@ -68,7 +68,7 @@ def test_a_mild_tilt_needs_no_modes():
 @pytest.mark.parametrize(("theta", "place"), [(1.0, 1.0), (5.0, 2.0), (20.0, 3.0)])
 def test_the_annealed_estimate_is_within_its_error(theta, place):
     tilt, base = one_wave(4, theta, place)
-    value, error = anneal(tilt, base, Threads())
+    value, error = estimate_by_annealing(tilt, base, Threads())
     assert 0.0 < error < 0.1
     assert abs(value - exact(theta, place)) < 5 * error + 0.01
 
@@ -77,7 +77,7 @@ def test_weights_of_a_proposal_integrate_the_base():
     """The balance heuristic: weights average to one, whatever stands beside the base."""
     base = tgp.MixtureBase([0.5, 0.5], [[0.0, 0.0], [4.0, 1.0]], np.array([np.eye(2)] * 2))
     beside = tgp.MixtureBase([1.0], [[8.0, 8.0]], np.eye(2)[None])
-    for other in (beside, widened(base)):
+    for other in (beside, widen_base(base)):
         proposal = Proposal(base, other)
         for x in (proposal.sobol(16, 0), proposal.draw(2**16, np.random.default_rng(0))):
             ratio = np.exp(proposal.log_ratio(x))

@@ -10,6 +10,7 @@ from scipy.stats import norm
 import tgpfast as tgp
 from tgpfast.density import normalizer as normalizers
 from tgpfast.density import quadrature
+from tgpfast.density.components import Component
 from tgpfast.density.exponent import PointTilt
 from tgpfast.density.proposal import Proposal
 
@@ -69,7 +70,7 @@ def test_quadrature_equals_scipy_in_one_dimension(make):
     total = integrate.romb(values, dx=step * spread)
     # Romberg's rule is good to 1e-10; the grid's own estimate is that of the doubled step
     assert abs(z.value - np.log(total)) < max(1e-8, z.standard_error)
-    assert 0 <= z.standard_error <= quadrature.TOLERANCE[1]
+    assert 0 <= z.standard_error <= quadrature.LOG_Z_TOLERANCE[1]
 
 
 @pytest.mark.parametrize("make", [random_model, predictive])
@@ -113,7 +114,7 @@ def test_the_grid_grows_to_where_the_mass_is(d):
         z = model.log_normalizer
     exact = one_feature_log_moment(model)
     assert abs(z.value - exact) < 1e-6 * max(1.0, abs(exact))
-    (grid,) = model._cover.grids
+    (grid,) = model.integrator.quadrature.grids
     top = np.unravel_index(np.argmax(grid.log_mass), grid.log_mass.shape)
     place = np.array([axis[i] for axis, i in zip(grid.axes, top, strict=True)])
     assert np.linalg.norm(place) > 10  # the mode is far out
@@ -123,7 +124,7 @@ def test_the_grid_grows_to_where_the_mass_is(d):
 
 def test_without_its_reach_the_grid_would_miss_it(monkeypatch):
     """Negative control of the test above."""
-    monkeypatch.setattr(quadrature.Part, "rigorous_reach", lambda self, log_excess: 0.0)
+    monkeypatch.setattr(Component, "find_reach", lambda self, log_excess: 0.0)
     model = one_feature([0.05], 700.0, c=-1.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -136,7 +137,7 @@ def test_a_coarse_start_is_refined():
     model = one_feature([1.0], 4000.0, c=0.0)
     z = model.log_normalizer
     assert abs(z.value - one_feature_log_moment(model)) < 1e-6
-    assert z.standard_error <= quadrature.TOLERANCE[1]
+    assert z.standard_error <= quadrature.LOG_Z_TOLERANCE[1]
 
 
 # -- Sobol ----------------------------------------------------------------------------------------
@@ -173,16 +174,16 @@ def test_it_agrees_with_plain_monte_carlo(d, make):
     ("make", "close"), [(predictive, 1.0), (predictive, 0.0), (random_model, 1.0)]
 )
 def test_fvpd_takes_fewer_points_where_they_do(make, close, monkeypatch):
-    """A quarter, if their error is below CLOSE; other tilts cost less and take all at once.
+    """A quarter, if their error is below FVPD_ERROR; other tilts cost less and take all at once.
     Effective samples are counted of as many draws in every case."""
-    monkeypatch.setattr(normalizers, "CLOSE", close)
-    model, sizes, plain = make(4), [], normalizers._by_points
+    monkeypatch.setattr(normalizers, "FVPD_ERROR", close)
+    model, sizes, plain = make(4), [], normalizers._average_points
 
     def watched(tilt, proposal, threads, log2_points):
         sizes.append(log2_points)
         return plain(tilt, proposal, threads, log2_points)
 
-    monkeypatch.setattr(normalizers, "_by_points", watched)
+    monkeypatch.setattr(normalizers, "_average_points", watched)
     z = model.log_normalizer
     log2 = [14] if make is random_model else [12] if close else [12, 14]
     assert sizes == log2
@@ -247,7 +248,7 @@ def test_a_mild_tilt_does_not_warn(d):
 
 
 def test_unnormalised_values_need_no_normaliser(monkeypatch):
-    monkeypatch.setattr("tgpfast.density.density.of_quadrature", None)
+    monkeypatch.setattr("tgpfast.density.integration.normalizer_of_quadrature", None)
     model = one_feature([0.4, 0.2], 60.0)
     assert np.isfinite(model.log_density(np.zeros((3, 2)), normalized=False)).all()
     assert np.isfinite(model.grad_log_density(np.zeros((3, 2)))).all()

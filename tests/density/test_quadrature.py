@@ -7,10 +7,13 @@ import pytest
 from scipy.stats import multivariate_t
 
 import tgpfast as tgp
-from tgpfast.bases.gaussian import Base
+from tgpfast.bases.base import Base
 from tgpfast.density import quadrature
+from tgpfast.density.component_grid import UNSEEN_VARIANCE, ComponentGrid
+from tgpfast.density.components import split_base
 from tgpfast.density.exponent import PointTilt
-from tgpfast.density.quadrature import Grid, Part, Quadrature
+from tgpfast.density.quadrature import Quadrature
+from tgpfast.density.whitened_grid import affordable_reach, count_nodes
 from tgpfast.kernels.thread_choice import Threads
 
 BOUND = {1: 1e-6, 2: 1e-6, 3: 1e-3}  # what is promised of log Z
@@ -128,9 +131,9 @@ def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
     exact = Quadrature(tilt, base, Threads())
     nodes = {"gaussian": 1_000, "mixture": 3_000, "student": 10_000}[kind]
     monkeypatch.setitem(quadrature.FIRST_NODES, 2, nodes)
-    monkeypatch.setitem(quadrature.MOST_NODES, 2, 3 * nodes)
+    monkeypatch.setitem(quadrature.MOST_QUADRATURE_NODES, 2, 3 * nodes)
     few = Quadrature(tilt, base, Threads())
-    assert any(grid.soft for grid in few.grids)
+    assert any(grid.windowed for grid in few.grids)
     assert few.n_nodes < exact.n_nodes / 1.5
     assert 1e-9 < few.error < 0.05
     assert abs(few.value - exact.value) < 5 * few.error + exact.error
@@ -139,8 +142,8 @@ def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
 def test_without_the_draws_beyond_the_window_mass_is_missed(monkeypatch):
     """Negative control of the test above."""
     monkeypatch.setitem(quadrature.FIRST_NODES, 2, 3_000)
-    monkeypatch.setitem(quadrature.MOST_NODES, 2, 9_000)
-    monkeypatch.setattr(Grid, "sample_tail", lambda self, *args: None)
+    monkeypatch.setitem(quadrature.MOST_QUADRATURE_NODES, 2, 9_000)
+    monkeypatch.setattr(ComponentGrid, "sample_tail", lambda self, *args: None)
     base = base_of("student", 2)
     tilt = tilt_of(2, base)
     found = Quadrature(tilt, base, Threads())
@@ -174,21 +177,21 @@ def test_an_error_that_draws_cannot_see_is_reported():
     the error says so instead of the spread of the draws."""
     base = tgp.MixtureBase([0.999, 0.001], np.zeros((2, 2)), [0.01 * np.eye(2), 900.0 * np.eye(2)])
     tilt = tilt_of(2, base, size=7.0, gamma=0.05, S=50)
-    assert tilt.variance > quadrature.DEEP
+    assert tilt.variance > UNSEEN_VARIANCE
     found = Quadrature(tilt, base, Threads())
     assert found.error > 0.1
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_draws_from_beyond_a_radius_follow_the_part(d):
+def test_draws_from_beyond_a_radius_follow_the_component(d):
     """Shares and laws of radii against plain draws of the same base."""
     rng = np.random.default_rng(0)
     for base in (base_of("gaussian", d), base_of("student", d), base_of("logistic", d)):
-        (part,) = Part.of(base)
-        w = part.frame.whiten(base.draw(200_000, rng))
+        (component,) = split_base(base)
+        w = component.gaussian.whiten(base.draw(200_000, rng))
         r = np.sqrt((w**2).sum(axis=1))
         radius = float(np.quantile(r, 0.9))
-        points, log_share = part.beyond(radius, 12, 0)
+        points, log_share = component.draw_outside(radius, 12, 0)
         got = np.sqrt((points**2).sum(axis=1))
         assert (got >= radius * (1 - 1e-9)).all()
         assert np.exp(log_share) == pytest.approx(0.1, rel=0.05)
@@ -202,12 +205,12 @@ def test_an_axis_of_any_length_keeps_within_the_nodes():
     base = tgp.GaussianBase([0.0, 0.0], [[1e18, 0.0], [0.0, 1.0]])
     tilt = tilt_of(2, base)
     found = Quadrature(tilt, base, Threads())
-    assert found.n_nodes <= quadrature.MOST_NODES[2]
+    assert found.n_nodes <= quadrature.MOST_QUADRATURE_NODES[2]
     assert np.isfinite(found.value)
-    assert quadrature.count_nodes(np.array([1e-12, 1e-12, 1e-12]), 1e3) > 2**63
+    assert count_nodes(np.array([1e-12, 1e-12, 1e-12]), 1e3) > 2**63
     for step in ([0.1, 0.1], [1e-9, 0.5], [1e-9, 1e3], [1e-3, 1e-3, 5.0]):
-        reach = quadrature.affordable_reach(np.array(step), 1e5)
-        assert 5e2 < quadrature.count_nodes(np.array(step), reach) < 1e6
+        reach = affordable_reach(np.array(step), 1e5)
+        assert 5e2 < count_nodes(np.array(step), reach) < 1e6
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -255,3 +258,34 @@ def test_a_default_fit_of_data_with_edges_integrates_to_one(shape, seed):
     # no place far from the data is likelier than the data
     far = np.abs(places - x.mean(axis=0)).max(axis=1) > 1.3 * np.abs(x - x.mean(axis=0)).max()
     assert model.log_density(places[far]).max() < np.quantile(model.log_density(x), 0.01)
+
+
+class Laplace(Logistic):
+    """It bends at its center, where the trapezoidal rule converges slowly."""
+
+    kind = "a laplace of test_quadrature"
+
+    def __init__(self, d):
+        self.mean, self.covariance = np.zeros(d), 2.0 * np.eye(d)
+
+    def log_density_at(self, x):
+        return -(np.abs(x) + np.log(2.0)).sum(axis=1)
+
+    def draw_sobol(self, log2_n, seed):
+        return np.random.default_rng(seed).laplace(size=(2**log2_n, self.dimension))
+
+
+def test_a_base_of_unknown_tails_that_bends_gets_a_finer_grid(monkeypatch):
+    """Its first grid reaches thousands of deviations: reach is given up for resolution."""
+    base = Laplace(1)
+    tilt = tilt_of(1, base)
+    found = Quadrature(tilt, base, Threads())
+    want = log_mass(tilt, base, reach=60.0, panels=4_000)
+    assert abs(found.value - want) < BOUND[1]
+    assert found.error < BOUND[1]
+    assert found.n_nodes <= quadrature.MOST_QUADRATURE_NODES[1]
+    # negative control: a grid that keeps its reach has the error that it reports
+    monkeypatch.setattr(quadrature, "LEAST_REACH", 1e9)
+    monkeypatch.setattr(Quadrature, "_needed_reach", lambda self, component: np.inf)
+    wide = Quadrature(tilt, base, Threads())
+    assert BOUND[1] < abs(wide.value - want) < wide.error

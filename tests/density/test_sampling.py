@@ -8,8 +8,10 @@ from conftest import fixed_fit
 from scipy.stats import kstest
 
 import tgpfast as tgp
-from tgpfast.density import annealing, sampling
+from tgpfast.density import annealing, grid_sampling, rejection, sampling
 from tgpfast.density.exponent import PointTilt
+from tgpfast.density.integration import Integrator
+from tgpfast.density.proposal import Proposal
 from tgpfast.kernels.thread_choice import Threads
 
 N = 2_000
@@ -63,9 +65,7 @@ def p_values(model, draws, units):
         ("mala", 1, "fd"), ("mala", 3, "fd"), ("mala", 3, "fvpd"),
     ],
 )  # fmt: skip
-def test_draws_follow_the_marginal_cdfs(method, d, kind, monkeypatch):
-    if kind == "fvpd":
-        monkeypatch.setattr(sampling, "BURN_IN", 100)  # enough for so mild a tilt, and cheaper
+def test_draws_follow_the_marginal_cdfs(method, d, kind):
     model, units = fitted(d, kind)
     n = 500 if method == "mala" else N
     draws = model.sample(n, seed=5, method=method)
@@ -102,7 +102,7 @@ def test_grid_draws_are_not_on_the_nodes_and_do_not_repeat():
     model = tilted(2, 0.5)  # on a standard base: columns are the grid's own axes
     draws = model.sample(N, seed=0)
     assert [len(np.unique(column)) for column in draws.T] == [N, N]
-    assert max(map(len, model._cover.grids[0].axes)) < N / 5  # cells fill
+    assert max(map(len, model.integrator.quadrature.grids[0].axes)) < N / 5  # cells fill
 
 
 def test_mala_of_a_strong_tilt_in_four_dimensions():
@@ -127,15 +127,15 @@ def test_mala_of_a_strong_tilt_in_four_dimensions():
 def test_mala_keeps_the_law_it_starts_from_and_finds_it(monkeypatch):
     """More draws than chains: rounds are thinned and mixed, and each follows the density."""
     model = tilted(3, 0.8)
-    monkeypatch.setattr(sampling, "CHAINS", 200)
-    monkeypatch.setattr(sampling, "LEAST_CHAINS", 200)
+    monkeypatch.setattr(sampling, "MOST_SAMPLING_CHAINS", 200)
+    monkeypatch.setattr(sampling, "LEAST_SAMPLING_CHAINS", 200)
     with pytest.warns(RuntimeWarning, match="independent ancestors"):
         draws = model.sample(1_000, seed=3, method="mala")
     report = model.sampling
-    heating = report.n_steps - sampling.BURN_IN - 5 * sampling.THIN
+    annealing_steps = report.n_steps - sampling.BURN_IN_STEPS - 5 * sampling.THINNING_STEPS
     assert report.n_chains == 200
-    assert heating > 0
-    assert heating % sampling.MOVES == 0
+    assert annealing_steps > 0
+    assert annealing_steps % sampling.MOVES_PER_RISE == 0
     assert draws.shape == (1_000, 3)
     # five rounds of 200 chains are not quite independent draws: judged as 200
     for v in directions(3, np.ones(3)):
@@ -182,7 +182,7 @@ def test_a_chain_without_its_metropolis_step_is_refused(monkeypatch):
     monkeypatch.setattr(
         sampling.np.random, "default_rng", lambda seed: Yes(np.random.PCG64(seed))
     )
-    monkeypatch.setattr(annealing, "ACCEPTANCE", 0.999999)
+    monkeypatch.setattr(annealing, "TARGET_ACCEPTANCE", 0.999999)
     draws = model.sample(500, seed=1, method="mala")
     monkeypatch.undo()
     assert p_values(model, draws, np.ones(1)).min() < LEAST
@@ -196,8 +196,8 @@ def test_a_chain_without_its_metropolis_step_is_refused(monkeypatch):
     ("method", "d"), [("grid", 1), ("grid", 2), ("importance", 3), ("mala", 3)]
 )
 def test_the_seed_alone_decides(method, d, kind, monkeypatch):
-    """The same rows, bit by bit, on one thread and on two; others for another seed."""
-    monkeypatch.setattr(sampling, "BURN_IN", 20)  # their law is not judged here
+    """The same rows, bit by bit, on one thread and on two; others for another seed or none."""
+    monkeypatch.setattr(sampling, "BURN_IN_STEPS", 20)  # their law is not judged here
     model, _ = fitted(d, kind, n_threads=1)
     two, _ = fitted(d, kind, n_threads=2)
     one = model.sample(300, seed=7, method=method)
@@ -205,9 +205,11 @@ def test_the_seed_alone_decides(method, d, kind, monkeypatch):
     assert np.array_equal(one, model.sample(300, seed=7, method=method))
     other = model.sample(300, seed=8, method=method)
     assert not np.isin(one[:, 0], other[:, 0]).any()
-    assert np.array_equal(
-        model.sample(4, method=method), model.sample(4, seed=0, method=method)
-    )
+    assert not np.array_equal(model.sample(4, method=method), model.sample(4, method=method))
+    generators = np.random.default_rng(3), np.random.default_rng(3)
+    first, second = (model.sample(4, seed=generators[0], method=method) for _ in range(2))
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, model.sample(4, seed=generators[1], method=method))
 
 
 # -- the choice -----------------------------------------------------------------------------------
@@ -238,8 +240,9 @@ def test_auto_takes_chains_where_rejection_would_waste_its_draws(monkeypatch):
     report = model.sampling
     assert report.method == "mala"
     assert 0.4 < report.acceptance_rate < 0.75  # tuned towards 0.574
-    assert report.n_chains == sampling.LEAST_CHAINS
-    assert report.n_steps >= sampling.MOVES + sampling.BURN_IN + sampling.THIN
+    assert report.n_chains == sampling.LEAST_SAMPLING_CHAINS
+    least = sampling.MOVES_PER_RISE + sampling.BURN_IN_STEPS + sampling.THINNING_STEPS
+    assert report.n_steps >= least
 
 
 @pytest.mark.parametrize("d", [2, 4])
@@ -263,7 +266,7 @@ def test_rejection_keeps_rows_in_proportion_to_their_weights():
         x = rng.uniform(size=(m, 1))
         return x, np.log(np.where(x[:, 0] < 0.5, 1.0, 3.0))
 
-    rows, effective, rate = sampling.reject(propose, 40_000, np.random.default_rng(0))
+    rows, effective, rate = rejection.sample_by_rejection(propose, 40_000, np.random.default_rng(0))
     assert abs((rows[:, 0] > 0.5).mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / 40_000)
     assert effective == 40_000
     assert abs(rate - 2.0 / 3.0) < 0.02
@@ -276,7 +279,7 @@ def test_rejection_keeps_rows_in_proportion_to_their_weights():
         return ((t + 0.01) ** 0.3 - 0.01**0.3) / (1.01**0.3 - 0.01**0.3)
 
     for excess, low, high in ((0.0, 40_000, 40_000), (0.3, 1, 39_000)):
-        rows, effective, _ = sampling.reject(
+        rows, effective, _ = rejection.sample_by_rejection(
             steep, 40_000, np.random.default_rng(0), excess=excess
         )
         assert abs((rows[:, 0] < 0.1).mean() - law(0.1)) < 5 * 0.5 / np.sqrt(effective)
@@ -288,10 +291,11 @@ def test_importance_that_cannot_serve_says_so():
     base = tgp.GaussianBase(np.zeros(4), np.eye(4))
     features = tgp.Features(np.full((1, 4), 0.15), [-2.4], 1.0)
     tilt = PointTilt(features, np.array([200.0]), base.mean)
-    found = sampling._by_rejection(
-        tilt, sampling.Proposal(base), Threads(), 100, np.random.default_rng(0), 0.01, False
-    )
-    assert found is None
+    covered = Integrator(tilt, base, Threads())
+    alone = Integrator(tilt, base, Threads(), proposal=Proposal(base))  # no draws at the modes
+    rng = np.random.default_rng(0)
+    assert sampling.draw_by_importance(alone, 100, rng, least_rate=0.01) is None
+    assert sampling.draw_by_importance(covered, 100, rng, least_rate=0.01) is not None
 
 
 def test_chains_count_the_draws_they_descend_from():
@@ -301,17 +305,26 @@ def test_chains_count_the_draws_they_descend_from():
     for model, low, high in ((plain, 5_000, 5_000), (strong, 1, 2000)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the few that are left
-            model.sample(5_000, method="mala")
+            model.sample(5_000, seed=0, method="mala")
         assert low <= model.sampling.effective_sample_size <= high
-    walk = annealing.Walk(plain.tilt, plain.base, plain.threads, 6, np.random.default_rng(0))
-    walk.family = np.array([0, 0, 0, 5, 5, 5])
-    assert walk.n_families == 2.0
+    chains = annealing.AnnealedChains(
+        plain.tilt, plain.base, plain.threads, 6, np.random.default_rng(0)
+    )
+    chains.ancestors = np.array([0, 0, 0, 5, 5, 5])
+    assert chains.n_effective_ancestors == 2.0
 
 
 def test_mala_that_hardly_moves_warns(monkeypatch):
-    monkeypatch.setattr(annealing, "ACCEPTANCE", 0.0)  # steps are tuned to be refused
+    monkeypatch.setattr(annealing, "TARGET_ACCEPTANCE", 0.0)  # steps are tuned to be refused
     with pytest.warns(RuntimeWarning, match="accepted only"):
-        tilted(3, 1.0).sample(20, method="mala")
+        tilted(3, 1.0).sample(20, seed=0, method="mala")
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "today", True])
+def test_seeds_that_are_refused(seed):
+    for thing in (tilted(1, 0.5), tilted(1, 0.5).base):
+        with pytest.raises(ValueError, match=r"seed=.*None, or a numpy Generator"):
+            thing.sample(3, seed=seed)
 
 
 @pytest.mark.parametrize("n", [0, -3, 2.5, True, "many", None])
@@ -344,12 +357,12 @@ def test_progress_is_shown_on_request(capsys):
 @pytest.mark.parametrize(("start", "stop"), [(1.0, 1.0), (0.0, 2.0), (3.0, 0.0), (1.0, 5.0)])
 def test_linear_quantile_inverts_its_cdf(start, stop):
     u = np.linspace(0, 1, 101)
-    t = sampling._linear_quantile(np.full(101, start), np.full(101, stop), u)
+    t = grid_sampling.linear_quantile(np.full(101, start), np.full(101, stop), u)
     cdf = (start * t + 0.5 * (stop - start) * t**2) / (0.5 * (start + stop))
     assert np.abs(cdf - u).max() < 4e-16 * 4
     assert (np.diff(t) > 0).all()
     assert (t[0], t[-1]) == (0.0, 1.0)
-    nothing = sampling._linear_quantile(np.zeros(101), np.zeros(101), u)
+    nothing = grid_sampling.linear_quantile(np.zeros(101), np.zeros(101), u)
     assert np.array_equal(nothing, u)  # an empty cell has no draws, but no division by zero
 
 

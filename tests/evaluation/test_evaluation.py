@@ -170,7 +170,7 @@ def test_in_many_columns_models_are_measured_by_weighted_draws():
     assert weights.max() == 1.0
     tilt = model.log_density(points, normalized=False)
     u = (points - model.scaling.shift) / model.scaling.scale
-    tilt = tilt - model.base.log_density(u) + model._cover.log_ratio(u)
+    tilt = tilt - model.base.log_density(u) + model.integrator.proposal.log_ratio(u)
     assert np.allclose(np.log(weights), tilt - tilt.max(), atol=1e-10)
     assert evaluate(model, x, 20, 2_000, 20_000).effective_sample_size < 20_000
 

@@ -1,6 +1,7 @@
 """Lattice features: layout, transforms, prior, taper, box."""
 
 import itertools
+import pickle
 
 import lattice_oracle as oracle
 import numpy as np
@@ -85,6 +86,18 @@ def test_from_grid_is_the_adjoint_of_to_grid(walls):
         left = lattice.inner(theta, transform.from_grid(values, axis))
         right = float(np.sum(transform.to_grid(theta, axis) * values))
         assert abs(left - right) <= 1e-12 * np.abs(values).sum()
+
+
+@pytest.mark.parametrize("walls", WALLS)
+def test_several_functions_are_transformed_at_once(walls):
+    lattice = make_lattice(walls)
+    transform = lattice.transform(lattice.grid_shape())
+    several = np.stack([random_modes(lattice, seed) for seed in range(3)])
+    values = transform.to_grid(several)
+    for theta, grid in zip(several, values, strict=True):
+        assert np.abs(transform.to_grid(theta) - grid).max() < 1e-14
+    back = transform.from_grid(values)
+    assert np.abs(back[1] - transform.from_grid(values[1])).max() < 1e-12
 
 
 @pytest.mark.parametrize("walls", WALLS)
@@ -212,6 +225,15 @@ def test_fingerprints_tell_what_differs():
     assert lattice.box_fingerprint == other.box_fingerprint
     assert lattice.box_fingerprint != lattice.with_modes([3, 3]).box_fingerprint
     assert "matern32" in repr(lattice)
+
+
+def test_a_copy_by_pickle_is_small_and_equal():
+    lattice = make_lattice(("open", "wall"), (60, 60))
+    assert lattice.prior_variance.nbytes > 20_000
+    copied = pickle.loads(pickle.dumps(lattice))
+    assert copied == lattice
+    assert len(pickle.dumps(lattice)) < 2_000
+    assert np.array_equal(copied.prior_variance, lattice.prior_variance)
 
 
 def test_bad_parameters_are_refused():

@@ -195,6 +195,9 @@ for d in (1, 4):
         warnings.simplefilter("ignore", RuntimeWarning)  # two steps are too few
         tgp.solve(stats, base, "map", solver="gradient", n_steps=2, n_draws=64, **use)
         tgp.FourierKDE(stats, **use).log_density(x)
+    mixture = tgp.MixtureBase.from_data(x, 2)
+    for y in kinds:
+        mixture.score(y)
     for w in (None, weights):
         kde = tgp.ExactKDE(frozen, sample_weight=w, **use)
         for y in kinds:
@@ -212,10 +215,10 @@ def test_warmup_leaves_nothing_to_compile():
 
 
 def test_calls_of_every_kind_need_every_kernel():
-    """Negative control: without warmup the same calls find each of the twelve not compiled."""
+    """Negative control: without warmup the same calls find each of the fourteen not compiled."""
     load_backend("numba")
     out, _ = run(CALLS_OF_EVERY_KIND.format(warmup=""))
-    assert len(out.split(",")) == 12
+    assert len(out.split(",")) == 14
 
 
 # -- Numba's cache --------------------------------------------------------------------------------

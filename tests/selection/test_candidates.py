@@ -727,7 +727,7 @@ def chosen_of(model):
 @pytest.mark.parametrize("alone", [False, True])
 def test_all_is_chosen_and_recorded(alone):
     """A mixture, tilted for one sample, and alone for another."""
-    model = fit(moons() if alone else datasets.pinwheel(300, seed=0))
+    model = fit(datasets.pinwheel(300, seed=0) if alone else moons())
     settings, row = model.settings, chosen_of(model)
     assert settings["selected"] is True
     assert settings["auto"] == sorted(set(FALLBACK) - {"n_features"})

@@ -8,7 +8,7 @@ from conftest import fixed_fit
 import tgpfast as tgp
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.solvers import grid_posterior
-from tgpfast.solvers.grid_posterior import GridObjective, WhitenedGrid
+from tgpfast.solvers.grid_posterior import GridObjective, make_posterior_grid
 from tgpfast.solvers.node_posterior import NodeObjective, make_nodes
 
 pytest.importorskip("finufft")
@@ -23,7 +23,7 @@ def make(d, n_features=30, gamma=0.8):
 
 def both(d, lam=2.0):
     _, base, stats = make(d)
-    grid = WhitenedGrid.resolving(stats.features, base)
+    grid = make_posterior_grid(stats.features, base)
     nodes = make_nodes(stats.features, base, 10**7, 0)
     by_transforms = GridObjective(stats, base, lam, grid, Threads())
     return by_transforms, NodeObjective(stats, base, lam, nodes, Threads()), stats, base
@@ -91,6 +91,6 @@ def test_many_features_by_fit():
 def test_too_fine_a_grid_is_not_made():
     _, base, stats = make(2)
     fine = tgp.Features.draw(30, 1e-4, np.eye(2), seed=0)
-    assert WhitenedGrid.resolving(fine, base) is None
+    assert make_posterior_grid(fine, base) is None
     assert not grid_posterior.transforms_pay(fine, base)
-    assert WhitenedGrid.resolving(stats.features, base, finer=1e4) is None
+    assert make_posterior_grid(stats.features, base, finer=1e4) is None

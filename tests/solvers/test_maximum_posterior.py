@@ -331,7 +331,7 @@ def test_sobol_draws_approach_quadrature(monkeypatch):
     """The same problem with draws in place of the grid: within the error of 2^14 Sobol points."""
     _, _, stats, base = make(2, n_features=5)
     exact = tgp.solve(stats, base, "map", 5.0).theta
-    monkeypatch.setattr(node_posterior, "MAP_GRID_DIMENSIONS", 1)
+    monkeypatch.setattr(node_posterior, "QUADRATURE_DIMENSIONS", 1)
     model = tgp.solve(stats, base, "map", 5.0, n_draws=2**14)
     assert model.diagnostics["nodes"] == "sobol"
     # plain draws would move the gradient by n / sqrt(2^14) and theta by at most that / lam; Sobol

@@ -129,7 +129,7 @@ def test_equals_the_oracle(backend, precision, n, S, d):
 def test_tiles_equal_the_oracle(backend, precision, monkeypatch):
     """Above LANE_FEATURES other kernels run; the limit is lowered to keep the test small."""
     monkeypatch.setattr(direct, "LANE_FEATURES", 20)
-    monkeypatch.setattr(direct, "TILE", 16)
+    monkeypatch.setattr(direct, "GRAM_TILE", 16)
     monkeypatch.setattr(direct, "TILE_ROWS", 200)
     features, x = make_features(45, 3), make_data(777, 3)
     levels, w = (0.0, 0.5), np.random.default_rng(3).uniform(0.5, 2.0, 777)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ..data.scaling import Scaling
 from ..validation import Array
-from .gaussian import Base, GaussianBase
+from .base import Base, register_base
+from .gaussian import GaussianBase
 from .mixture import MixtureBase
 from .quasirandom import logsumexp, sobol_uniforms
 
@@ -143,6 +144,7 @@ def _as_ends(value: Any, name: str) -> Array:
     return ends
 
 
+@register_base
 class UniformBase(Base):
     """The same density everywhere in a bounded domain.
 
@@ -212,6 +214,7 @@ class UniformBase(Base):
         return f"UniformBase(low={self.domain.low.tolist()}, high={self.domain.high.tolist()})"
 
 
+@register_base
 class BoundedMixtureBase(Base):
     """A Gaussian mixture on a domain: cut off at walls, wrapped around periodic axes.
 
@@ -494,6 +497,7 @@ def truncated_rule(part: GaussianBase, low: Array, high: Array) -> tuple[Array, 
     return part.unwhiten(w), log_weights
 
 
+@register_base
 class ProductBase(Base):
     """Independent groups of columns, each with a base of its own.
 

@@ -1,113 +1,54 @@
-"""What the features tilt: any density with a score. Here what all have in common, and the Gaussian;
-mixtures and heavy tails have files of their own."""
+"""`GaussianBase`: the Gaussian that the paper tilts, and coordinates that whiten any base."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from .. import kernels
-from ..data.blocks import Blocks, as_blocks
+from ..data.blocks import as_blocks
 from ..data.moments import check_full_rank, moments_of
 from ..data.scaling import Scaling
 from ..features.random import Features
-from ..validation import Array, as_floats, check_derivative, whole, without_far
+from ..validation import Array, as_floats
+from .base import Base, register_base
 from .quasirandom import sobol_normals
 
 
-class Base:
-    """A density that can be tilted. Children give the methods that begin with an underscore, which
-    take checked rows, and ``mean`` and ``covariance``, of the whole, about which others compute."""
-
-    kind: ClassVar[str]
-    mean: Array
-    covariance: Array
-
-    @property
-    def dimension(self) -> int:
-        """d."""
-        return len(self.mean)
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the parameters."""
-        digest = hashlib.sha256(self.kind.encode())
-        for array in self.parameters().values():
-            digest.update(repr(array.shape).encode() + array.astype("<f8").tobytes())
-        return digest.hexdigest()
-
-    def _rows(self, X: Any) -> Array:
-        return Blocks(X, dimension=self.dimension).whole()
-
-    def log_density(self, X: Any) -> Array:
-        """Log density of every row, (n,); -inf where the square of a distance overflows."""
-        x, far = without_far(self._rows(X), self.mean, np.diag(self.covariance))
-        values = self.log_density_at(x)
-        values[far] = -np.inf
-        return values
-
-    def score(self, X: Any) -> Array:
-        """Gradient of the log density, (n, d).
-
-        ValueError names the first row that is so far away that it is not finite.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):
-            score = self.score_at(self._rows(X))
-        check_derivative("score", score, np.zeros(len(score), bool), 0)
-        return score
-
-    def sample(self, n: int, seed: int = 0) -> Array:
-        """n independent draws, (n, d)."""
-        return self.draw(whole("n", n, 0), np.random.default_rng(whole("seed", seed, 0)))
-
-    def feature_moments(
-        self, features: Features, *, backend: str = "auto", n_threads: int | None = None
-    ) -> tuple[Array, Array]:
-        """Mean mu_phi (S,) and covariance Sigma_phi (S, S) of phi(x), x from this base."""
-        raise ValueError(
-            f"{type(self).__name__} has no closed form for the moments of features, which "
-            'method="fvpd" needs; use "fd" or "map"'
-        )
-
-    def log_density_at(self, x: Array) -> Array:
-        raise NotImplementedError
-
-    def score_at(self, x: Array) -> Array:
-        raise NotImplementedError
-
-    def laplacian_at(self, x: Array, stretch: Array) -> Array:
-        """Sum over k of stretch_k^2 times the second derivative of the log density, (n,)."""
-        raise NotImplementedError
-
-    def draw(self, n: int, rng: np.random.Generator) -> Array:
-        raise NotImplementedError
-
-    def draw_sobol(self, log2_n: int, seed: int) -> Array:
-        """2^log2_n draws made of scrambled Sobol points."""
-        raise NotImplementedError
-
-    def parameters(self) -> dict[str, Array]:
-        """The parameters, by the names they are saved under."""
-        raise NotImplementedError
-
-    def rescaled(self, scaling: Scaling) -> Base:
-        """The same base in the coordinates that the scaling leads to."""
-        raise NotImplementedError
-
-
+@register_base
 @dataclass(frozen=True, eq=False)
 class GaussianBase(Base):
-    """N(x | mean, covariance).
+    """The Gaussian N(x | mean, covariance), the base of the paper (Eq. density).
 
     Parameters
     ----------
-    mean : (d,) array
-    covariance : (d, d) array, symmetric positive definite
-    report : dict, optional: how ``learn_base`` found it
+    mean : array-like, (d,)
+    covariance : array-like, (d, d)
+        Symmetric and positive definite.
+    report : dict, optional
+        How ``learn_base`` found this base.
+
+    Attributes
+    ----------
+    cholesky : array, (d, d)
+        Lower triangular root L of the covariance, L L^T.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not match, or the covariance is not symmetric positive definite.
+
+    Examples
+    --------
+    >>> import tgpfast
+    >>> base = tgpfast.GaussianBase([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]])
+    >>> base.dimension
+    2
+    >>> base.sample(3, seed=0).shape
+    (3, 2)
     """
 
     mean: Array
@@ -125,7 +66,7 @@ class GaussianBase(Base):
                 f"covariance must have shape {(len(mean), len(mean))} to go with the mean, "
                 f"got {covariance.shape}"
             )
-        root = np.sqrt(np.abs(np.diag(covariance)))  # what an entry is measured by
+        root = np.sqrt(np.abs(np.diag(covariance)))  # entries are compared in these units
         if (np.abs(covariance - covariance.T) > 1e-8 * np.outer(root, root)).any():
             raise ValueError("covariance must be symmetric")
         try:
@@ -143,24 +84,51 @@ class GaussianBase(Base):
 
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> GaussianBase:
-        """Weighted mean and covariance (divided by n) of X, in one pass over its blocks."""
+        """The Gaussian with the mean and covariance of the rows of X, in one pass over them.
+
+        Parameters
+        ----------
+        X : array-like, data frame, path or iterable of blocks
+            Rows, as for ``fit``.
+        sample_weight : array-like, (n,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        GaussianBase
+            Its covariance is the weighted sum of squares divided by the sum of the weights.
+
+        Raises
+        ------
+        ValueError
+            Names columns that are constant or linearly dependent.
+
+        Examples
+        --------
+        >>> import tgpfast
+        >>> tgpfast.GaussianBase.from_data([[0.0], [2.0]]).covariance.tolist()
+        [[1.0]]
+        """
         blocks = as_blocks(X, sample_weight=sample_weight)
         moments = moments_of(blocks)
         check_full_rank(moments, blocks.table.columns)
         return cls(moments.mean, moments.covariance)
 
     def whiten(self, x: Array) -> Array:
+        """Coordinates w = L^-1 (x - mean) of rows x, (n, d): mean 0, covariance I."""
         whitened: Array = solve_triangular(
             self.cholesky, (x - self.mean).T, lower=True, check_finite=False
         ).T
         return whitened
 
     def log_density_at(self, x: Array) -> Array:
+        """Log density of checked rows, (n,)."""
         u = self.whiten(x)
         constant = np.log(np.diag(self.cholesky)).sum() + 0.5 * self.dimension * np.log(2 * np.pi)
         return -0.5 * np.einsum("ij,ij->i", u, u) - constant
 
     def score_at(self, x: Array) -> Array:
+        """-covariance^-1 (x - mean) at checked rows, (n, d)."""
         whitened = self.whiten(x).T
         gradient: Array = -solve_triangular(
             self.cholesky, whitened, trans="T", lower=True, check_finite=False
@@ -168,24 +136,56 @@ class GaussianBase(Base):
         return gradient
 
     def laplacian_at(self, x: Array, stretch: Array) -> Array:
+        """Sum over k of stretch_k^2 times the second derivative in column k, (n,): a constant."""
         root = solve_triangular(self.cholesky, np.diag(stretch), lower=True, check_finite=False)
         return np.full(len(x), -float(np.square(root).sum()))
 
     def unwhiten(self, w: Array) -> Array:
+        """Rows x = mean + L w of whitened coordinates w, (n, d)."""
         return self.mean + w @ self.cholesky.T
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """n independent draws, (n, d)."""
         return self.unwhiten(rng.standard_normal((n, self.dimension)))
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
+        """2^log2_n draws made of scrambled Sobol points, (2^log2_n, d)."""
         return self.unwhiten(sobol_normals(self.dimension, log2_n, seed))
 
     def feature_moments(
         self, features: Features, *, backend: str = "auto", n_threads: int | None = None
     ) -> tuple[Array, Array]:
-        """Mean mu_phi (S,) and covariance Sigma_phi (S, S) of phi(x), x from this base.
+        """Mean and covariance of the features phi(x), x from this base, in closed form.
 
-        mu_phi = exp(-z^T Sigma z / (2 gamma^2)) phi(mean) (Eq. muphi); Sigma_phi is Eq. sigphi.
+        mu_phi = exp(-z^T Sigma z / (2 gamma^2)) phi(mean), Eq. muphi of the paper; Sigma_phi is
+        Eq. sigphi.
+
+        Parameters
+        ----------
+        features : Features
+            S random Fourier features of the same dimension.
+        backend : {"auto", "numba", "cython", "numpy"}, default "auto"
+        n_threads : int, optional
+            All threads by default.
+
+        Returns
+        -------
+        mu_phi : array, (S,)
+        sigma_phi : array, (S, S)
+
+        Raises
+        ------
+        ValueError
+            The features have another dimension.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> features = tgpfast.Features.draw(4, 1.0, np.eye(2), seed=0)
+        >>> base = tgpfast.GaussianBase(np.zeros(2), np.eye(2))
+        >>> mean, covariance = base.feature_moments(features)
+        >>> mean.shape, covariance.shape
+        ((4,), (4, 4))
         """
         if features.dimension != self.dimension:
             raise ValueError(
@@ -205,12 +205,18 @@ class GaussianBase(Base):
         return mu_phi, sigma_phi
 
     def rescaled(self, scaling: Scaling) -> GaussianBase:
-        """The same base in the coordinates that the scaling leads to."""
+        """The same base in the coordinates u = (x - shift) / scale."""
         covariance = self.covariance / np.outer(scaling.scale, scaling.scale)
         return GaussianBase(scaling.apply(self.mean[None])[0], covariance)
 
-    def parameters(self) -> dict[str, Array]:
-        return {"mean": self.mean, "base_covariance": self.covariance}
+    def parameters(self) -> dict[str, Any]:
+        """Mean and covariance."""
+        return {"mean": self.mean, "covariance": self.covariance}
 
     def __repr__(self) -> str:
         return f"GaussianBase(mean={self.mean.tolist()}, covariance={self.covariance.tolist()})"
+
+
+def whitening_gaussian(base: Base) -> GaussianBase:
+    """The Gaussian with the mean and covariance of a base: its coordinates whiten the base."""
+    return base if isinstance(base, GaussianBase) else GaussianBase(base.mean, base.covariance)

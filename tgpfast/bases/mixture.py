@@ -1,53 +1,77 @@
-"""A Gaussian mixture as base, and its fit by expectation maximisation."""
+"""A Gaussian mixture as base, and its fit to rows."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import kernels
 from ..data.blocks import Blocks, as_blocks
-from ..data.moments import check_full_rank, moments_and_sample, moments_of
+from ..data.moments import Moments, check_full_rank, moments_and_sample, moments_of
 from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling
 from ..data.weights import kish_ratio
 from ..features.random import Features
+from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorFitWarning, warn
 from ..validation import Array, as_floats, whole
-from .gaussian import Base, GaussianBase
+from .base import Base, register_base
+from .component_splits import apply_splits, find_splits
+from .expectation_maximization import (
+    EXP_WORK,
+    SMALL_WORK,
+    Components,
+    Learner,
+    Rows,
+    one_component,
+    run_em,
+    standardize_rows,
+)
+from .gaussian import GaussianBase
 from .quasirandom import logsumexp, sobol_uniforms, to_normals
 
-LADDER = (1, 2, 3, 4, 6, 8, 11, 15, 20)  # numbers of components that are tried
+SIZES = (1, 2, 3, 4, 6, 8, 11, 15, 20)  # numbers of components that BIC chooses from
 EM_ROWS = SAMPLE_ROWS  # rows that a mixture is fitted to
 EM_STEPS, EM_TOLERANCE = 300, 3e-5  # steps at most; gain of the mean log-likelihood that ends them
-STARTS, AT_A_TIME = 3, 2  # times that EM begins for the number of components that is taken
-CLUSTER_STEPS = 30  # of Lloyd's, before EM begins
-GUARD = 5.0  # standard deviation of the guard component, in data standard deviations
-PIECE = 4_096  # rows whose densities are evaluated at a time
-RIDGE = 1e-6  # of the data's variances, added to every component's
-
-State = tuple[Array, Array, Array]  # weights (K,), means (K, d), covariances (K, d, d)
+ROUND_STEPS = 5  # steps of EM after components were split, where the mixture is to grow further
+GUARD_WIDTH = 5.0  # standard deviation of the guard component, in data standard deviations
+GUARD_ROWS = 0.5  # rows that the guard component counts as
+PIECE = 2**18  # numbers of the largest array that the Laplacian of some rows needs
 
 
+@register_base
 @dataclass(frozen=True, eq=False)
 class MixtureBase(Base):
     """sum_j weights[j] N(x | means[j], covariances[j]).
 
     Parameters
     ----------
-    weights : (K,) positive; rescaled to sum to 1
-    means : (K, d)
-    covariances : (K, d, d), symmetric positive definite
+    weights : (K,) array
+        Positive; rescaled to sum to 1.
+    means : (K, d) array
+    covariances : (K, d, d) array
+        Symmetric positive definite.
+    has_guard : bool, default False
+        Whether the last component is a guard against outliers (`with_guard`). EM leaves it out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tgpfast as tgp
+    >>> base = tgp.MixtureBase([0.5, 0.5], [[-2.0], [2.0]], np.ones((2, 1, 1)))
+    >>> base.log_density([[0.0]]).round(3)
+    array([-2.919])
     """
 
     weights: Array
     means: Array
     covariances: Array
-    _parts: list[GaussianBase] = field(init=False, repr=False)
+    has_guard: bool = field(default=False, kw_only=True, repr=False)
+    _cholesky: Array = field(init=False, repr=False)
 
     kind = "mixture"
 
@@ -69,13 +93,7 @@ class MixtureBase(Base):
         object.__setattr__(self, "weights", rescaled)
         object.__setattr__(self, "means", means)
         object.__setattr__(self, "covariances", covariances)
-        parts = []
-        for k in range(K):
-            try:
-                parts.append(GaussianBase(means[k], covariances[k]))
-            except ValueError as error:
-                raise ValueError(f"component {k}: {error}") from None
-        object.__setattr__(self, "_parts", parts)
+        object.__setattr__(self, "_cholesky", _factor(means, covariances))
 
     @classmethod
     def from_data(
@@ -90,9 +108,20 @@ class MixtureBase(Base):
 
         Parameters
         ----------
-        n_components : K, or fewer where some come to have no rows, of which a warning tells; None
-            takes the one of 1, 2, 3, 4, 6, ... 20 with the least BIC
-        seed : of the first means
+        X : table
+            Anything `fit` takes.
+        n_components : int, optional
+            K. A warning tells if fewer are left, because some came to have too few rows. None
+            takes the one of 1, 2, 3, 4, 6, ... 20 with the least BIC.
+        sample_weight : (n,) array, optional
+            Rows that each row counts as.
+        seed : int, default 0
+            For the random directions along which components are split.
+
+        Raises
+        ------
+        ValueError
+            If a column is constant, or columns are linearly dependent.
         """
         seed = whole("seed", seed, 0)
         blocks = as_blocks(X, sample_weight=sample_weight)
@@ -107,13 +136,14 @@ class MixtureBase(Base):
     def _by_em(
         cls, x: Array, w: Array, n_components: int | None, seed: int, *, least: int = 1
     ) -> MixtureBase:
-        """w : how many rows each row counts; least : from where numbers of components are tried,
-        where none is given."""
+        """Fitted to rows (n, d) with weights (n,). least : components that BIC tries at least."""
         if n_components is not None:
             n_components = whole("n_components", n_components)
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
-        if n_components is not None:
-            found = expectation_maximisation(x, w, n_components, seed)
+        if n_components is None:
+            found = choose_mixture_by_bic(x, w, seed=seed, least=least)
+        else:
+            found = fit_mixture(x, w, n_components, seed=seed)
             kept = found.mixture.n_components
             if kept < n_components:
                 warn(
@@ -121,47 +151,59 @@ class MixtureBase(Base):
                     "few rows. Ask for fewer, or let BIC choose (n_components=None)",
                     PoorFitWarning,
                 )
-            return _told(found)
-        n = w.sum()
-        best: Climbed | None = None
-        lowest, worse = np.inf, 0
-        for k in (k for k in LADDER if k >= least):
-            if _parameters(k, x.shape[1]) > min(n, len(x)):
-                break
-            found = expectation_maximisation(x, w, k, seed)
-            kept = found.mixture.n_components  # some may have been dropped
-            bic = _parameters(kept, x.shape[1]) * np.log(n) - 2.0 * n * found.mean
-            worse = worse + 1 if bic >= lowest else 0
-            if bic < lowest:
-                best, lowest = found, bic
-            if worse == 2:
-                break
-        if best is None:
-            best = expectation_maximisation(x, w, 1, seed)
-        K, seeds = best.mixture.n_components, [seed + r for r in range(1, STARTS)]
-        if K == 1:
-            return best.mixture
-        # EM finds what lies near its start: the highest of several
-        with ThreadPoolExecutor(AT_A_TIME) as pool:
-            others = list(pool.map(lambda r: expectation_maximisation(x, w, K, r), seeds))
-        return _told(max([best, *others], key=lambda found: found.mean))
+        if not found.converged:
+            warn(
+                f"EM with {found.mixture.n_components} components stopped after {EM_STEPS} steps, "
+                "before it had converged",
+                PoorFitWarning,
+            )
+        return found.mixture
 
-    def _guarded(self, x: Array, w: Array) -> MixtureBase:
-        """With one more component, of half a row's weight and GUARD times as wide as all rows: one
-        outlier among rows to come would else cost more than the mixture gains."""
+    def with_guard(self, x: Array, w: Array) -> MixtureBase:
+        """The mixture with a guard: a component of GUARD_ROWS rows, GUARD_WIDTH times as wide as
+        all rows. Without it one outlier among new rows would cost more than the mixture gains.
+
+        A single component needs no guard.
+
+        Parameters
+        ----------
+        x : (n, d) array
+            The rows that the mixture was fitted to.
+        w : (n,) array
+            Rows that each of them counts as.
+        """
         if self.n_components == 1:
             return self
-        moments = moments_of(Blocks(x, sample_weight=w))
-        share = 0.5 / (moments.n + 0.5)
+        weight, mean, covariance = guard_of(moments_of(Blocks(x, sample_weight=w)))
         return MixtureBase(
-            np.append((1.0 - share) * self.weights, share),
-            np.concatenate([self.means, moments.mean[None]]),
-            np.concatenate([self.covariances, GUARD**2 * moments.covariance[None]]),
+            np.append((1.0 - weight) * self.weights, weight),
+            np.concatenate([self.means, mean[None]]),
+            np.concatenate([self.covariances, covariance[None]]),
+            has_guard=True,
         )
+
+    def without_guard(self) -> MixtureBase:
+        """The mixture without its guard."""
+        if not self.has_guard:
+            return self
+        return MixtureBase(self.weights[:-1], self.means[:-1], self.covariances[:-1])
+
+    _guarded = with_guard  # the name that selection still uses
 
     @classmethod
     def from_sklearn(cls, mixture: Any) -> MixtureBase:
-        """From a fitted ``sklearn.mixture.GaussianMixture`` of any covariance type."""
+        """The mixture that scikit-learn has fitted.
+
+        Parameters
+        ----------
+        mixture : sklearn.mixture.GaussianMixture
+            Fitted, of any covariance type.
+
+        Raises
+        ------
+        TypeError
+            If it is not, or not yet fitted.
+        """
         try:
             weights, means, given = mixture.weights_, mixture.means_, mixture.covariances_
             kind = mixture.covariance_type
@@ -195,52 +237,111 @@ class MixtureBase(Base):
         return np.asarray(within + (about.T * self.weights) @ about)
 
     @functools.cached_property
-    def _whitener(self) -> tuple[Array, Array, Array]:
-        """Inverse Cholesky factors (K d, d), what they make of the means, (K d,), from the
-        mixture's own mean, and log weight_j / sqrt(det 2 pi covariance_j), (K,)."""
-        K, d = self.means.shape
-        cholesky = np.stack([p.cholesky for p in self._parts])
-        inverse = np.linalg.inv(cholesky)
-        shift = np.einsum("kij,kj->ki", inverse, self.means - self.mean)
-        constant = np.log(self.weights) - 0.5 * d * np.log(2.0 * np.pi)
-        constant -= np.log(np.einsum("kii->ki", cholesky)).sum(axis=1)
-        return np.asarray(inverse.reshape(K * d, d)), shift.ravel(), constant
+    def _parts(self) -> list[GaussianBase]:
+        """The components."""
+        return [GaussianBase(*pair) for pair in zip(self.means, self.covariances, strict=True)]
 
-    def _whitened(self, x: Array) -> tuple[Array, Array]:
-        """Rows as every component sees them, (K, d, n), and log weight_j N_j(x), (K, n)."""
-        inverse, shift, constant = self._whitener
-        white = inverse @ (x - self.mean).T - shift[:, None]
-        white = white.reshape(self.n_components, self.dimension, len(x))
-        with np.errstate(over="ignore"):  # so far that a square overflows: no density
-            return white, constant[:, None] - 0.5 * np.square(white).sum(axis=1)
+    @functools.cached_property
+    def _whitener(self) -> tuple[Array, Array, Array]:
+        """Inverse Cholesky factors (K, d, d), their products with the means about the mixture's own
+        mean, (K, d), and log weight_j / sqrt(det 2 pi covariance_j), (K,)."""
+        inverse = np.asarray(np.linalg.inv(self._cholesky), float)
+        shift = np.einsum("kij,kj->ki", inverse, self.means - self.mean)
+        constant = np.log(self.weights) - 0.5 * self.dimension * np.log(2.0 * np.pi)
+        constant -= np.log(np.einsum("kii->ki", self._cholesky)).sum(axis=1)
+        return inverse, np.asarray(shift), np.asarray(constant)
+
+    def evaluate_at(
+        self, x: Array, *, score: bool = False, threads: Threads | None = None
+    ) -> tuple[Array, Array]:
+        """Log density and score together.
+
+        Parameters
+        ----------
+        x : (n, d) array
+            Checked rows.
+        score : bool, default False
+            Whether the score is wanted as well.
+        threads : Threads, optional
+            Backend and number of threads; by default "auto" and all.
+
+        Returns
+        -------
+        (n,) array, and (n, d) array, or (0, d) without the score
+            Where every square overflows, -inf and 0.
+        """
+        (n, d), K = x.shape, self.n_components
+        values, scores = np.empty(n), np.empty((n if score else 0, d))
+        module, count = (threads or Threads()).resolve()
+        work = n * K * (d * (d + 1.0) * (3 if score else 1) + EXP_WORK)
+        count = 1 if work < SMALL_WORK else count
+        blocks = np.empty((count, K, kernels.ROW_TILE))
+        inputs = map(kernels.read_only, (x, self.mean, *self._whitener))
+        with kernels.threads(module, count):
+            module.mixture_density(*inputs, values, scores, blocks, count)
+        return values, scores
 
     def log_density_at(self, x: Array) -> Array:
-        values = np.empty(len(x))
-        for rows in _pieces(len(x)):
-            values[rows] = logsumexp(self._whitened(x[rows])[1], axis=0)
-        return values
+        """Log density of checked rows.
 
-    def _shares(self, terms: Array) -> Array:
-        total = logsumexp(terms, axis=0)
-        far = np.isneginf(total)  # so far that even logarithms overflow
-        shares = np.exp(terms - np.where(far, 0.0, total))
-        shares[:, far] = self.weights[:, None]
-        return np.asarray(shares)
+        Parameters
+        ----------
+        x : (n, d) array
+
+        Returns
+        -------
+        (n,) array
+        """
+        return self.evaluate_at(x)[0]
 
     def score_at(self, x: Array) -> Array:
-        inverse, score = self._whitener[0], np.empty_like(x)
-        for rows in _pieces(len(x)):
-            white, terms = self._whitened(x[rows])
-            white *= self._shares(terms)[:, None, :]
-            score[rows] = -(inverse.T @ white.reshape(len(inverse), -1)).T
+        """Gradient of the log density at checked rows.
+
+        Parameters
+        ----------
+        x : (n, d) array
+
+        Returns
+        -------
+        (n, d) array
+        """
+        values, score = self.evaluate_at(x, score=True)
+        far = np.isneginf(values)  # every square overflows: components count by their weights
+        if far.any():
+            inverse = self._whitener[0]
+            white = self._whiten(x[far]) * self.weights[:, None, None]
+            score[far] = -np.einsum("kji,kjn->ni", inverse, white)
         return score
 
+    def _whiten(self, x: Array) -> Array:
+        """Rows as every component sees them, (K, d, n)."""
+        inverse, shift, _ = self._whitener
+        return np.asarray(inverse @ (x - self.mean).T - shift[:, :, None])
+
     def laplacian_at(self, x: Array, stretch: Array) -> Array:
-        """With p = sum r_j grad_j: sum_j r_j (lap_j + |grad_j - p|^2), stretched."""
-        slant = self._whitener[0].reshape(self.n_components, self.dimension, -1) * stretch
+        """Weighted trace of the Hessian of the log density.
+
+        With p = sum r_j grad_j it is sum_j r_j (lap_j + |grad_j - p|^2), stretched.
+
+        Parameters
+        ----------
+        x : (n, d) array
+            Checked rows.
+        stretch : (d,) array
+            Factors of the columns.
+
+        Returns
+        -------
+        (n,) array
+            Sum over k of stretch_k^2 times the second derivative in column k.
+        """
+        inverse, _, constant = self._whitener
+        slant = inverse * stretch
         bend, values = -np.square(slant).sum(axis=(1, 2)), np.empty(len(x))
-        for rows in _pieces(len(x)):
-            white, terms = self._whitened(x[rows])
+        for rows in _pieces(len(x), self.n_components * self.dimension):
+            white = self._whiten(x[rows])
+            with np.errstate(over="ignore"):
+                terms = constant[:, None] - 0.5 * np.square(white).sum(axis=1)
             shares = self._shares(terms)
             slopes = slant.transpose(0, 2, 1) @ white  # (K, d, n), their signs turned
             slopes -= (shares[:, None, :] * slopes).sum(axis=0)
@@ -250,27 +351,73 @@ class MixtureBase(Base):
             values[rows] = bend @ shares + (shares * spread).sum(axis=0)
         return values
 
+    def _shares(self, terms: Array) -> Array:
+        """Responsibilities from log weight_j N_j; the weights where even logarithms overflow."""
+        total = logsumexp(terms, axis=0)
+        far = np.isneginf(total)
+        shares = np.exp(terms - np.where(far, 0.0, total))
+        shares[:, far] = self.weights[:, None]
+        return np.asarray(shares)
+
     def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """Independent draws.
+
+        Parameters
+        ----------
+        n : int
+        rng : numpy Generator
+
+        Returns
+        -------
+        (n, d) array
+        """
         index = rng.choice(self.n_components, size=n, p=self.weights)
         return self._placed(index, rng.standard_normal((n, self.dimension)))
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
+        """Draws made of scrambled Sobol points, the first coordinate of which picks the component.
+
+        Parameters
+        ----------
+        log2_n : int
+            Logarithm to base 2 of the number of draws.
+        seed : int
+            Seed of the scrambling.
+
+        Returns
+        -------
+        (2^log2_n, d) array
+        """
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
         index = np.searchsorted(np.cumsum(self.weights)[:-1], points[:, 0], side="right")
         return self._placed(index, to_normals(points[:, 1:]))
 
     def _placed(self, index: Any, normals: Array) -> Array:
+        """Rows of standard normals, moved to the components with these indices."""
         x = np.empty_like(normals)
-        for k, part in enumerate(self._parts):
-            mine = index == k
-            x[mine] = part.mean + normals[mine] @ part.cholesky.T
+        order = np.argsort(index, kind="stable")
+        ends = np.searchsorted(index[order], np.arange(self.n_components), side="right")
+        for k, mine in enumerate(np.split(order, ends[:-1])):
+            x[mine] = self.means[k] + normals[mine] @ self._cholesky[k].T
         return x
 
     def feature_moments(
         self, features: Features, *, backend: str = "auto", n_threads: int | None = None
     ) -> tuple[Array, Array]:
-        """Mean (S,) and covariance (S, S) of phi(x), x from this base: those of the components,
-        and the spread of their means."""
+        """Moments of the features phi(x), x from this base: those of the components, and the spread
+        of their means.
+
+        Parameters
+        ----------
+        features : Features
+        backend : str, default "auto"
+        n_threads : int, optional
+
+        Returns
+        -------
+        (S,) array and (S, S) array
+            Mean and covariance.
+        """
         means, covariance = [], np.zeros((features.n_features, features.n_features))
         for share, part in zip(self.weights, self._parts, strict=True):
             mean, within = part.feature_moments(features, backend=backend, n_threads=n_threads)
@@ -282,167 +429,174 @@ class MixtureBase(Base):
         return np.asarray(mean), covariance
 
     def rescaled(self, scaling: Scaling) -> MixtureBase:
-        """The same base in the coordinates that the scaling leads to."""
-        by = np.outer(scaling.scale, scaling.scale)
-        return MixtureBase(self.weights, scaling.apply(self.means), self.covariances / by)
+        """The same base in other units.
 
-    def parameters(self) -> dict[str, Array]:
-        return {
-            "base_weights": self.weights, "base_means": self.means,
-            "base_covariances": self.covariances,
-        }  # fmt: skip
+        Parameters
+        ----------
+        scaling : Scaling
+            u = (x - shift) / scale.
+
+        Returns
+        -------
+        MixtureBase
+        """
+        by = np.outer(scaling.scale, scaling.scale)
+        means, covariances = scaling.apply(self.means), self.covariances / by
+        return MixtureBase(self.weights, means, covariances, has_guard=self.has_guard)
+
+    def parameters(self) -> dict[str, Any]:
+        """Weights, means and covariances."""
+        return {"weights": self.weights, "means": self.means, "covariances": self.covariances}
 
     def __repr__(self) -> str:
         return f"MixtureBase({self.n_components} components, d={self.dimension})"
 
 
-def _parameters(K: int, d: int) -> float:
-    """Of a mixture: weights, means and covariances."""
-    return K * (1 + d * (d + 3) / 2) - 1
+def _factor(means: Array, covariances: Array) -> Array:
+    """Lower Cholesky factors, (K, d, d); ValueError that names the first component without one."""
+    root = np.sqrt(np.abs(np.einsum("kii->ki", covariances)))  # what an entry is measured by
+    gap = np.abs(covariances - covariances.transpose(0, 2, 1))
+    if (gap <= 1e-8 * root[:, :, None] * root[:, None, :]).all():
+        try:
+            return np.asarray(np.linalg.cholesky(covariances), float)
+        except np.linalg.LinAlgError:
+            pass
+    for k, pair in enumerate(zip(means, covariances, strict=True)):
+        try:
+            GaussianBase(*pair)
+        except ValueError as error:
+            raise ValueError(f"component {k}: {error}") from None
+    raise AssertionError("no component is to blame")
 
 
-class Climbed(NamedTuple):
-    """What EM came to."""
+def guard_of(moments: Moments) -> tuple[float, Array, Array]:
+    """(weight, mean, covariance) of the guard component for rows with these moments."""
+    weight = GUARD_ROWS / (moments.n + GUARD_ROWS)
+    return weight, moments.mean, GUARD_WIDTH**2 * moments.covariance
+
+
+def _pieces(n: int, width: int) -> Iterator[slice]:
+    """Slices that cover n rows, each of which takes about PIECE numbers, ``width`` a row."""
+    size = max(1, PIECE // width)
+    return (slice(start, start + size) for start in range(0, n, size))
+
+
+class FittedMixture(NamedTuple):
+    """Result of `fit_mixture`."""
 
     mixture: MixtureBase
     mean: float  # log-likelihood of a row
     converged: bool
+    floor: Array  # (d,) least width of a component along each column, in units of the data
 
 
-def _told(found: Climbed) -> MixtureBase:
-    """The mixture that is taken; a warning if EM had not converged."""
-    if not found.converged:
-        warn(
-            f"EM with {found.mixture.n_components} components stopped after {EM_STEPS} steps, "
-            "before it had converged",
-            PoorFitWarning,
+class _Fit:
+    """Mixtures of growing size that are fitted to the same rows."""
+
+    def __init__(self, x: Array, w: Array, seed: int) -> None:
+        standards = standardize_rows(x, w)
+        self.scaling, self.learner = standards.scaling, Learner(standards.floor)
+        self.rows = Rows.from_data(x, w, self.scaling, Threads())
+        self.rng = np.random.default_rng(seed)
+        self.components = one_component(self.rows, self.learner)
+
+    def grow(self, size: int) -> None:
+        """Split components until there are ``size`` of them, or none can be split."""
+        while (K := len(self.components.weights)) < size:
+            splits = find_splits(self.rows, self.learner, self.components, self.rng)
+            limit = min(-(-K // 2), size - K)
+            grown = apply_splits(self.components, splits, splits.gains, limit)
+            if len(grown.weights) == K:
+                return
+            run = run_em(self.rows, self.learner, grown, max_steps=ROUND_STEPS)
+            self.components = run.components
+            if len(self.components.weights) <= K:
+                return
+
+    def finish(self) -> FittedMixture:
+        """EM until it has converged."""
+        run = run_em(
+            self.rows, self.learner, self.components, max_steps=EM_STEPS, tolerance=EM_TOLERANCE
         )
-    return found.mixture
+        self.components = run.components
+        log_density = self.learner.log_density(self.rows, self.components)
+        mean = float(self.rows.share @ log_density) - self.scaling.log_volume
+        floor = self.learner.floor * self.scaling.scale
+        return FittedMixture(mixture_of(self.components, self.scaling), mean, run.converged, floor)
 
 
-def _pieces(n: int) -> Iterator[slice]:
-    """Slices that cover n rows, each short enough that its products stay in cache."""
-    return (slice(start, start + PIECE) for start in range(0, n, PIECE))
+def components_of(mixture: MixtureBase, scaling: Scaling) -> Components:
+    """Components of a mixture, without its guard, in standard coordinates."""
+    bare = mixture.without_guard().rescaled(scaling)
+    return Components(bare.weights, bare.means, bare.covariances)
+
+
+def mixture_of(components: Components, scaling: Scaling) -> MixtureBase:
+    """The mixture of components in standard coordinates, in units of the data."""
+    by = np.outer(scaling.scale, scaling.scale)
+    means = scaling.invert(components.means)
+    return MixtureBase(components.weights, means, components.covariances * by)
+
+
+def fit_mixture(
+    x: Array, w: Array, n_components: int, *, seed: int = 0, start: MixtureBase | None = None
+) -> FittedMixture:
+    """A mixture with the highest likelihood that EM finds.
+
+    It grows from one component by splits, with a few steps of EM after each round of them, and
+    ends with EM until it has converged. No component gets narrower than the floor.
+
+    Parameters
+    ----------
+    x : (n, d) array
+    w : (n,) array
+        Rows that each row counts as.
+    n_components : int
+        K; fewer are left where some come to have too few rows.
+    seed : int, default 0
+    start : MixtureBase, optional
+        EM begins here instead, with as many components as this has besides a guard.
+    """
+    fit = _Fit(x, w, seed)
+    if start is not None:
+        fit.components = components_of(start, fit.scaling)
+    else:
+        fit.grow(n_components)
+    return fit.finish()
 
 
 def expectation_maximisation(
     x: Array, w: Array, k: int, seed: int, start: MixtureBase | None = None
-) -> Climbed:
-    """A mixture of k components from rows with weights; it goes on from ``start`` where that is
-    given.
+) -> FittedMixture:
+    """`fit_mixture`, by the name that selection still uses."""
+    return fit_mixture(x, w, k, seed=seed, start=start)
 
-    Begins at rows far apart: with the clusters about them for an even seed, and with components as
-    wide as the data for an odd one. Components that lose their rows are dropped, and every
-    covariance has a ridge of RIDGE times the data's variances, so that none collapses. All in
-    coordinates of mean 0 and variance 1, so that products may be summed before means are taken off.
+
+def choose_mixture_by_bic(x: Array, w: Array, *, seed: int = 0, least: int = 1) -> FittedMixture:
+    """The mixture of 1, 2, 3, 4, 6, ... 20 components with the least BIC, grown by splits.
+
+    Sizes are tried from ``least`` on, until two in a row have a higher BIC than the best, or a size
+    would have more parameters than there are rows.
     """
-    rng = np.random.default_rng(seed)
-    share = w / w.sum()
-    centre = share @ x
-    spread = np.sqrt(share @ np.square(x - centre))
-    y = (x - centre) / spread
-    d = y.shape[1]
-    upper = np.triu_indices(d)
-    # 1, the coordinates and their products: (P, n)
-    design = np.concatenate([np.ones((1, len(y))), y.T, y.T[upper[0]] * y.T[upper[1]]])
-    if start is not None:
-        by = np.outer(spread, spread)
-        state = start.weights, (start.means - centre) / spread, start.covariances / by
-    else:
-        means = _far_apart(y, share, k, rng)
-        state = _wide(design, share, means) if seed % 2 else _clustered(design, share, means, upper)
-    state, mean, converged = _climb(design, share, state, upper)
-    weights, means, covariances = state
-    mixture = MixtureBase(weights, centre + means * spread, covariances * np.outer(spread, spread))
-    return Climbed(mixture, mean - float(np.log(spread).sum()), converged)
-
-
-def _climb(
-    design: Array, share: Array, state: State, upper: tuple[Any, Any]
-) -> tuple[State, float, bool]:
-    """(state after EM, mean log-likelihood before its last step, whether that had converged)."""
-    last, mean, n = -np.inf, -np.inf, design.shape[1]
-    for _ in range(EM_STEPS):
-        terms = _coefficients(*state, upper) @ design  # log weight_j N_j, (K, n)
-        total = logsumexp(terms, axis=0)
-        mean = float(share @ total)
-        if mean - last < EM_TOLERANCE:
-            return state, mean, True
-        terms -= total
-        np.exp(terms, out=terms)
-        terms *= share
-        state = _maximised(terms @ design.T, n, upper)
-        # a component that is dropped takes likelihood with it: the others go on from there
-        last = mean if len(state[0]) == len(terms) else -np.inf
-    return state, mean, False
-
-
-def _wide(design: Array, share: Array, means: Array) -> State:
-    """Components of equal weight about the means, as wide as the data allow for so many."""
-    K, d = means.shape
-    y = design[1 : d + 1]
-    covariance = (y * share) @ y.T * K ** (-2.0 / d) + RIDGE * np.eye(d)
-    return np.full(K, 1.0 / K), means, np.repeat(covariance[None], K, axis=0)
-
-
-def _clustered(design: Array, share: Array, means: Array, upper: tuple[Any, Any]) -> State:
-    """The clusters to which Lloyd's steps lead from some means."""
-    d, everyone = means.shape[1], np.arange(len(share))
-    y, nearest = design[1 : d + 1], np.full(len(share), -1)
-    for _ in range(CLUSTER_STEPS):
-        distance = 0.5 * np.square(means).sum(axis=1)[:, None] - means @ y
-        last, nearest = nearest, distance.argmin(axis=0)
-        mine = np.zeros(distance.shape)
-        mine[nearest, everyone] = share
-        sums = mine @ design.T
-        has_rows = sums[:, 0] > 0.0
-        means[has_rows] = sums[has_rows, 1 : d + 1] / sums[has_rows, :1]
-        if (last == nearest).all():
+    n, d = float(w.sum()), x.shape[1]
+    fit = _Fit(x, w, seed)
+    best: FittedMixture | None = None
+    lowest, worse = np.inf, 0
+    for size in (size for size in SIZES if size >= least):
+        if _count_parameters(size, d) > min(n, len(x)):
             break
-    return _maximised(sums, len(share), upper)
+        fit.grow(size)
+        found = fit.finish()
+        kept = found.mixture.n_components
+        bic = _count_parameters(kept, d) * np.log(n) - 2.0 * n * found.mean
+        worse = worse + 1 if bic >= lowest else 0
+        if bic < lowest:
+            best, lowest = found, bic
+        if worse == 2:
+            break
+    return fit.finish() if best is None else best
 
 
-def _coefficients(
-    weights: Array, means: Array, covariances: Array, upper: tuple[Any, Any]
-) -> Array:
-    """(K, P): log weight_j N_j(y) is linear in 1, y and the products of its coordinates."""
-    d = means.shape[1]
-    cholesky = np.linalg.cholesky(covariances)
-    inverse = np.linalg.inv(cholesky)
-    precision = np.einsum("kij,kil->kjl", inverse, inverse)
-    linear = np.einsum("kij,kj->ki", precision, means)
-    constant = np.log(weights) - 0.5 * d * np.log(2.0 * np.pi)
-    constant -= np.log(np.einsum("kii->ki", cholesky)).sum(axis=1)
-    constant -= 0.5 * np.einsum("ki,ki->k", linear, means)
-    twice = np.where(upper[0] == upper[1], 0.5, 1.0)  # an off-diagonal product stands for two
-    quadratic = -twice * precision[:, upper[0], upper[1]]
-    return np.concatenate([constant[:, None], linear, quadratic], axis=1)
-
-
-def _maximised(sums: Array, n: int, upper: tuple[Any, Any]) -> State:
-    """(weights, means, covariances) from sums of the design over every component's share of the
-    rows, (K, P); the shares sum to 1 in all."""
-    d = int(upper[0].max()) + 1
-    alive = sums[:, 0] * n > d + 1.0
-    if not alive.any():
-        alive = sums[:, 0] == sums[:, 0].max()
-    weights = sums[alive, 0]
-    moments = sums[alive] / weights[:, None]
-    means = moments[:, 1 : d + 1]
-    covariances = np.empty((len(weights), d, d))
-    covariances[:, upper[0], upper[1]] = covariances[:, upper[1], upper[0]] = moments[:, d + 1 :]
-    covariances -= means[:, :, None] * means[:, None, :]
-    covariances[:, range(d), range(d)] += RIDGE
-    return weights / weights.sum(), means, covariances
-
-
-def _far_apart(x: Array, share: Array, k: int, rng: np.random.Generator) -> Array:
-    """k rows, each drawn with probability in proportion to its squared distance from those
-    before it; fewer where the rows are fewer."""
-    chosen = [x[rng.choice(len(x), p=share)]]
-    nearest = np.square(x - chosen[0]).sum(axis=1)
-    while len(chosen) < k and (share * nearest).sum() > 0:
-        p = share * nearest
-        chosen.append(x[rng.choice(len(x), p=p / p.sum())])
-        nearest = np.minimum(nearest, np.square(x - chosen[-1]).sum(axis=1))
-    return np.array(chosen)
+def _count_parameters(K: int, d: int) -> float:
+    """Free parameters of a mixture: weights, means and covariances."""
+    return K * (1 + d * (d + 3) / 2) - 1

@@ -11,7 +11,7 @@ from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..runtime import memory
 from ..validation import Array
-from .gaussian import Base
+from .base import Base
 
 GRID_ARRAYS = 8  # of a grid's size, that solving on it takes
 BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time

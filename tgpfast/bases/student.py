@@ -1,4 +1,4 @@
-"""A multivariate Student t as base, for heavy tails, and its fit by expectation maximisation."""
+"""`StudentBase`: a multivariate Student t for heavy tails, and its fit by EM."""
 
 from __future__ import annotations
 
@@ -13,24 +13,45 @@ from ..data.moments import check_full_rank, moments_and_sample, moments_of
 from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling
 from ..validation import Array, as_floats, positive
-from .gaussian import Base, GaussianBase
+from .base import Base, register_base
+from .gaussian import GaussianBase
 from .quasirandom import sobol_uniforms, to_normals
 
-LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # between which they are sought
-EM_ROWS, EM_STEPS, EM_TOLERANCE = SAMPLE_ROWS, 500, 1e-8
-RIDGE = 1e-6  # of the bulk's squared width, added to the scales, which repeated rows would shrink
+LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # range of the fit: beyond 200 a t is nearly a Gaussian
+FIRST_DEGREES = 10.0  # at which EM starts
+STUDENT_EM_STEPS = 500  # at most
+STUDENT_EM_TOLERANCE = 1e-8  # gain of the mean log-likelihood, in nats, below which EM stops
+# added to the diagonal of the scale matrix, in squared half-widths of the columns (between their
+# 5 % and 95 % quantiles): repeated rows would shrink the matrix to zero
+STUDENT_RIDGE = 1e-6
 
 
+@register_base
 @dataclass(frozen=True, eq=False)
 class StudentBase(Base):
-    """Student t with ``degrees`` of freedom: heavier tails the fewer, a Gaussian in the limit.
+    """Multivariate Student t: the fewer degrees of freedom, the heavier its tails.
 
     Parameters
     ----------
-    centre : (d,) location
-    scale_matrix : (d, d), symmetric positive definite; the covariance is degrees / (degrees - 2)
-        times it, where that exists
-    degrees : of freedom, > 0
+    centre : array-like, (d,)
+        Location.
+    scale_matrix : array-like, (d, d)
+        Symmetric and positive definite. The covariance is degrees / (degrees - 2) times it where
+        degrees > 2.
+    degrees : float
+        Degrees of freedom, > 0. With very many the density is a Gaussian.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not match, the matrix is not symmetric positive definite, or degrees <= 0.
+
+    Examples
+    --------
+    >>> import tgpfast
+    >>> base = tgpfast.StudentBase([0.0], [[1.0]], degrees=1.0)  # a Cauchy density
+    >>> base.log_density([[0.0]]).round(4).tolist()
+    [-1.1447]
     """
 
     centre: Array
@@ -45,124 +66,165 @@ class StudentBase(Base):
         matrix = as_floats(self.scale_matrix, "scale_matrix", "(d, d)", 2)
         object.__setattr__(self, "scale_matrix", matrix)
         try:
-            self._normal  # noqa: B018 - judges both
+            self._gaussian  # noqa: B018 - checks the shapes and the matrix
         except ValueError as error:
             text = str(error).replace("covariance", "scale_matrix").replace("the mean", "centre")
             raise ValueError(text) from None
 
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> StudentBase:
-        """Maximum likelihood by EM on at most 20,000 random rows of X, in one pass over it."""
+        """Maximum likelihood by EM, on at most 20,000 random rows drawn in one pass over X.
+
+        Parameters
+        ----------
+        X : array-like, data frame, path or iterable of blocks
+            Rows, as for ``fit``.
+        sample_weight : array-like, (n,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        StudentBase
+            With 0.5 to 200 degrees of freedom.
+
+        Raises
+        ------
+        ValueError
+            Names columns that are constant or linearly dependent.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).standard_t(3, size=(2000, 1))
+        >>> bool(2 < tgpfast.StudentBase.from_data(x).degrees < 5)
+        True
+        """
         blocks = as_blocks(X, sample_weight=sample_weight)
         moments, sample = moments_and_sample(blocks)
         check_full_rank(moments, blocks.table.columns)
         moments.check_range()
-        x, w = sample.take(EM_ROWS)
+        x, w = sample.take(SAMPLE_ROWS)
         return cls._by_em(x, np.ones(len(x)) if w is None else w)
 
     @classmethod
     def _by_em(cls, x: Array, w: Array) -> StudentBase:
-        """Each row counts (nu + d) / (nu + its squared distance); nu from its own equation."""
+        """EM on rows x with weights w: the E-step gives `_row_weights`, the M-step weighted
+        moments; the degrees of freedom maximize the likelihood given the distances (ECME)."""
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         share, d = w / w.sum(), x.shape[1]
         centre = share @ x
         matrix = (x - centre).T * share @ (x - centre)
         low, high = np.quantile(x, (0.05, 0.95), axis=0)  # tails may have any variance
-        ridge = RIDGE * np.diag(np.where(high > low, 0.25 * (high - low) ** 2, np.diag(matrix)))
-        degrees, last = 10.0, -np.inf
-        for _ in range(EM_STEPS):
+        widths = np.where(high > low, 0.25 * (high - low) ** 2, np.diag(matrix))
+        ridge = STUDENT_RIDGE * np.diag(widths)
+        degrees, last = FIRST_DEGREES, -np.inf
+        for _ in range(STUDENT_EM_STEPS):
             base = cls(centre, matrix, degrees)
             mean = float(share @ base.log_density_at(x))
-            if abs(mean - last) < EM_TOLERANCE:
+            if abs(mean - last) < STUDENT_EM_TOLERANCE:
                 break
             last = mean
-            pull = share * base._pull(x)
-            centre = pull @ x / pull.sum()
-            about = x - centre
-            matrix = (about.T * pull) @ about / pull.sum()
+            weights = share * base._row_weights(x)
+            centre = weights @ x / weights.sum()
+            centered = x - centre
+            matrix = (centered.T * weights) @ centered / weights.sum()
             matrix = 0.5 * (matrix + matrix.T) + ridge
-            degrees = _degrees(cls(centre, matrix, degrees)._distance(x), share, d)
+            distances = cls(centre, matrix, degrees)._squared_distances(x)
+            degrees = _fit_degrees(distances, share, d)
         return base
 
     @functools.cached_property
-    def _normal(self) -> GaussianBase:
+    def _gaussian(self) -> GaussianBase:
+        """The Gaussian whose covariance is the scale matrix."""
         return GaussianBase(self.centre, self.scale_matrix)
 
     @property
     def mean(self) -> Array:  # type: ignore[override]
-        """(d,), the location."""
+        """The location, (d,)."""
         return self.centre
 
     @property
     def covariance(self) -> Array:  # type: ignore[override]
-        """(d, d): the covariance, or, where there is none, that of the bulk."""
+        """The covariance, (d, d); below 3 degrees of freedom, that of 3 degrees."""
         return self.scale_matrix * (max(self.degrees, 3.0) / (max(self.degrees, 3.0) - 2.0))
 
     def log_density_at(self, x: Array) -> Array:
+        """Log density of checked rows, (n,)."""
         from scipy.special import betaln, gammaln
 
         d, nu = self.dimension, self.degrees
         # gammaln((nu + d) / 2) - gammaln(nu / 2), which would cancel where nu is large
         constant = gammaln(0.5 * d) - betaln(0.5 * nu, 0.5 * d) - 0.5 * d * np.log(nu * np.pi)
-        constant -= np.log(np.diag(self._normal.cholesky)).sum()
-        return np.asarray(constant - 0.5 * (nu + d) * np.log1p(self._distance(x) / nu))
+        constant -= np.log(np.diag(self._gaussian.cholesky)).sum()
+        return np.asarray(constant - 0.5 * (nu + d) * np.log1p(self._squared_distances(x) / nu))
 
-    def _distance(self, x: Array) -> Array:
-        """Squared, in units of the scale matrix, (n,)."""
-        u = self._normal.whiten(x)
-        return np.asarray(np.einsum("ij,ij->i", u, u))  # far rows overflow to inf, quietly
+    def _squared_distances(self, x: Array) -> Array:
+        """(x - centre)^T scale_matrix^-1 (x - centre) of every row, (n,)."""
+        u = self._gaussian.whiten(x)
+        return np.asarray(np.einsum("ij,ij->i", u, u))  # einsum overflows to inf without a warning
 
-    def _pull(self, x: Array) -> Array:
-        """(nu + d) / (nu + squared distance), (n,)."""
-        return np.asarray((self.degrees + self.dimension) / (self.degrees + self._distance(x)))
+    def _row_weights(self, x: Array) -> Array:
+        """(nu + d) / (nu + squared distance) of every row, (n,)."""
+        distances = self._squared_distances(x)
+        return np.asarray((self.degrees + self.dimension) / (self.degrees + distances))
 
     def score_at(self, x: Array) -> Array:
-        return self._pull(x)[:, None] * self._normal.score_at(x)
+        """Gradient of the log density at checked rows, (n, d)."""
+        return self._row_weights(x)[:, None] * self._gaussian.score_at(x)
 
     def laplacian_at(self, x: Array, stretch: Array) -> Array:
+        """Sum over k of stretch_k^2 times the second derivative in column k, (n,)."""
         slope = np.square(self.score_at(x) * stretch).sum(axis=1)
-        bend = 2.0 * slope / (self.degrees + self.dimension)
-        return np.asarray(self._pull(x) * self._normal.laplacian_at(x, stretch) + bend)
+        curvature = self._row_weights(x) * self._gaussian.laplacian_at(x, stretch)
+        return np.asarray(curvature + 2.0 * slope / (self.degrees + self.dimension))
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """n independent draws, (n, d)."""
         normals = rng.standard_normal((n, self.dimension))
-        return self._placed(normals, rng.chisquare(self.degrees, n))
+        return self._combine(normals, rng.chisquare(self.degrees, n))
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
+        """2^log2_n draws made of scrambled Sobol points, (2^log2_n, d)."""
         from scipy.special import gammaincinv
 
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
-        squares = 2.0 * gammaincinv(0.5 * self.degrees, points[:, 0])
-        return self._placed(to_normals(points[:, 1:]), squares)
+        chi_squares = 2.0 * gammaincinv(0.5 * self.degrees, points[:, 0])
+        return self._combine(to_normals(points[:, 1:]), chi_squares)
 
-    def _placed(self, normals: Array, squares: Array) -> Array:
-        wide = np.sqrt(self.degrees / squares)[:, None]
-        return np.asarray(self.centre + wide * (normals @ self._normal.cholesky.T))
+    def _combine(self, normals: Array, chi_squares: Array) -> Array:
+        """Draws from standard normals (n, d) and chi-square variables of nu degrees (n,)."""
+        factors = np.sqrt(self.degrees / chi_squares)[:, None]
+        return np.asarray(self.centre + factors * (normals @ self._gaussian.cholesky.T))
 
     def rescaled(self, scaling: Scaling) -> StudentBase:
-        """The same base in the coordinates that the scaling leads to."""
-        by = np.outer(scaling.scale, scaling.scale)
+        """The same base in the coordinates u = (x - shift) / scale."""
+        units = np.outer(scaling.scale, scaling.scale)
         centre = scaling.apply(self.centre[None])[0]
-        return StudentBase(centre, self.scale_matrix / by, self.degrees)
+        return StudentBase(centre, self.scale_matrix / units, self.degrees)
 
-    def parameters(self) -> dict[str, Array]:
-        return {
-            "base_centre": self.centre, "base_scale_matrix": self.scale_matrix,
-            "base_degrees": np.array([self.degrees]),
-        }  # fmt: skip
+    def parameters(self) -> dict[str, Any]:
+        """Centre, scale matrix, and the degrees of freedom as an array (1,)."""
+        degrees = np.array([self.degrees])
+        return {"centre": self.centre, "scale_matrix": self.scale_matrix, "degrees": degrees}
+
+    @classmethod
+    def from_parameters(cls, parameters: dict[str, Any]) -> StudentBase:
+        """The inverse of `parameters`."""
+        (degrees,) = parameters["degrees"]
+        return cls(parameters["centre"], parameters["scale_matrix"], degrees)
 
     def __repr__(self) -> str:
         return f"StudentBase(degrees={self.degrees:.4g}, d={self.dimension})"
 
 
-def _degrees(distance: Array, share: Array, d: int) -> float:
-    """Degrees of freedom of the greatest likelihood for given squared distances."""
+def _fit_degrees(distances: Array, share: Array, d: int) -> float:
+    """Degrees of freedom that maximize the likelihood of given squared distances."""
     from scipy.optimize import minimize_scalar
     from scipy.special import gammaln
 
     def loss(log_nu: float) -> float:
         nu = np.exp(log_nu)
-        terms = 0.5 * (nu + d) * np.log1p(distance / nu)
+        terms = 0.5 * (nu + d) * np.log1p(distances / nu)
         constant = gammaln(0.5 * (nu + d)) - gammaln(0.5 * nu) - 0.5 * d * np.log(nu)
         return float(share @ terms - constant)
 

@@ -279,7 +279,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         text = str(error) if isinstance(error, ValueError) else repr(error)
         if repr(os.fspath(path)) not in text:
             text = f"{os.fspath(path)!r} is damaged: {text}"
-        raise ValueError(f"{text}; {REMEDY}") from error
+        raise ValueError(f"{text}; {REMEDY}" if "damaged" in text else text) from error
 
 
 def _read_members(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:

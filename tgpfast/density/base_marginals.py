@@ -7,8 +7,9 @@ import math
 
 import numpy as np
 
+from ..bases.base import Base
 from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.student import StudentBase
 from ..validation import Array

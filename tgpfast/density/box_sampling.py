@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..features.lattice import LatticeFeatures
 from ..validation import Array
 from .box_rule import tensor_rows
-from .sampling import BATCH, _linear_quantile, _sides
+from .grid_sampling import _lower_and_upper, linear_quantile
+from .rejection import MOST_BATCH
 
 CELL_NODES = {1: 2**14, 2: 2**20, 3: 2**21}  # of the grid of cells, at most, by columns
 LEAST_CELLS = 16  # along an axis
@@ -48,7 +49,7 @@ class BoxCells:
         self.density = np.exp(values - self.top)
         cells = self.density
         for axis in range(d):
-            below, above = _sides(d, axis)
+            below, above = _lower_and_upper(d, axis)
             cells = cells[below] + cells[above]
         self.running = np.cumsum(cells.ravel())
 
@@ -64,7 +65,7 @@ class BoxCells:
         for k in range(d):
             # the density along this axis, summed over those that follow
             ends = corners.reshape(2, -1, n).sum(axis=1)
-            t = _linear_quantile(ends[0], ends[1], rng.uniform(size=n))
+            t = linear_quantile(ends[0], ends[1], rng.uniform(size=n))
             corners = corners[0] + t * (corners[1] - corners[0])
             x[:, k] = self.low[k] + self.step[k] * (index[k] + t)
         with np.errstate(divide="ignore"):
@@ -89,7 +90,7 @@ def draw_beyond_box(
     kept, have, tried = [np.empty((0, features.dimension))], 0, 0
     while have < n:
         share = max(have, 1) / max(tried, 1)
-        m = int(min(max(1.2 * (n - have) / share, 1_024), BATCH))
+        m = int(min(max(1.2 * (n - have) / share, 1_024), MOST_BATCH))
         x = base.draw(m, rng)
         kept.append(x[is_beyond(x)])
         have, tried = have + len(kept[-1]), tried + m

@@ -1,69 +1,98 @@
-"""`Density`: what learning returns. Log density, gradient, samples, marginal CDF, save and load."""
+"""`Density`: what learning returns. Log density, gradients, samples, marginals, files."""
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..bases.gaussian import Base, GaussianBase
-from ..bases.mixture import MixtureBase
-from ..bases.student import StudentBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..data.blocks import Blocks, as_blocks
 from ..data.scaling import Scaling
 from ..data.table import BLOCK_ROWS, Table
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..statistics.feature_means import FeatureMeans
-from ..statistics.statistics import Statistics
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
-from ..statistics.triangles import pack_triangle, unpack_triangle
-from ..validation import Array, as_floats, check_derivative, whole, without_far
-from .exponent import PointTilt, PredictiveTilt, Tilt
-from .modes import find_modes
-from .normalizer import (
-    EXACT,
-    Normalizer,
-    by_importance,
-    by_quadrature,
-    of_quadrature,
-    warn_if_poor,
+from ..validation import (
+    Array,
+    Seed,
+    as_floats,
+    as_seed,
+    check_choice,
+    check_derivative,
+    whole,
+    without_far,
 )
-from .proposal import Proposal
-from .quadrature import Quadrature
-from .sampling import METHODS, SamplingReport, draw, draw_from_grids
+from .exponent import PointTilt, PredictiveTilt, Tilt
+from .integration import Integrator
+from .normalizer import Normalizer
+from .sampling import SAMPLING_METHODS, SamplingReport, draw_sample
+from .saving import density_fields, density_members
 
-KIND = "density"
-MODES = "modes_"  # before the names of the arrays of modes in a saved model
-STATISTICS = "statistics_"  # before the names of their members in a saved model
-LEARNED = ("fd", "ncfd", "fvpd", "map", "base")
-TRANSFORM_ROWS = 2**20  # rows evaluated together where a transform may serve
-MARGINAL_LOG2_POINTS = 17  # points behind marginal_cdf where d > 3
+DENSITY_KIND = "density"  # of a saved file
+TRANSFORM_ROWS = 2**20  # rows evaluated together in up to three columns, by transforms
 
 
 @dataclass(eq=False)
 class Density:
-    """q(x) proportional to exp{tilt(x)} base(x); made by ``fit`` and ``solve``.
+    """A learned density q(x) proportional to exp{f(x)} base(x) (Eq. density of the paper).
 
-    Rows are given and returned in the units of the data; ``features``, ``base``, ``theta``, ``M``
-    and ``m`` are in the model's own coordinates, which differ only where ``fit`` has scaled.
+    ``fit`` and ``solve`` make it. Rows are given and returned in the units of the data;
+    ``features``, ``base``, ``theta``, ``M`` and ``m`` are in the model's own coordinates
+    u = (x - shift) / scale, which differ from the units of the data only where ``fit`` has scaled.
+
+    Use ``dataclasses.replace(model, settings=...)`` for a copy with other fields. It keeps what is
+    known of the normalizer unless the tilt, the base or the threads change.
+
+    Parameters
+    ----------
+    method : {"fd", "ncfd", "fvpd", "map", "base"}
+        How f was learned; "base" where the density is its base alone.
+    tilt : Tilt
+        The exponent f.
+    base : Base
+        The density that is tilted.
+    settings : dict, optional
+        Every choice that was made, and how.
+    diagnostics : dict, optional
+        Condition number, residual, additions to the diagonal, iterations of the solver.
+    scaling : Scaling, optional
+        Between the units of the data and the model's coordinates; none by default.
+    table : Table, optional
+        Column names and kind of the table that ``sample`` returns.
+    threads : Threads, optional
+        Backend and number of threads of evaluations.
+    selection : list of dict, optional
+        The candidates that ``fit`` compared, best first; None where every setting was given.
+    statistics : Statistics, optional
+        What the model was learned from, which ``update`` needs; set it to None to free the memory.
+    integrator : Integrator, optional
+        Mass, marginals and draws in the model's coordinates; made from the others by default.
 
     Attributes
     ----------
-    method : "fd", "ncfd", "fvpd", "map", or "base": the base alone, nothing is tilted
-    features, base : the `Features` of the exponent, and what it tilts
-    settings : every choice that was made, and how
-    diagnostics : condition, residual, what was added to the diagonal, iterations
-    sampling : how the last call of ``sample`` drew, None before
-    selection : the candidates that ``fit`` compared, best first, one dictionary each; None where
-        every setting was given
-    statistics : those it was learned from, which ``update`` needs; set to None to let them go
+    sampling : SamplingReport or None
+        How the last call of ``sample`` drew; None before.
+
+    References
+    ----------
+    Paisley, Zhang, Barr, "Gaussian Process Tilted Nonparametric Density Estimation using Fisher
+    Divergence Score Matching", arXiv 2504.03485.
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast
+    >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+    >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> model.dimension, model.method
+    (1, 'fd')
     """
 
     method: str
@@ -71,52 +100,64 @@ class Density:
     base: Base
     settings: dict[str, Any] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
-    scaling: Scaling | None = None
+    scaling: Scaling = None  # type: ignore[assignment]
     table: Table = field(default_factory=Table)
     threads: Threads = field(default_factory=Threads)
+    selection: list[dict[str, Any]] | None = None
+    statistics: Any = field(default=None, repr=False)
+    integrator: Integrator = field(default=None, repr=False)  # type: ignore[assignment]
     sampling: SamplingReport | None = field(default=None, init=False)
-    selection: list[dict[str, Any]] | None = field(default=None, init=False)
-    statistics: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.scaling is None:
             self.scaling = Scaling.identity(self.dimension)
+        known = self.integrator
+        if known is None or known.tilt is not self.tilt or known.base is not self.base or (
+            known.threads != self.threads
+        ):
+            self.integrator = Integrator(self.tilt, self.base, self.threads)
 
-    # -- parameters ------------------------------------------------------------------------------
+    # -- parameters -------------------------------------------------------------------------------
 
     @property
     def features(self) -> Features:
-        """The random Fourier features."""
+        """The random Fourier features of the exponent."""
         return self.tilt.features
 
     @property
     def dimension(self) -> int:
-        """d."""
+        """Number of columns d."""
         return self.base.dimension
 
     @property
     def theta(self) -> Array:
-        """(S,) coefficients of a point model; FVPD has ``M`` and ``m`` instead."""
+        """Coefficients of a point model, (S,).
+
+        Raises
+        ------
+        AttributeError
+            FVPD has ``M`` and ``m`` instead.
+        """
         if isinstance(self.tilt, PointTilt):
             return self.tilt.theta
         raise AttributeError("an FVPD model has no theta: it has M and m (and M^-1 m)")
 
     @property
     def M(self) -> Array:
-        """(S, S) matrix of FVPD (Eq. predictive), rebuilt from its Cholesky factor at each call."""
-        return self._predictive("M").M
+        """Matrix of FVPD (Eq. predictive), (S, S), made from its Cholesky factor at each call."""
+        return self._predictive_tilt("M").M
 
     @property
     def m(self) -> Array:
-        """(S,) vector of FVPD (Eq. predictive)."""
-        return self._predictive("m").m
+        """Vector of FVPD (Eq. predictive), (S,)."""
+        return self._predictive_tilt("m").m
 
-    def _predictive(self, name: str) -> PredictiveTilt:
+    def _predictive_tilt(self, name: str) -> PredictiveTilt:
         if isinstance(self.tilt, PredictiveTilt):
             return self.tilt
         raise AttributeError(f"a {self.method} model has no {name}: it has theta")
 
-    # -- more rows -------------------------------------------------------------------------------
+    # -- other models from this one ---------------------------------------------------------------
 
     def update(
         self, X: Any, *, sample_weight: Any = None, decay: float = 1.0, progress: bool = False
@@ -124,213 +165,72 @@ class Density:
         """The model learned from the rows so far and those of X: a new one; this one stays.
 
         Features, scaling, lambda, eta and method are kept. The base is made anew from the moments
-        of all rows where ``fit`` had made it so (base="empirical"), else kept, as it is by MAP that
-        was learned from sums of features alone; where ``fit`` took a mixture or Student base alone,
-        there is nothing to learn, and a warning says so. Costs a pass over X and one solve, which
-        conjugate gradients start at the present theta.
+        of all rows where ``fit`` made it so (base="empirical"), and kept otherwise; MAP that was
+        learned from sums of features alone keeps it too. Where ``fit`` took a mixture or Student
+        base alone, there is nothing to learn, and a warning says so. An update costs a pass over X
+        and one solve, which conjugate gradients start at the present theta.
 
         Parameters
         ----------
-        X : rows in the units of the data, as for ``fit``
-        sample_weight : (n,), as for ``fit``
-        decay : what the weights of all earlier rows are multiplied by first, in (0, 1]; once an
-            update, however many rows it brings. After many updates of m rows each,
-            m / (1 - decay) rows count
-        progress : show a bar on standard error
+        X : array-like, data frame, path or iterable of blocks
+            Rows in the units of the data, as for ``fit``.
+        sample_weight : array-like, (n,), optional
+            Weights of the rows, as for ``fit``.
+        decay : float, default 1.0
+            In (0, 1]: multiplies the weights of all earlier rows first, once an update, however
+            many rows it brings. After many updates of m rows each, m / (1 - decay) rows count.
+        progress : bool, default False
+            Show a bar on standard error.
+
+        Returns
+        -------
+        Density
+
+        Raises
+        ------
+        ValueError
+            The model does not hold its statistics, or rows or weights are not valid.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.update(x[:100] + 1.0).settings["n_rows"]
+        1100
         """
         return _updaters[0](self, X, sample_weight, decay, progress)
 
-    def with_record(
-        self, *, scaling: Scaling | None, table: Table, settings: dict[str, Any],
-        selection: list[dict[str, Any]] | None,
-    ) -> Density:  # fmt: skip
-        """The same density in the units of the data, with what `fit` records of it.
-
-        Its statistics, and what is known of its normalizer, go with it.
-        """
-        model = replace(self, scaling=scaling, table=table, settings=settings)
-        model.selection, model.statistics = selection, self.statistics
-        for name in ("_cover", "log_normalizer"):
-            if name in self.__dict__:
-                model.__dict__[name] = self.__dict__[name]
-        return model
-
-    # -- evaluation ------------------------------------------------------------------------------
-
-    def log_density(self, Y: Any, normalized: bool = True) -> Any:
-        """Log density of every row of Y, (n,); a Series where Y is a data frame.
-
-        Parameters
-        ----------
-        Y : (n, d) rows in the units of the data, as for ``fit``. Rows so far away that squares of
-            distances overflow (beyond 1e150 standard deviations) have a log density of -inf
-        normalized : subtract log Z, which is estimated on first use (see ``log_normalizer``)
-        """
-        blocks = self._blocks(Y)
-        constant = -self._scaling.log_volume
-        if normalized:
-            constant -= self.log_normalizer.value
-        if blocks.in_parts:
-            return blocks.evaluated(self, "log_density", normalized=normalized)
-        parts = []
-        for u, far, _ in self._rows(blocks):
-            value = self.tilt.value(u, self.threads) + self.base.log_density_at(u) + constant
-            value[far | np.isnan(value)] = -np.inf  # phases or distances are not finite
-            parts.append(value)
-        return blocks.table.series(np.concatenate(parts), "log_density")
-
-    def grad_log_density(self, Y: Any) -> Any:
-        """Gradient of the log density at every row of Y, (n, d); a frame where Y is one.
-
-        ValueError names the first row that is so far away that its log density is -inf.
-        """
-        blocks, parts = self._blocks(Y), []
-        if blocks.in_parts:
-            return blocks.evaluated(self, "grad_log_density")
-        for u, far, first in self._rows(blocks):
-            slope = self.tilt.gradient(u, self.threads)[1]
-            with np.errstate(over="ignore", invalid="ignore"):
-                slope = (slope + self.base.score_at(u)) / self._scaling.scale
-            check_derivative("gradient", slope, far, first)
-            parts.append(slope)
-        return blocks.table.frame(np.concatenate(parts))
-
-    def laplacian_log_density(self, Y: Any) -> Any:
-        """Trace of the Hessian of the log density at every row of Y, (n,).
-
-        ValueError names the first row that is so far away that its log density is -inf.
-        """
-        stretch = 1.0 / self._scaling.scale
-        blocks, parts = self._blocks(Y), []
-        if blocks.in_parts:
-            return blocks.evaluated(self, "laplacian_log_density")
-        for u, far, first in self._rows(blocks):
-            of_tilt = self.tilt.laplacian(u, stretch, self.threads)
-            with np.errstate(over="ignore", invalid="ignore"):
-                total = of_tilt + self.base.laplacian_at(u, stretch)
-            check_derivative("Laplacian", total, far, first)
-            parts.append(total)
-        return blocks.table.series(np.concatenate(parts), "laplacian")
-
-    @functools.cached_property
-    def log_normalizer(self) -> Normalizer:
-        """log Z with standard error and effective sample size, estimated once; see `Normalizer`.
-
-        Warns where too few samples carry the density to trust it.
-        """
-        if self.tilt.is_zero:
-            return EXACT
-        if isinstance(self._cover, Quadrature):
-            result = of_quadrature(self._cover)
-        else:
-            result = by_importance(self.tilt, self._cover, self.threads)
-        warn_if_poor(result)
-        return result
-
-    @functools.cached_property
-    def _cover(self) -> Quadrature | Proposal:
-        """Grids, in one to three dimensions, or draws that cover the density, found once."""
-        return self._covered(None)
-
-    def cover_from(self, rows: Array) -> None:
-        """Seek modes from some rows of the data too, in the model's coordinates; for `fit`, before
-        the normalizer is known."""
-        if not self.tilt.is_zero:
-            self.__dict__["_cover"] = self._covered(rows)
-
-    def _covered(self, rows: Array | None) -> Quadrature | Proposal:
-        if by_quadrature(self.base):
-            return Quadrature(self.tilt, self.base, self.threads)
-        return Proposal(self.base, find_modes(self.tilt, self.base, self.threads, rows))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the grids, which are large and can be made again."""
-        state = {k: v for k, v in self.__dict__.items() if k != "_marginal_sample"}
-        if isinstance(state.get("_cover"), Quadrature):
-            del state["_cover"]
-        return state
-
-    def marginal_cdf(self, direction: Any, grid: Any) -> Array:
-        """P(x . direction <= grid_j) for x from this density, (G,).
-
-        Exact up to quadrature for d <= 3; from 131,072 weighted points otherwise, with a standard
-        error of about half over the root of those that count.
-
-        Parameters
-        ----------
-        direction : (d,), in the units of the data; any length but zero
-        grid : (G,) values along it, in any order
-        """
-        v = as_floats(direction, "direction", f"({self.dimension},)", 1)
-        points = as_floats(grid, "grid", "(G,)", 1)
-        if len(v) != self.dimension or not v.any():
-            raise ValueError(
-                f"direction must have shape ({self.dimension},) and not be zero, got {v.tolist()}"
-            )
-        # in powers of two, which change no bit: squares of directions and scales stay in range
-        power = np.frexp(np.abs(v).max())[1]
-        with np.errstate(over="ignore"):  # a place beyond all is as good as infinite
-            v, points = np.ldexp(v, -power), np.ldexp(points, -power)
-        if isinstance(self._cover, Quadrature):
-            # v . x = v . shift + (v * scale) . u; in powers of two, so that products stay in range
-            power = np.frexp(self._scaling.scale.max())[1]
-            along = v * np.ldexp(self._scaling.scale, -power)
-            offset = float(v @ self._scaling.shift)
-            with np.errstate(over="ignore"):
-                return self._cover.marginal_cdf(along, np.ldexp(points - offset, -power))
-        x, weights = self._marginal_sample
-        projection = x @ v
-        order = np.argsort(projection)
-        running = np.cumsum(weights[order])
-        running = np.concatenate([[0.0], running / running[-1]])
-        return np.asarray(running[np.searchsorted(projection[order], points, side="right")])
-
-    @functools.cached_property
-    def _marginal_sample(self) -> tuple[Array, Array]:
-        """Points in the units of the data and their weights, once for all directions."""
-        assert isinstance(self._cover, Proposal)
-        u = self._cover.sobol(MARGINAL_LOG2_POINTS, seed=0)
-        log_weights = self._cover.log_weights(self.tilt, u, self.threads)
-        return self._scaling.invert(u), np.exp(log_weights - log_weights.max())
-
-    # -- draws -----------------------------------------------------------------------------------
-
-    def sample(
-        self, n: int, seed: int = 0, *, method: str = "auto", progress: bool = False
-    ) -> Any:
-        """n rows drawn from the density, (n, d), of the kind that ``fit`` was given.
-
-        Parameters
-        ----------
-        n : how many
-        seed : the same seed gives the same rows, for any number of threads
-        method : "grid" (exact, up to three columns), "importance" (fresh draws, kept by their
-            weight), "mala" (parallel Langevin chains), or "auto": draws of the base where the
-            density is its base alone, else the first of these that serves. ``model.sampling`` says
-            which drew and how many independent rows the sample is worth; a low number warns
-        progress : show a bar on standard error
-        """
-        n, seed = whole("n", n), whole("seed", seed, 0)
-        if method not in METHODS:
-            raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
-        if method == "auto":
-            self.log_normalizer  # noqa: B018 - warns once where samples are not to be trusted
-        needs = method != "mala" and not (self.tilt.is_zero and method == "auto")
-        u, self.sampling = draw(
-            self.tilt, self.base, self.threads, self._cover if needs else Proposal(self.base),
-            int(n), method=method, seed=seed, progress=progress,
-        )  # fmt: skip
-        return self.table.frame(self._scaling.invert(u))
-
     def at_noise(self, sigma: float) -> Density:
-        """The density at another resolution, q(y | sigma); models learned with method="ncfd".
+        """The density at another resolution, q(y | sigma) (section Noise Conditional of the paper).
 
-        sigma is in the model's coordinates: standard deviations where ``fit`` has standardised. Of
-        a density that is at some noise already it is what is added, by squares:
-        ``settings["sigma"]`` is the noise in all.
+        Parameters
+        ----------
+        sigma : float
+            Standard deviation of the noise, >= 0, in the model's coordinates: standard deviations
+            where ``fit`` has standardized. Noise on a density with noise adds by squares;
+            ``settings["sigma"]`` is the noise in all.
+
+        Returns
+        -------
+        Density
+            Without statistics and selection.
+
+        Raises
+        ------
+        ValueError
+            The model was not learned with method="ncfd", or sigma is not valid.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(size=(500, 1))
+        >>> model = tgpfast.fit(x, method="ncfd", lam=10.0, n_features=50, base="empirical")
+        >>> model.at_noise(0.5).settings["sigma"]
+        0.5
         """
-        is_alone = self.method == "base" and isinstance(self.base, GaussianBase)
-        if self.method != "ncfd" and not is_alone:
+        is_gaussian = self.method == "base" and isinstance(self.base, GaussianBase)
+        if self.method != "ncfd" and not is_gaussian:
             raise ValueError(
                 f'at_noise needs a model learned with method="ncfd"; this one is "{self.method}"'
             )
@@ -338,39 +238,146 @@ class Density:
         if level < 0 or level * level == np.inf:
             raise ValueError(f"sigma={level}: expected a number of at least 0, of a finite square")
         assert isinstance(self.tilt, PointTilt)
-        f = self.features
-        features = replace(f, bandwidth=float(np.hypot(f.bandwidth, level)))
-        base = GaussianBase(
-            self.base.mean, self.base.covariance + level**2 * np.eye(self.dimension)
-        )
-        # noise upon noise adds by squares
-        settings = {**self.settings, "sigma": math.hypot(self.settings.get("sigma", 0.0), level)}
+        bandwidth = float(np.hypot(self.features.bandwidth, level))
+        covariance = self.base.covariance + level**2 * np.eye(self.dimension)
         return replace(
-            self, tilt=replace(self.tilt, features=features), base=base, settings=settings
+            self, tilt=replace(self.tilt, features=replace(self.features, bandwidth=bandwidth)),
+            base=GaussianBase(self.base.mean, covariance), selection=None, statistics=None,
+            settings={**self.settings, "sigma": math.hypot(self.settings.get("sigma", 0.0), level)},
+        )  # fmt: skip
+
+    def with_record(
+        self, *, scaling: Scaling, table: Table, settings: dict[str, Any],
+        selection: list[dict[str, Any]] | None,
+    ) -> Density:  # fmt: skip
+        """The same density in the units of the data, with what ``fit`` records of it."""
+        return replace(
+            self, scaling=scaling, table=table, settings=settings, selection=selection
         )
 
-    def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Draws in the units of the data and their weights: what `evaluate` asks for."""
-        u, weights = self._weighted_points(n, seed)
-        return self._scaling.invert(u), weights
+    def with_mode_starts(self, rows: Array) -> Density:
+        """The same density, whose modes are sought from some rows too, in the model's coordinates.
 
-    def _weighted_points(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Draws in the model's coordinates and their weights; those of grids all have the same."""
-        rng = np.random.default_rng(seed)
-        if self.tilt.is_zero:
-            return self.base.draw(n, rng), np.ones(n)
-        if isinstance(self._cover, Quadrature):
-            return draw_from_grids(self._cover, n, rng)[0], np.ones(n)
-        u = self._cover.draw(n, rng)
-        log_weights = self._cover.log_weights(self.tilt, u, self.threads)
-        return u, np.exp(log_weights - log_weights.max())
+        In more than three dimensions the normalizer depends on the modes that are found.
+        """
+        return replace(self, integrator=self.integrator.with_mode_starts(rows))
 
-    # -- input and output ------------------------------------------------------------------------
+    # -- evaluation -------------------------------------------------------------------------------
 
-    @property
-    def _scaling(self) -> Scaling:
-        assert self.scaling is not None
-        return self.scaling
+    def log_density(self, Y: Any, normalized: bool = True) -> Any:
+        """Log density of every row of Y.
+
+        Parameters
+        ----------
+        Y : array-like, data frame, path or iterable of blocks
+            Rows (n, d) in the units of the data, as for ``fit``.
+        normalized : bool, default True
+            Subtract log Z, which is estimated at first use (see ``log_normalizer``).
+
+        Returns
+        -------
+        array, (n,); a Series where Y is a data frame
+            Rows so far away that squares of distances overflow (beyond 1e150 standard deviations)
+            have -inf.
+
+        Raises
+        ------
+        ValueError
+            Y has other columns, or values that are not finite.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> bool(model.log_density([[5.0]])[0] > model.log_density([[11.0]])[0])
+        True
+        """
+        blocks = self._blocks(Y)
+        constant = -self.scaling.log_volume
+        if normalized:
+            constant -= self.log_normalizer.value
+        if blocks.in_parts:
+            return blocks.evaluated(self, "log_density", normalized=normalized)
+        parts = []
+        for u, far, _ in self._model_rows(blocks):
+            value = self.tilt.value(u, self.threads) + self.base.log_density_at(u) + constant
+            value[far | np.isnan(value)] = -np.inf  # angles or distances are not finite
+            parts.append(value)
+        return blocks.table.series(np.concatenate(parts), "log_density")
+
+    def grad_log_density(self, Y: Any) -> Any:
+        """Gradient of the log density, the score, at every row of Y (Eq. nabx).
+
+        Parameters
+        ----------
+        Y : array-like, data frame, path or iterable of blocks
+            Rows (n, d) in the units of the data.
+
+        Returns
+        -------
+        array, (n, d); a frame where Y is one
+
+        Raises
+        ------
+        ValueError
+            Names the first row that is so far away that its log density is -inf.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> bool(model.grad_log_density([[9.0]])[0, 0] < 0)
+        True
+        """
+        blocks, parts = self._blocks(Y), []
+        if blocks.in_parts:
+            return blocks.evaluated(self, "grad_log_density")
+        for u, far, first in self._model_rows(blocks):
+            slope = self.tilt.gradient(u, self.threads)[1]
+            with np.errstate(over="ignore", invalid="ignore"):
+                slope = (slope + self.base.score_at(u)) / self.scaling.scale
+            check_derivative("gradient", slope, far, first)
+            parts.append(slope)
+        return blocks.table.frame(np.concatenate(parts))
+
+    def laplacian_log_density(self, Y: Any) -> Any:
+        """Trace of the Hessian of the log density at every row of Y (Eq. nabxx).
+
+        Parameters
+        ----------
+        Y : array-like, data frame, path or iterable of blocks
+            Rows (n, d) in the units of the data.
+
+        Returns
+        -------
+        array, (n,); a Series where Y is a data frame
+
+        Raises
+        ------
+        ValueError
+            Names the first row that is so far away that its log density is -inf.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.laplacian_log_density([[5.0], [6.0]]).shape
+        (2,)
+        """
+        stretch = 1.0 / self.scaling.scale
+        blocks, parts = self._blocks(Y), []
+        if blocks.in_parts:
+            return blocks.evaluated(self, "laplacian_log_density")
+        for u, far, first in self._model_rows(blocks):
+            laplacian = self.tilt.laplacian(u, stretch, self.threads)
+            with np.errstate(over="ignore", invalid="ignore"):
+                laplacian = laplacian + self.base.laplacian_at(u, stretch)
+            check_derivative("Laplacian", laplacian, far, first)
+            parts.append(laplacian)
+        return blocks.table.series(np.concatenate(parts), "laplacian")
 
     def _blocks(self, Y: Any) -> Any:
         return as_blocks(
@@ -378,108 +385,173 @@ class Density:
             block_rows=TRANSFORM_ROWS if self.dimension <= TRANSFORM_DIMENSIONS else BLOCK_ROWS,
         )  # fmt: skip
 
-    def _rows(self, blocks: Blocks) -> Any:
-        """(rows in the model's units, which of them are too far away to have a density, number of
-        the first) of every block; rows too far away are moved to the mean of the base."""
+    def _model_rows(self, blocks: Blocks) -> Iterator[tuple[Array, NDArray[np.bool_], int]]:
+        """(rows in the model's coordinates, which are too far away to have a density, number of the
+        first row) of every block. Rows too far away are moved to the mean of the base."""
         first, variances = 0, np.diag(self.base.covariance)
         for x, _ in blocks:
             with np.errstate(over="ignore"):
-                u, far = without_far(self._scaling.apply(x), self.base.mean, variances)
+                u, far = without_far(self.scaling.apply(x), self.base.mean, variances)
             yield u, far, first
             first += len(x)
+
+    # -- integrals --------------------------------------------------------------------------------
+
+    @property
+    def log_normalizer(self) -> Normalizer:
+        """log Z with its standard error and effective sample size, estimated once.
+
+        Returns
+        -------
+        Normalizer
+            ``value``, ``standard_error``, ``effective_sample_size``, ``is_poor`` and more. A
+            `PoorNormalizerWarning` says where too few points carry the density to trust it.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.log_normalizer.method, model.log_normalizer.is_poor
+        ('quadrature', False)
+        """
+        return self.integrator.log_normalizer
+
+    def marginal_cdf(self, direction: Any, grid: Any) -> Array:
+        """Distribution function of x . direction for x from this density.
+
+        Parameters
+        ----------
+        direction : array-like, (d,)
+            In the units of the data; any length but zero.
+        grid : array-like, (G,)
+            Values along the direction, in any order.
+
+        Returns
+        -------
+        array, (G,)
+            P(x . direction <= grid_j). For d <= 3 its error is that of quadrature. Else it comes
+            from 131,072 weighted points, with a standard error of about half over the root of
+            their effective number.
+
+        Raises
+        ------
+        ValueError
+            The direction is zero or has another shape, or values are not finite.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.marginal_cdf([1.0], [5.0]).round(1).tolist()
+        [0.5]
+        """
+        v = as_floats(direction, "direction", f"({self.dimension},)", 1)
+        places = as_floats(grid, "grid", "(G,)", 1)
+        if len(v) != self.dimension or not v.any():
+            raise ValueError(
+                f"direction must have shape ({self.dimension},) and not be zero, got {v.tolist()}"
+            )
+        return self.integrator.marginal_cdf(v, places, self.scaling)
+
+    # -- draws ------------------------------------------------------------------------------------
+
+    def sample(
+        self, n: int, seed: Seed = None, *, method: str = "auto", progress: bool = False
+    ) -> Any:
+        """Rows drawn from the density.
+
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        seed : int, Generator or None, default None
+            None draws anew at each call; an integer gives the same rows each time, for any number
+            of threads; a NumPy ``Generator`` gives its next rows.
+        method : {"auto", "grid", "importance", "mala"}, default "auto"
+            "grid" is exact, up to three columns; "importance" keeps fresh draws by their weight;
+            "mala" runs parallel Langevin chains. "auto" draws from the base where the density is
+            its base alone, and takes the first of the others that serves elsewhere.
+        progress : bool, default False
+            Show a bar on standard error.
+
+        Returns
+        -------
+        array or frame, (n, d)
+            Of the kind that ``fit`` was given. ``model.sampling`` says which method drew and how
+            many independent rows the sample is worth; a low number warns.
+
+        Raises
+        ------
+        ValueError
+            An argument is not valid, or the method cannot draw from this density.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.sample(3, seed=0).shape
+        (3, 1)
+        >>> model.sampling.method
+        'grid'
+        """
+        n, seed = whole("n", n), as_seed(seed)
+        check_choice("method", method, SAMPLING_METHODS)
+        if method == "auto":
+            self.log_normalizer  # noqa: B018 - warns once where samples are not reliable
+        u, self.sampling = draw_sample(
+            self.integrator, n, method=method, seed=seed, progress=progress
+        )
+        return self.table.frame(self.scaling.invert(u))
+
+    def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
+        """Draws in the units of the data and their weights, for `evaluate`."""
+        u, weights = self._weighted_points(n, seed)
+        return self.scaling.invert(u), weights
+
+    def _weighted_points(self, n: int, seed: int) -> tuple[Array, Array]:
+        """Draws in the model's coordinates and their weights."""
+        return self.integrator.weighted_draws(n, seed)
+
+    # -- files ------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, statistics: bool = False) -> None:
         """Write to an npz file without pickles; ``tgpfast.load`` reads it back bit by bit.
 
-        A crash on the way leaves the file that was there. statistics : also those that ``update``
-        needs, S^2 / 2 numbers or more.
+        A crash on the way leaves the file that was there.
+
+        Parameters
+        ----------
+        path : str or path
+        statistics : bool, default False
+            Include the statistics that ``update`` needs, S^2 / 2 numbers or more.
+
+        Raises
+        ------
+        TypeError
+            The base is of a class of your own that is not registered; see ``register_base``.
+        ValueError
+            Statistics are asked for, and the model has none.
+
+        Examples
+        --------
+        >>> import os, tempfile, numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(os.path.join(folder, "model.npz"))
+        ...     again = tgpfast.load(os.path.join(folder, "model.npz"))
+        >>> bool((again.log_density(x) == model.log_density(x)).all())
+        True
         """
-        f, scaling = self.features, self._scaling
-        arrays = {
-            "frequencies": f.frequencies, "phases": f.phases, "origin": self.tilt.origin,
-            "shift": scaling.shift, "scale": scaling.scale, **self.base.parameters(),
-        }  # fmt: skip
-        if f.covariance is not None:
-            arrays["covariance"] = f.covariance
-        if isinstance(self.tilt, PointTilt):
-            arrays["theta"] = self.tilt.theta
-        else:
-            arrays["m"], arrays["factor"] = self.tilt.m, pack_triangle(self.tilt.factor.T)
-        known, cover = self.__dict__.get("log_normalizer"), self.__dict__.get("_cover")
-        if isinstance(cover, Proposal) and cover.modes is not None:  # samples depend on them
-            arrays.update({MODES + name: a for name, a in cover.modes.parameters().items()})
-        facts = {
-            "method": self.method, **f.facts,
-            "base": self.base.kind, "selection": self.selection,
-            "settings": self.settings, "diagnostics": self.diagnostics,
-            "columns": self.table.columns, "kind_of_table": self.table.kind,
-            "normalizer": None if known is None else known.__dict__,
-            "covered": isinstance(cover, Proposal),
-        }  # fmt: skip
-        if statistics:
-            if self.statistics is None:
-                raise ValueError("statistics=True: this model does not hold its statistics")
-            facts["statistics"], sums = self.statistics.to_members()
-            arrays.update({STATISTICS + name: array for name, array in sums.items()})
-        storage.write(path, KIND, facts, arrays)
+        facts, arrays = density_members(self, statistics=statistics)
+        storage.write(path, DENSITY_KIND, facts, arrays)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Density:
-        z = storage.take(arrays, "frequencies", None, path)
-        if z.ndim != 2:
-            raise ValueError(f"{os.fspath(path)!r} is damaged: frequencies")
-        S, d = z.shape
-        take = functools.partial(storage.take, arrays, path=path)
-        phases, origin = take("phases", (S,)), take("origin", (d,))
-        shift, scale = take("shift", (d,)), take("scale", (d,))
-        drawn = take("covariance", (d, d)) if "covariance" in arrays else None
-        try:
-            sound = np.isfinite(shift).all() and np.isfinite(origin).all()
-            if not (sound and (scale > 0).all() and np.isfinite(scale).all()):
-                raise ValueError("shift, scale and origin must be finite, and scale positive")
-            if facts["method"] not in LEARNED:
-                raise ValueError(f"method {facts['method']!r} is not known")
-            base = _base_from(facts.get("base", "gaussian"), arrays, d, take)
-            table = Table.from_facts(facts["columns"], facts["kind_of_table"], d)
-            features = Features.from_facts(z, phases, drawn, facts)
-            tilt: Tilt
-            if facts["method"] == "fvpd":
-                m, triangle = take("m", (S,)), take("factor", (S * (S + 1) // 2,))
-                factor = np.tril(unpack_triangle(triangle, S))
-                if not (np.isfinite(factor).all() and (np.diag(factor) > 0).all()):
-                    raise ValueError("the factor of M must be finite with a positive diagonal")
-                if not np.isfinite(m).all():
-                    raise ValueError("m must be finite")
-                tilt = PredictiveTilt(features, factor, m, origin)
-            else:
-                tilt = PointTilt(features, take("theta", (S,)), origin)
-                if not np.isfinite(tilt.theta).all():
-                    raise ValueError("theta must be finite")
-            stats: Any = None
-            if "statistics" in facts:
-                names = [name for name in arrays if name.startswith(STATISTICS)]
-                sums = {name.removeprefix(STATISTICS): arrays.pop(name) for name in names}
-                known = dict(facts["statistics"])
-                kind: Any = FeatureMeans if sums.keys() == {"sum_phi"} else Statistics
-                stats = kind.from_members(path, features, known, sums)
-            modes = {n.removeprefix(MODES): arrays.pop(n) for n in list(arrays) if n[:6] == MODES}
-            if arrays:
-                raise ValueError(f"unexpected members {sorted(arrays)}")
-            model = cls(
-                method=str(facts["method"]), tilt=tilt, base=base,
-                settings=dict(facts["settings"]), diagnostics=dict(facts["diagnostics"]),
-                scaling=Scaling(shift, scale),
-                table=table,
-            )  # fmt: skip
-            model.selection, model.statistics = facts.get("selection"), stats
-            if facts.get("covered"):
-                beside = _modes_from(modes, d, path) if modes else None
-                model.__dict__["_cover"] = Proposal(base, beside)
-            if facts["normalizer"] is not None:
-                model.__dict__["log_normalizer"] = _normalizer_from(facts["normalizer"])
-            return model
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)!r} is damaged: {error}") from error
+        return cls(**density_fields(path, facts, arrays))
 
     def __repr__(self) -> str:
         if self.method == "base":
@@ -490,37 +562,6 @@ class Density:
         )
 
 
-def _base_from(kind: Any, arrays: dict[str, Any], d: int, take: Any) -> Base:
-    if kind == "gaussian":
-        return GaussianBase(take("mean", (d,)), take("base_covariance", (d, d)))
-    if kind == "mixture":
-        K = np.size(arrays.get("base_weights", np.zeros(1)))
-        return MixtureBase(
-            take("base_weights", (K,)), take("base_means", (K, d)),
-            take("base_covariances", (K, d, d)),
-        )  # fmt: skip
-    if kind == "student":
-        matrix = take("base_scale_matrix", (d, d))
-        return StudentBase(take("base_centre", (d,)), matrix, take("base_degrees", (1,))[0])
-    raise ValueError(f"base {kind!r} is not known")
-
-
-def _modes_from(arrays: dict[str, Any], d: int, path: Any) -> MixtureBase:
-    found = _base_from("mixture", arrays, d, functools.partial(storage.take, arrays, path=path))
-    assert isinstance(found, MixtureBase)
-    return found
-
-
-def _normalizer_from(facts: dict[str, Any]) -> Normalizer:
-    found = Normalizer(**facts)
-    numbers = [found.value, found.standard_error, found.effective_sample_size, found.n_points]
-    numbers += [found.n_modes]
-    numbers += [v for v in (found.annealed, found.annealed_error) if v is not None]
-    if not all(isinstance(v, (int, float)) for v in numbers) or not np.isfinite(found.value):
-        raise ValueError("the normaliser is not a number")
-    return found
-
-
 _updaters: list[Callable[..., Density]] = []
 
 
@@ -529,4 +570,4 @@ def register_updater(update: Callable[..., Density]) -> None:
     _updaters[:] = [update]
 
 
-storage.register_reader(KIND, Density._from_file)
+storage.register_reader(DENSITY_KIND, Density._from_file)

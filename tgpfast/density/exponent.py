@@ -1,167 +1,169 @@
-"""The learned exponent of a density: a sum of cosines, or FVPD's quadratic form in the features.
+"""The learned exponent f of a density: a sum of cosines, or FVPD's quadratic form in the features.
 
-Both answer the same three questions at rows u of the model's coordinates: value, gradient and
-Laplacian. The angles are taken about ``origin``, near the data, so that far offsets cost no digits.
+Both answer the same questions at rows u of the model's coordinates: value, gradient and Laplacian.
+Angles are taken about ``origin``, near the data, so that data far from zero lose no digits.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg.blas import dtrsm
 
 from .. import kernels
+from ..features.evaluation import Angles, feature_blocks, read_only
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics import costs
 from ..validation import Array
-from .waves import Waves, at_points, on_lattice, point_waves, quadratic_waves, usable
+from .plane_waves import (
+    PlaneWaves,
+    evaluate_waves,
+    evaluate_waves_on_lattice,
+    transform_is_usable,
+    waves_of_point,
+    waves_of_quadratic,
+)
 
-BLAS_FEATURES = 400  # from here on threads of BLAS pay in the triangular solves
-WAVE_SECONDS = 4e-7  # to make one of the S^2 waves of FVPD
-LATTICE_ROWS = 2**18  # nodes of a lattice evaluated together where no transform serves
-BLOCK = 2_048  # rows of the S x rows arrays of FVPD's derivatives
-
-
-def _read_only(array: Array) -> Array:
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False  # always: Numba compiles a kernel again for a read-only argument
-    return view
-
-
-def _angles(features: Features, origin: Array) -> tuple[Array, Array, Array]:
-    """(origin, frequencies, phases) such that the angle is frequencies . (x - origin) + phases.
-
-    Fresh arrays, writable as those of the direct engine: one compiled kernel serves both.
-    """
-    frequencies = features.frequencies / features.bandwidth
-    return np.array(origin), frequencies, features.phases + frequencies @ origin
+BLAS_FEATURES = 400  # with fewer features one thread of BLAS solves triangular systems faster
+WAVE_SECONDS = 4e-7  # time to make one of the S^2 waves of FVPD
+LATTICE_CHUNK_NODES = 2**18  # nodes of a lattice evaluated together term by term
 
 
-class _Evaluated:
-    """Value and gradient by a transform where that is cheaper, term by term otherwise."""
+class Exponent(abc.ABC):
+    """A learned exponent f(u). Evaluates by a transform where that is faster, else term by term."""
 
     features: Features
     origin: Array
 
+    # -- the interface of densities ---------------------------------------------------------------
+
     @property
     def amplitude(self) -> float:
-        """sqrt(2 / S)."""
+        """Factor sqrt(2 / S) of the features."""
         return float(np.sqrt(2.0 / self.features.n_features))
-
-    def value(self, u: Array, threads: Threads) -> Array:
-        """The exponent at every row, (n,)."""
-        if self.is_zero:
-            return np.zeros(len(u))
-        fast = self._by_waves(u, threads, 1.0, lambda v: self._terms(v, threads)[:, None], False)
-        return self._terms(u, threads) if fast is None else fast
-
-    def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
-        """Value (n,) and gradient (n, d)."""
-        fast = self._by_waves(
-            u, threads, self._slope_cost, lambda v: np.column_stack(self._slopes(v, threads)), True
-        )
-        if fast is None:
-            return self._slopes(u, threads)
-        return fast[:, 0], np.ascontiguousarray(fast[:, 1:])
-
-    def on_lattice(
-        self, corner: Array, steps: Array, shape: tuple[int, ...], threads: Threads
-    ) -> Array:
-        """The exponent at corner + m @ steps for all m in a box of indices, an array of shape.
-
-        steps : (d, d), one row for each index
-        """
-        nodes = math.prod(shape)
-        if self.is_zero:
-            return np.zeros(shape)
-        if self._pays(nodes * self._row_cost):
-            fast = on_lattice(self.waves, corner - self.origin, steps, shape)
-            if fast is not None:
-                return fast
-        values = np.empty(nodes)
-        for start in range(0, nodes, LATTICE_ROWS):
-            some = np.arange(start, min(start + LATTICE_ROWS, nodes))
-            index = np.stack(np.unravel_index(some, shape), axis=-1)
-            values[some] = self._terms(corner + index @ steps, threads)
-        return values.reshape(shape)
-
-    def _by_waves(
-        self,
-        u: Array,
-        threads: Threads,
-        factor: float,
-        direct: Callable[[Array], Array],
-        gradient: bool,
-    ) -> Array | None:
-        if not usable(self.features.dimension, len(u)):
-            return None
-        row_cost = factor * self._row_cost
-        if not self._pays(len(u) * row_cost):
-            return None
-        return at_points(
-            self.waves, u - self.origin, threads, row_cost, lambda rows: direct(u[rows]),
-            gradient=gradient,
-        )  # fmt: skip
-
-    # of the children: ``waves``; seconds of one row term by term, and of its gradient as a multiple
-    # of that; whether so many seconds repay the making of the waves; both term by term
-    _slope_cost: float
 
     @property
     def is_zero(self) -> bool:
         """Whether the density is its base alone."""
         return False
 
-    @functools.cached_property
+    @property
+    @abc.abstractmethod
     def bound(self) -> float:
-        """A number that the absolute value of the exponent exceeds nowhere."""
-        raise NotImplementedError
+        """A number that |f| exceeds nowhere."""
 
     @functools.cached_property
     def variance(self) -> float:
-        """Of the exponent over all space: what it is like far from all rows."""
+        """Variance of f over all space: its size far from all rows."""
         return 0.5 * float(np.square(np.abs(self.waves.strengths)).sum())
 
+    def value(self, u: Array, threads: Threads) -> Array:
+        """f at every row of u, (n,)."""
+        if self.is_zero:
+            return np.zeros(len(u))
+        found = self._by_transform(u, threads, gradient=False)
+        return self.value_directly(u, threads) if found is None else found[:, 0]
+
+    def gradient(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        """f (n,) and its gradient (n, d) at every row of u."""
+        found = self._by_transform(u, threads, gradient=True)
+        if found is None:
+            return self.gradient_directly(u, threads)
+        return found[:, 0], np.ascontiguousarray(found[:, 1:])
+
+    @abc.abstractmethod
+    def laplacian(self, u: Array, stretch: Array, threads: Threads) -> Array:
+        """Sum over k of stretch_k^2 times the second derivative of f in u_k, (n,)."""
+
+    def on_lattice(
+        self, corner: Array, steps: Array, shape: tuple[int, ...], threads: Threads
+    ) -> Array:
+        """f at corner + m @ steps for all index vectors m of a box, an array of ``shape``.
+
+        steps : array, (d, d); row k is the difference between neighbours along index k
+        """
+        nodes = math.prod(shape)
+        if self.is_zero:
+            return np.zeros(shape)
+        if self._repays_waves(nodes * self.row_seconds):
+            found = evaluate_waves_on_lattice(self.waves, corner - self.origin, steps, shape)
+            if found is not None:
+                return found
+        values = np.empty(nodes)
+        for start in range(0, nodes, LATTICE_CHUNK_NODES):
+            some = np.arange(start, min(start + LATTICE_CHUNK_NODES, nodes))
+            index = np.stack(np.unravel_index(some, shape), axis=-1)
+            values[some] = self.value_directly(corner + index @ steps, threads)
+        return values.reshape(shape)
+
+    # -- transforms -------------------------------------------------------------------------------
+
+    gradient_cost: float  # time of value and gradient, in times of a value
+
     @functools.cached_property
-    def waves(self) -> Waves:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def waves(self) -> PlaneWaves:
+        """The same function as plane waves about the origin."""
 
     @property
-    def _row_cost(self) -> float:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def row_seconds(self) -> float:
+        """Time of a value at one row, term by term."""
 
-    def _pays(self, seconds: float) -> bool:
+    @abc.abstractmethod
+    def value_directly(self, u: Array, threads: Threads) -> Array:
+        """f at every row, (n,), term by term."""
+
+    @abc.abstractmethod
+    def gradient_directly(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        """f (n,) and its gradient (n, d) at every row, term by term."""
+
+    def _repays_waves(self, seconds: float) -> bool:
+        """Whether saving up to so much time repays the making of the waves."""
         return True
 
-    def _terms(self, u: Array, threads: Threads) -> Array:
-        raise NotImplementedError
+    def _by_transform(self, u: Array, threads: Threads, *, gradient: bool) -> Array | None:
+        """Values (n, 1), or with gradients (n, 1 + d); None where a transform does not serve."""
+        if not transform_is_usable(self.features.dimension, len(u)):
+            return None
+        row_seconds = self.row_seconds * (self.gradient_cost if gradient else 1.0)
+        if not self._repays_waves(len(u) * row_seconds):
+            return None
 
-    def _slopes(self, u: Array, threads: Threads) -> tuple[Array, Array]:
-        raise NotImplementedError
+        def evaluate_directly(rows: Array) -> Array:
+            if gradient:
+                return np.column_stack(self.gradient_directly(u[rows], threads))
+            return self.value_directly(u[rows], threads)[:, None]
+
+        return evaluate_waves(
+            self.waves, u - self.origin, threads, row_seconds, evaluate_directly, gradient=gradient
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class PointTilt(_Evaluated):
-    """theta^T phi(x)."""
+class PointTilt(Exponent):
+    """f(x) = theta^T phi(x), the exponent of FD, NCFD and MAP (Eq. density of the paper).
+
+    Parameters
+    ----------
+    features : Features
+    theta : array, (S,)
+    origin : array, (d,)
+        A point near the data.
+    """
 
     features: Features
     theta: Array
     origin: Array
 
-    @functools.cached_property
-    def waves(self) -> Waves:
-        """The same function as plane waves, for evaluation by a transform."""
-        return point_waves(self.features, self.theta, self.origin)
-
-    @property
-    def _row_cost(self) -> float:
-        return costs.COSTS.tilt_row(self.features)
+    gradient_cost = 1.5
 
     @property
     def is_zero(self) -> bool:
@@ -173,64 +175,82 @@ class PointTilt(_Evaluated):
         """sqrt(2 / S) sum |theta|."""
         return self.amplitude * float(np.abs(self.theta).sum())
 
-    _slope_cost = 1.5
+    @functools.cached_property
+    def waves(self) -> PlaneWaves:
+        """The same function as S plane waves about the origin."""
+        return waves_of_point(self.features, self.theta, self.origin)
 
-    def _terms(self, u: Array, threads: Threads) -> Array:
-        return self._cosines(u, self.amplitude * self.theta, threads)
+    @property
+    def row_seconds(self) -> float:
+        """Time of a value at one row, term by term."""
+        return costs.COSTS.tilt_row(self.features)
 
-    def _slopes(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+    def value_directly(self, u: Array, threads: Threads) -> Array:
+        """f at every row, (n,), term by term."""
+        return self._sum_cosines(u, self.amplitude * self.theta, threads)
+
+    def gradient_directly(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        """f (n,) and its gradient (n, d), Eq. nabx without the base, term by term."""
         module, count = threads.resolve()
         value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
         with kernels.threads(module, count):
             module.tilt_gradient(
-                _read_only(u), *_angles(self.features, self.origin),
+                read_only(u), *Angles.of(self.features, self.origin)[:3],
                 self.amplitude * self.theta, value, gradient, count,
             )  # fmt: skip
         return value, gradient
 
     def laplacian(self, u: Array, stretch: Array, threads: Threads) -> Array:
-        """Sum over k of stretch_k^2 times the second derivative in u_k, (n,)."""
-        norms = _norms(self.features, stretch)
-        return self._cosines(u, -self.amplitude * self.theta * norms, threads)
+        """Sum over k of stretch_k^2 times the second derivative of f in u_k, (n,), Eq. nabxx."""
+        norms = _squared_norms(self.features, stretch)
+        return self._sum_cosines(u, -self.amplitude * self.theta * norms, threads)
 
-    def _cosines(self, u: Array, coefficients: Array, threads: Threads) -> Array:
+    def _sum_cosines(self, u: Array, coefficients: Array, threads: Threads) -> Array:
         module, count = threads.resolve()
         value = np.empty(len(u))
         with kernels.threads(module, count):
             module.tilt(
-                _read_only(u), *_angles(self.features, self.origin), coefficients, value, count,
+                read_only(u), *Angles.of(self.features, self.origin)[:3], coefficients, value,
+                count,
             )  # fmt: skip
         return value
 
 
 @dataclass(frozen=True, eq=False)
-class PredictiveTilt(_Evaluated):
-    """phi^T M^-1 phi / 2 - phi^T M^-1 m, with M = factor factor^T."""
+class PredictiveTilt(Exponent):
+    """f(x) = phi^T M^-1 phi / 2 - phi^T M^-1 m, the exponent of FVPD (Eq. predictive).
+
+    Parameters
+    ----------
+    features : Features
+    factor : array, (S, S)
+        Lower triangular Cholesky factor of M.
+    m : array, (S,)
+    origin : array, (d,)
+        A point near the data.
+
+    Attributes
+    ----------
+    linear : array, (S,)
+        -M^-1 m.
+    """
 
     features: Features
-    factor: Array  # (S, S) lower triangular
+    factor: Array
     m: Array
     origin: Array
-    linear: Array = field(init=False, repr=False)  # -M^-1 m
+    linear: Array = field(init=False, repr=False)
+
+    gradient_cost = 2.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "linear", -self._divide(self.m[:, None])[:, 0])
+        object.__setattr__(self, "linear", -self._solve(self.m[:, None])[:, 0])
 
     @property
     def M(self) -> Array:
         """Sigma_phi + Sigma-hat^-1 (Eq. predictive), from its Cholesky factor."""
         matrix: Array = self.factor @ self.factor.T
         return matrix
-
-    @functools.cached_property
-    def waves(self) -> Waves:
-        """The same function as plane waves, for evaluation by a transform."""
-        inverse = self._divide(np.eye(self.features.n_features))
-        return quadratic_waves(self.features, inverse, self.linear, self.origin)
-
-    @property
-    def _row_cost(self) -> float:
-        return costs.COSTS.quadratic_row(self.features)
 
     @functools.cached_property
     def bound(self) -> float:
@@ -240,109 +260,84 @@ class PredictiveTilt(_Evaluated):
         least = eigh(self.M, eigvals_only=True, subset_by_index=[0, 0], check_finite=False)[0]
         return 1.0 / float(least) + float(np.sqrt(2.0) * np.linalg.norm(self.linear))
 
-    _slope_cost = 2.0
+    @functools.cached_property
+    def waves(self) -> PlaneWaves:
+        """The same function as S^2 plane waves about the origin."""
+        inverse = self._solve(np.eye(self.features.n_features))
+        return waves_of_quadratic(self.features, inverse, self.linear, self.origin)
 
-    def _pays(self, seconds: float) -> bool:
+    @property
+    def row_seconds(self) -> float:
+        """Time of a value at one row, term by term."""
+        return costs.COSTS.quadratic_row(self.features)
+
+    def _repays_waves(self, seconds: float) -> bool:
         """The waves are made once: an inverse, and S^2 of them in memory."""
         return "waves" in self.__dict__ or seconds > self.features.n_features**2 * WAVE_SECONDS
 
-    def _terms(self, u: Array, threads: Threads) -> Array:
-        return self._forms(u, threads)
-
-    def _forms(self, u: Array, threads: Threads) -> Array:
+    def value_directly(self, u: Array, threads: Threads) -> Array:
+        """f at every row, (n,), by a triangular solve."""
         module, count = threads.resolve()
         value = np.empty(len(u))
         blocks = np.empty((count, self.features.n_features, kernels.ROW_TILE))
         with kernels.threads(module, count):
             module.quadratic_tilt(
-                _read_only(u), *_angles(self.features, self.origin), self.amplitude,
-                _read_only(self.factor), _read_only(self.linear), value, blocks, count,
+                read_only(u), *Angles.of(self.features, self.origin),
+                read_only(self.factor), read_only(self.linear), value, blocks, count,
             )  # fmt: skip
         return value
 
-    def _slopes(self, u: Array, threads: Threads) -> tuple[Array, Array]:
-        """The gradient is J^T (M^-1 phi - M^-1 m), J = diag(phi') Z / gamma."""
+    def gradient_directly(self, u: Array, threads: Threads) -> tuple[Array, Array]:
+        """f (n,) and its gradient J^T (M^-1 phi - M^-1 m), J = diag(phi') Z / gamma, (n, d)."""
         value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
         frequencies = self.features.frequencies / self.features.bandwidth
-        with self._blas(threads):
-            for part, phi, dphi in self._features(u, threads):
-                pull = self._divide(phi)
-                value[part] = np.einsum("si,si->i", phi, 0.5 * pull + self.linear[:, None])
-                pull += self.linear[:, None]
-                pull *= dphi
-                gradient[part] = pull.T @ frequencies
+        with self._limit_blas(threads):
+            for rows, phi, dphi in self._feature_blocks(u, threads):
+                solved = self._solve(phi)
+                value[rows] = np.einsum("si,si->i", phi, 0.5 * solved + self.linear[:, None])
+                solved += self.linear[:, None]
+                solved *= dphi
+                gradient[rows] = solved.T @ frequencies
         return value, gradient
 
-    def _blas(self, threads: Threads) -> contextlib.AbstractContextManager[None]:
-        """BLAS on one thread for few features: its waiting threads cost more than they do."""
-        if self.features.n_features >= BLAS_FEATURES:
-            return contextlib.nullcontext()
-        module, count = threads.resolve()
-        hold: contextlib.AbstractContextManager[None] = kernels.threads(module, count)
-        return hold
-
     def laplacian(self, u: Array, stretch: Array, threads: Threads) -> Array:
-        """Sum over k of stretch_k^2 times the second derivative in u_k, (n,).
+        """Sum over k of stretch_k^2 times the second derivative of f in u_k, (n,).
 
         The trace of J^T M^-1 J is the quadratic form phi'^T (ZZ^T/gamma^2 * M^-1) phi'.
         """
         z = self.features.frequencies * stretch / self.features.bandwidth
-        mixed = (z @ z.T) * self._divide(np.eye(self.features.n_features))
-        norms, value = _norms(self.features, stretch), np.empty(len(u))
-        for part, phi, dphi in self._features(u, threads):
-            pull = self._divide(phi) + self.linear[:, None]
-            value[part] = np.einsum("si,si->i", dphi, mixed @ dphi) - norms @ (phi * pull)
+        mixed = (z @ z.T) * self._solve(np.eye(self.features.n_features))
+        norms, value = _squared_norms(self.features, stretch), np.empty(len(u))
+        for rows, phi, dphi in self._feature_blocks(u, threads):
+            slope = self._solve(phi) + self.linear[:, None]
+            value[rows] = np.einsum("si,si->i", dphi, mixed @ dphi) - norms @ (phi * slope)
         return value
 
-    def _divide(self, block: Array) -> Array:
-        """M^-1 block, through BLAS on the transposes, so that C-ordered arrays are not copied."""
+    def _feature_blocks(self, u: Array, threads: Threads) -> Iterator[tuple[slice, Array, Array]]:
+        """(rows, phi (S, n), phi' (S, n)) of blocks of rows."""
+        return feature_blocks(self.features, u, origin=self.origin, threads=threads)
+
+    def _solve(self, block: Array) -> Array:
+        """M^-1 block, by BLAS on the transposes, so that C-ordered arrays are not copied."""
         upper = self.factor.T
         half = dtrsm(1.0, upper, block.T, side=1)
         whole: Array = dtrsm(1.0, upper, half, side=1, trans_a=1, overwrite_b=1).T
         return whole
 
-    def _features(self, u: Array, threads: Threads) -> Iterator[tuple[slice, Array, Array]]:
-        """(rows, phi, phi') of blocks of rows, (S, n) each."""
-        for part, phi, dphi, _ in _feature_blocks(self.features, u, None, self.origin, threads):
-            yield part, phi, dphi
+    def _limit_blas(self, threads: Threads) -> contextlib.AbstractContextManager[None]:
+        """BLAS on one thread for few features: its waiting threads cost more than they do."""
+        if self.features.n_features >= BLAS_FEATURES:
+            return contextlib.nullcontext()
+        module, count = threads.resolve()
+        limit: contextlib.AbstractContextManager[None] = kernels.threads(module, count)
+        return limit
 
 
 Tilt = PointTilt | PredictiveTilt
 
 
-def _norms(features: Features, stretch: Array) -> Array:
+def _squared_norms(features: Features, stretch: Array) -> Array:
     """|stretch * z_s|^2 / gamma^2, (S,)."""
     z = features.frequencies * stretch / features.bandwidth
     norms: Array = np.einsum("sk,sk->s", z, z)
     return norms
-
-
-def weighted_features(
-    features: Features, u: Array, weights: Array, origin: Array, threads: Threads
-) -> Array:
-    """Sum of weights_i phi(u_i), (S,)."""
-    total = np.zeros(features.n_features)
-    for _, _, _, sums in _feature_blocks(features, u, weights, origin, threads):
-        total += sums
-    return total
-
-
-def _feature_blocks(
-    features: Features, u: Array, weights: Array | None, origin: Array, threads: Threads
-) -> Iterator[tuple[slice, Array, Array, Array]]:
-    """(rows, phi, phi', weighted sum of phi) of blocks of rows; the arrays are used again."""
-    module, count = threads.resolve()
-    S, d = features.frequencies.shape
-    amplitude, rows = float(np.sqrt(2.0 / S)), min(BLOCK, len(u))
-    root = _read_only(np.zeros(0) if weights is None else np.sqrt(weights))
-    phi, dphi = np.empty((S, rows)), np.empty((S, rows))
-    for start in range(0, len(u), BLOCK):
-        part = slice(start, min(start + BLOCK, len(u)))
-        sums = np.zeros(S)
-        with kernels.threads(module, count):
-            module.feature_block(
-                _read_only(u[part]), root[part], *_angles(features, origin), amplitude, dphi, phi,
-                sums, np.zeros(S), np.zeros((S, d)), count,
-            )  # fmt: skip
-        n = part.stop - start
-        yield part, phi[:, :n], dphi[:, :n], sums

@@ -16,14 +16,20 @@ from ..data.labels import Ints
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array
+from .component_grid import Lattice
 from .exponent import PointTilt
 from .modes import find_modes
-from .normalizer import REPLICATES, Normalizer, by_importance, from_replicates, of_quadrature
+from .normalizer import (
+    REPLICATES,
+    Normalizer,
+    average_replicates,
+    estimate_by_importance,
+    normalizer_of_quadrature,
+)
 from .proposal import Proposal
-from .quadrature import Lattice, Quadrature
+from .quadrature import QUADRATURE_DIMENSIONS, Quadrature
 
-GRID_DIMENSIONS = 3  # up to this many columns a normalizer is an integral on a grid
-LOG2_POINTS = 11  # Sobol points of each replicate, in the first attempt
+GROUP_LOG2_POINTS = 11  # Sobol points of each replicate, in the first attempt
 ENOUGH_ERROR = 0.01  # a larger standard error of log Z takes the points of a single density
 GRID_BYTES = 2**29  # largest memory of one grid while it is summed
 
@@ -59,7 +65,7 @@ class GroupNormalizers:
     def __getitem__(self, g: int) -> Normalizer:
         """A normalizer that is known."""
         value, error, effective, points = self.known[g].tolist()
-        method = "quadrature" if self._dimension <= GRID_DIMENSIONS else "importance"
+        method = "quadrature" if self._dimension <= QUADRATURE_DIMENSIONS else "importance"
         return Normalizer(value, error, effective, method, int(points))
 
     @property
@@ -75,7 +81,7 @@ class GroupNormalizers:
             return missing
         module, count = threads.resolve()
         with kernels.threads(module, count):
-            if self._dimension <= GRID_DIMENSIONS:
+            if self._dimension <= QUADRATURE_DIMENSIONS:
                 found = self._integrate_grids(missing.tolist(), threads, count)
             else:
                 found = self._average_points(missing.tolist(), threads, module, count)
@@ -89,7 +95,7 @@ class GroupNormalizers:
         def integrate(g: int) -> Normalizer:
             tilt, base = self._density_of(g)
             lattice = _tensor_lattice(tilt) if self._dimension <= 2 else None
-            return of_quadrature(Quadrature(tilt, base, threads, lattice))
+            return normalizer_of_quadrature(Quadrature(tilt, base, threads, lattice))
 
         most = max(memory.budget() // GRID_BYTES, 1)
         if self._dimension > 2:
@@ -102,7 +108,7 @@ class GroupNormalizers:
     ) -> list[Normalizer]:
         """By Sobol points that all groups share; the frequencies are whitened instead."""
         points = np.concatenate(
-            [sobol_normals(self._dimension, LOG2_POINTS, r) for r in range(REPLICATES)]
+            [sobol_normals(self._dimension, GROUP_LOG2_POINTS, r) for r in range(REPLICATES)]
         )
         points.flags.writeable = False
         return [self._average_one(g, points, threads, module, count) for g in groups]
@@ -114,7 +120,7 @@ class GroupNormalizers:
         tilt, base = self._density_of(g)
         modes = find_modes(tilt, base, threads)
         if modes is not None:  # draws from the base alone would miss them
-            return by_importance(tilt, Proposal(base, modes), threads)
+            return estimate_by_importance(tilt, Proposal(base, modes), threads)
         features = tilt.features
         f = np.ascontiguousarray(features.frequencies @ base.cholesky)
         f /= features.bandwidth
@@ -123,9 +129,9 @@ class GroupNormalizers:
             points, np.zeros(self._dimension), f, features.phases.copy(),
             tilt.amplitude * tilt.theta, values, count,
         )  # fmt: skip
-        found = from_replicates(values.reshape(REPLICATES, -1))
+        found = average_replicates(values.reshape(REPLICATES, -1))
         if found.is_poor or found.standard_error > ENOUGH_ERROR:
-            found = by_importance(tilt, Proposal(base), threads, annealed=False)
+            found = estimate_by_importance(tilt, Proposal(base), threads, annealed=False)
         return found
 
 

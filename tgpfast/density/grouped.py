@@ -25,7 +25,7 @@ from .exponent import PointTilt
 from .group_files import labels_to_array, take_arrays, take_labels
 from .group_index import GroupIndex
 from .group_normalizers import GroupNormalizers
-from .normalizer import DRAWS, Normalizer, log_normalizer
+from .normalizer import DRAWS, Normalizer
 
 KIND = "groups"  # of a saved file
 FEATURE_ROWS = 2_048  # rows whose features are evaluated together: S of them fit the cache
@@ -42,13 +42,13 @@ class _GroupMember(Density):
     def log_normalizer(self) -> Normalizer:
         """log Z with standard error and effective sample size; see `Normalizer`."""
         if self.find_normalizer is None:
-            return log_normalizer(self.tilt, self.base, self.threads)
+            return self.integrator.log_normalizer
         found: Normalizer = self.find_normalizer()
         return found
 
     def save(self, path: str | os.PathLike[str], *, statistics: bool = False) -> None:
         """As ``Density.save``, with the normalizer: a single density would estimate another."""
-        self.__dict__["log_normalizer"] = self.log_normalizer
+        self.integrator.log_normalizer = self.log_normalizer
         super().save(path, statistics=statistics)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
+from ..features.evaluation import read_only
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..features.lattice_transform import Modes
@@ -157,7 +158,7 @@ class LatticeTilt:
         by = np.ones(d) if stretch is None else np.array(stretch, dtype=np.float64)
         with kernels.threads(module, count):
             module.interpolate_lattice(
-                _read_only(u), axes, pieces, coefficients, _read_only(by), value, gradient,
+                read_only(u), axes, pieces, coefficients, read_only(by), value, gradient,
                 laplacian, count,
             )  # fmt: skip
         return value, gradient, laplacian
@@ -191,7 +192,7 @@ class LatticeTilt:
                 float(kind == "period"),
             ])  # fmt: skip
         padded = coefficients.reshape((1,) * (3 - len(shape)) + coefficients.shape)
-        return _read_only(np.array(rows, dtype=np.float64)), pieces, _read_only(padded)
+        return read_only(np.array(rows, dtype=np.float64)), pieces, read_only(padded)
 
     def _angles(self, shape: tuple[int, ...]) -> list[Array]:
         """Radians a step of the grid, of the waves along each axis."""
@@ -207,9 +208,3 @@ class LatticeTilt:
         errors = [wave_errors(pieces, some) for some in angles]
         sizes = functools.reduce(np.multiply.outer, [1.0 + e for e in errors]) - 1.0
         return math.sqrt(float((self._mean_squares * np.square(sizes)).sum()))
-
-
-def _read_only(array: Array) -> Array:
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False  # always: Numba compiles a kernel again for a writable argument
-    return view

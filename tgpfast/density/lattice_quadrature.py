@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
@@ -31,7 +32,7 @@ from .box_rule import PANEL_WASTE, BoxRule, integrate_to
 from .box_sampling import BoxCells, draw_beyond_box
 from .lattice_exponent import LatticeTilt
 from .narrow_part import FINER_ALONG_LINE, RULE_REFINEMENT, NarrowPart
-from .sampling import Propose, reject
+from .rejection import Propose, sample_by_rejection
 
 LATTICE_TOLERANCE = {1: 1e-8, 2: 1e-8, 3: 1e-4}  # error of log Z at which refining stops
 LATTICE_NODES = {1: 2**20, 2: 2**23, 3: 2**24}  # of a rule, at most: some seconds of work
@@ -342,6 +343,6 @@ class LatticeQuadrature:
 
 
 def _draw_by_rejection(propose: Propose, n: int, rng: np.random.Generator) -> tuple[Array, float]:
-    found = reject(propose, n, rng, excess=0.0)
+    found = sample_by_rejection(propose, n, rng, excess=0.0)
     assert found is not None
     return found[0], found[1]

@@ -1,29 +1,34 @@
-"""Modes of a tilted density: where its mass may be though draws of the base never land there."""
+"""Modes of a tilted density that draws of its base would miss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import whitening_gaussian
 from ..bases.mixture import MixtureBase
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .exponent import Tilt
-from .proposal import rough_log_z
+from .proposal import estimate_rough_log_z
 
-STARTS = 48  # of each kind: draws of the base, rows of the data, points between components
-PUSHES = (2.0, 4.0)  # times as far from the mean are rows pushed outwards; deviations along axes
-STEPS = 40  # of ascent
-FIRST_STEP = 0.1  # of ascent, in deviations of the base
-MOST_MODES = 24  # kept
-APART = 0.2  # deviations of the base between modes that count as two
-HESSIAN_STEP = 1e-3  # of the differences behind a Hessian, in deviations of the base
-WIDER = 1.5  # times its Laplace covariance has the Gaussian at a mode
-EXCESS = 2.0  # log of tilt over Z above which draws of the base under-represent a mode
-LEAST_SHARE = 1e-6  # of the mass that a mode must have to be worth draws
-LEAST_WEIGHT = 0.02  # of the weightiest mode's, which every mode has
+# lengths are in standard deviations of the base
+MODE_STARTS = 48  # starts of each kind: draws of the base, rows, points between components
+START_DISTANCES = (2.0, 4.0)  # factors by which starts are moved outwards; distances along axes
+ASCENT_STEPS = 40
+FIRST_ASCENT_STEP = 0.1
+STEP_GROWTH, STEP_CUT = 1.6, 0.3  # factors of a step after a gain and after a loss
+MOST_MODES = 24  # modes that are kept
+MODE_DISTANCE = 0.2  # places nearer to each other than this are one mode
+HESSIAN_STEP = 1e-3  # of the differences behind a Hessian
+MODE_WIDENING = 1.5  # factor of the Laplace covariance of a mode: draws should reach its edges
+MODE_EXCESS = 2.0  # log of e^tilt / Z above which draws of the base under-represent a mode
+LEAST_MODE_MASS = 1e-6  # share of the mass below which a mode gets no draws
+LEAST_MODE_WEIGHT = 0.02  # weight of a mode at least, as a share of the largest one
 
 LogDensity = Callable[[Array], tuple[Array, Array, Array]]  # rows -> log q, exponent, gradient
 
@@ -31,94 +36,106 @@ LogDensity = Callable[[Array], tuple[Array, Array, Array]]  # rows -> log q, exp
 def find_modes(
     tilt: Tilt, base: Base, threads: Threads, rows: Array | None = None
 ) -> MixtureBase | None:
-    """A mixture with a Gaussian at every mode that draws of the base would miss or under-represent.
+    """A mixture with a Gaussian at every mode that draws of the base miss or under-represent.
 
-    Gradient ascent on log q from draws of the base, rows of the data, both pushed outwards, points
+    Gradient ascent on log q from draws of the base, rows of the data, both moved outwards, points
     along the principal axes, and points between the components of a mixture.
 
     Parameters
     ----------
-    rows : (n, d) some rows of the data in the model's coordinates, if there are any
+    tilt : Tilt
+    base : Base
+    threads : Threads
+    rows : array, (n, d), optional
+        Rows of the data in the model's coordinates.
 
     Returns
     -------
-    MixtureBase, or None where the base covers every mode that was found
+    MixtureBase or None
+        None where draws of the base suffice for every mode that was found.
     """
-    frame = base if isinstance(base, GaussianBase) else GaussianBase(base.mean, base.covariance)
-    starts = frame.whiten(_starts(base, rows))
+    gaussian = whitening_gaussian(base)
 
     def log_q(w: Array) -> tuple[Array, Array, Array]:
-        x = frame.unwhiten(w)
+        x = gaussian.unwhiten(w)
         value, slope = tilt.gradient(x, threads)
         total = value + base.log_density_at(x)
         total[~np.isfinite(total)] = -np.inf
-        return total, value, (slope + base.score_at(x)) @ frame.cholesky
+        return total, value, (slope + base.score_at(x)) @ gaussian.cholesky
 
-    w, top, exponent = _ascend(log_q, starts)
-    level = rough_log_z(tilt, base, threads)
-    under = np.flatnonzero(exponent > level + EXCESS)
-    under = under[np.argsort(-top[under])]
-    kept: list[int] = []
-    for k in under.tolist():
-        if len(kept) < MOST_MODES and all(np.linalg.norm(w[k] - w[j]) > APART for j in kept):
-            kept.append(k)
-    if not kept:
+    w, top, exponent = _ascend(log_q, gaussian.whiten(_make_starts(base, rows)))
+    level = estimate_rough_log_z(tilt, base, threads)
+    kept = _select_modes(w, top, np.flatnonzero(exponent > level + MODE_EXCESS))
+    if not len(kept):
         return None
-    covariances, log_masses = [], []
-    for k in kept:
-        covariance, log_volume = _laplace(lambda v: log_q(v)[2], w[k])
-        covariances.append(WIDER * covariance)
-        log_masses.append(top[k] + log_volume + float(np.log(np.diag(frame.cholesky)).sum()))
-    mass = np.array(log_masses)
-    shares = np.exp(mass - max(float(mass.max()), level))
-    worth = shares > LEAST_SHARE
+    found = [_approximate_mode(lambda v: log_q(v)[2], w[k]) for k in kept]
+    log_volume = float(np.log(np.diag(gaussian.cholesky)).sum())
+    log_masses = np.array([
+        top[k] + volume + log_volume for k, (_, volume) in zip(kept, found, strict=True)
+    ])  # fmt: skip
+    shares = np.exp(log_masses - max(float(log_masses.max()), level))
+    worth = shares > LEAST_MODE_MASS
     if not worth.any():
         return None
-    weights = np.maximum(shares[worth], LEAST_WEIGHT * shares.max())
-    L = frame.cholesky
-    places = [L @ c @ L.T for c, is_worth in zip(covariances, worth, strict=True) if is_worth]
-    means = frame.unwhiten(w[np.array(kept)[worth]])
-    return MixtureBase(weights, means, np.array([0.5 * (c + c.T) for c in places]))
+    L = gaussian.cholesky
+    covariances = [L @ (MODE_WIDENING * found[k][0]) @ L.T for k in np.flatnonzero(worth)]
+    return MixtureBase(
+        np.maximum(shares[worth], LEAST_MODE_WEIGHT * shares.max()),
+        gaussian.unwhiten(w[kept[worth]]),
+        np.array([0.5 * (c + c.T) for c in covariances]),
+    )
 
 
-def _starts(base: Base, rows: Array | None) -> Array:
+def _make_starts(base: Base, rows: Array | None) -> Array:
     rng = np.random.default_rng(0)
-    draws = base.draw(STARTS, rng)
-    some = draws[:0] if rows is None else rows[rng.permutation(len(rows))[:STARTS]]
-    parts = [draws, some]
-    for factor in PUSHES:
-        parts += [base.mean + factor * (p - base.mean) for p in (draws[: STARTS // 2], some)]
+    draws = base.draw(MODE_STARTS, rng)
+    some = draws[:0] if rows is None else rows[rng.permutation(len(rows))[:MODE_STARTS]]
+    starts = [draws, some]
+    for factor in START_DISTANCES:
+        inner = (draws[: MODE_STARTS // 2], some)
+        starts += [base.mean + factor * (x - base.mean) for x in inner]
     values, vectors = np.linalg.eigh(base.covariance)
-    axes = vectors[:, ::-1].T[:STARTS] * np.sqrt(np.maximum(values[::-1], 0.0))[:STARTS, None]
-    parts += [base.mean + sign * factor * axes for factor in PUSHES for sign in (-1.0, 1.0)]
+    widths = np.sqrt(np.maximum(values[::-1], 0.0))[:MODE_STARTS, None]
+    axes = vectors[:, ::-1].T[:MODE_STARTS] * widths
+    starts += [
+        base.mean + sign * factor * axes for factor in START_DISTANCES for sign in (-1.0, 1.0)
+    ]
     if isinstance(base, MixtureBase):
-        parts.append(base.means[:STARTS])
-        first, second = rng.integers(base.n_components, size=(2, STARTS))
-        parts.append(0.5 * (base.means[first] + base.means[second]))
-    return np.concatenate(parts)
+        starts.append(base.means[:MODE_STARTS])
+        first, second = rng.integers(base.n_components, size=(2, MODE_STARTS))
+        starts.append(0.5 * (base.means[first] + base.means[second]))
+    return np.concatenate(starts)
 
 
 def _ascend(log_q: LogDensity, w: Array) -> tuple[Array, Array, Array]:
-    """(places, log q, exponent) after ascent; every start has its own step, which grows while it
-    gains and shrinks where it does not."""
+    """(places, log q, exponent) after gradient ascent; every start has a step size of its own."""
     top, exponent, slope = log_q(w)
-    size = np.full(len(w), FIRST_STEP)
-    for _ in range(STEPS):
+    size = np.full(len(w), FIRST_ASCENT_STEP)
+    for _ in range(ASCENT_STEPS):
         length = np.linalg.norm(slope, axis=1)
-        move = slope * (size / np.maximum(length, 1e-300))[:, None]
-        trial = w + move
-        value, of_tilt, gradient = log_q(trial)
+        trial = w + slope * (size / np.maximum(length, 1e-300))[:, None]
+        value, trial_exponent, gradient = log_q(trial)
         gains = value > top
-        w[gains], top[gains], exponent[gains] = trial[gains], value[gains], of_tilt[gains]
+        w[gains], top[gains], exponent[gains] = trial[gains], value[gains], trial_exponent[gains]
         slope[gains] = gradient[gains]
-        size = np.where(gains, 1.6 * size, 0.3 * size)
+        size = np.where(gains, STEP_GROWTH * size, STEP_CUT * size)
     return w, top, exponent
 
 
-def _laplace(slope: Callable[[Array], Array], place: Array) -> tuple[Array, float]:
-    """Covariance of the Gaussian that a mode looks like, whitened, and log of its volume.
+def _select_modes(w: Array, top: Array, candidates: NDArray[Any]) -> NDArray[np.int64]:
+    """Indices of the highest candidates that are apart from each other."""
+    kept: list[int] = []
+    for k in candidates[np.argsort(-top[candidates])].tolist():
+        is_new = all(np.linalg.norm(w[k] - w[j]) > MODE_DISTANCE for j in kept)
+        if len(kept) < MOST_MODES and is_new:
+            kept.append(k)
+    return np.array(kept, dtype=np.int64)
 
-    Eigenvalues of minus the Hessian are held above 1, the base's own as a whole.
+
+def _approximate_mode(slope: Callable[[Array], Array], place: Array) -> tuple[Array, float]:
+    """Covariance (d, d) of Laplace's approximation at a mode, and log of its volume.
+
+    Eigenvalues of minus the Hessian are at least 1, those of the base as a whole.
     """
     d = len(place)
     steps = HESSIAN_STEP * np.eye(d)

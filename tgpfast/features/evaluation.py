@@ -139,7 +139,7 @@ def sum_features(
         As for ``evaluate_features``.
     """
     angles, total = Angles.of(features, origin), np.zeros(features.n_features)
-    root = _read_only(np.sqrt(weights))
+    root = read_only(np.sqrt(weights))
     dphi = np.empty((features.n_features, min(FEATURE_BLOCK_ROWS, len(rows))))
     for start in range(0, len(rows), FEATURE_BLOCK_ROWS):
         part = slice(start, start + FEATURE_BLOCK_ROWS)
@@ -158,13 +158,13 @@ def _fill(
     module, count = threads.resolve()
     with kernels.threads(module, count):
         module.feature_block(
-            _read_only(rows), root_weights, *angles, dphi, phi, sum_phi, np.zeros(S),
+            read_only(rows), root_weights, *angles, dphi, phi, sum_phi, np.zeros(S),
             np.zeros((S, d)), count,
         )  # fmt: skip
     return sum_phi
 
 
-def _read_only(array: Array) -> Array:
+def read_only(array: Array) -> Array:
     """A C-ordered view that cannot be written: Numba compiles a kernel for either kind."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False

@@ -229,6 +229,10 @@ class LatticeFeatures:
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters: what else is known of a lattice follows from them."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
     def __repr__(self) -> str:
         modes = " x ".join(str(m) for m in self.n_modes)
         return (
@@ -269,12 +273,18 @@ class LatticeFeatures:
         density = spectral_density(
             self.kernel, self.squared_frequencies, self.bandwidth, self.dimension
         )
+        density = density * (self.multiplicity / self.mean_squares)
+        return density / float((self.multiplicity * density).sum())
+
+    @functools.cached_property
+    def mean_squares(self) -> Array:
+        """Mean over the box of the square of the function that each stored mode stands for: its
+        multiplicity, halved for each axis with a cosine of k > 0."""
         parts = [
-            np.where((w > 0.0) & is_cosine, 2.0, 1.0)
+            np.where((w > 0.0) & is_cosine, 0.5, 1.0)
             for w, is_cosine in zip(self.frequencies, self.cosine, strict=True)
         ]
-        density = density * functools.reduce(np.multiply.outer, parts)
-        return density / float((self.multiplicity * density).sum())
+        return self.multiplicity * functools.reduce(np.multiply.outer, parts)
 
     def inner(self, a: Modes, b: Modes) -> float:
         """Inner product of two real functions' modes: the real part of the sum of conj(a_k) b_k
@@ -398,9 +408,7 @@ class LatticeFeatures:
         -------
         real array of this shape ; some may be negative
         """
-        doubled = [np.where((w > 0.0) & c, 2.0, 1.0)
-                   for w, c in zip(self.frequencies, self.cosine, strict=True)]  # fmt: skip
-        scale = functools.reduce(np.multiply.outer, doubled) / math.prod(shape)
+        scale = self.multiplicity / (math.prod(shape) * self.mean_squares)
         return self.to_grid(scale * sums, shape, workers)
 
     def resize_modes(self, theta: Modes, n_modes: Sequence[int]) -> Modes:

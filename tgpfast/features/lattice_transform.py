@@ -86,6 +86,7 @@ class LatticeTransform:
         Parameters
         ----------
         theta : array of the mode shape
+            Leading axes, if there are more, are kept: several functions at once.
         derivative : int, optional
             Axis of the derivative.
 
@@ -104,8 +105,9 @@ class LatticeTransform:
                 values = self._axis_to_grid(values, axis, axis == derivative)
         if self.half is not None:
             values = fft.irfft(
-                values, self.shape[self.half], self.half, norm="forward", workers=self.workers
-            )
+                values, self.shape[self.half], self.half - self.dimension, norm="forward",
+                workers=self.workers,
+            )  # fmt: skip
         return np.asarray(values)
 
     def from_grid(self, values: Array, derivative: int | None = None) -> Modes:
@@ -115,7 +117,7 @@ class LatticeTransform:
         Parameters
         ----------
         values : array of the grid's shape
-            Real.
+            Real; leading axes are kept.
         derivative : int, optional
             Axis of the derivative whose adjoint is wanted.
 
@@ -125,8 +127,8 @@ class LatticeTransform:
         """
         modes: Modes = values
         if self.half is not None:
-            modes = fft.rfft(modes, axis=self.half, workers=self.workers)
-            modes = _first(modes, self.half, self.n_modes[self.half] + 1)
+            modes = fft.rfft(modes, axis=self.half - self.dimension, workers=self.workers)
+            modes = self._first(modes, self.half, self.n_modes[self.half] + 1)
         for axis in reversed(range(self.dimension)):
             if axis != self.half:
                 modes = self._axis_from_grid(modes, axis, axis == derivative)
@@ -136,42 +138,41 @@ class LatticeTransform:
         return modes
 
     def _axis_to_grid(self, values: Modes, axis: int, sine: bool) -> Modes:
-        m, nodes = self.n_modes[axis], self.shape[axis]
+        m, at = self.n_modes[axis], axis - self.dimension  # leading axes are kept
         shape = list(values.shape)
-        shape[axis] = nodes
+        shape[at] = self.shape[axis]
+        if self.cosine[axis] and sine:
+            sines = np.zeros(shape, values.dtype)
+            self._first(sines, axis, m)[...] = self._last(values, axis, m)
+            return np.asarray(fft.dst(sines, 3, axis=at, workers=self.workers))
         padded = self._padded.get(axis)
         if padded is None or padded.shape != tuple(shape) or padded.dtype != values.dtype:
             padded = self._padded[axis] = np.zeros(shape, values.dtype)
-        if not self.cosine[axis]:
-            _first(padded, axis, m + 1)[...] = _first(values, axis, m + 1)
-            if m:
-                _last(padded, axis, m)[...] = _last(values, axis, m)
-            waves = fft.ifft(padded, axis=axis, norm="forward", workers=self.workers)
-            return np.asarray(waves)
-        if not sine:
-            _first(padded, axis, m + 1)[...] = values
-            return np.asarray(fft.dct(padded, 3, axis=axis, workers=self.workers))
-        sines = np.zeros(shape, values.dtype)
-        _first(sines, axis, m)[...] = _last(values, axis, m)
-        return np.asarray(fft.dst(sines, 3, axis=axis, workers=self.workers))
+        self._first(padded, axis, m + 1)[...] = self._first(values, axis, m + 1)
+        if self.cosine[axis]:
+            return np.asarray(fft.dct(padded, 3, axis=at, workers=self.workers))
+        self._last(padded, axis, m)[...] = self._last(values, axis, m)
+        return np.asarray(fft.ifft(padded, axis=at, norm="forward", workers=self.workers))
 
     def _axis_from_grid(self, values: Modes, axis: int, sine: bool) -> Modes:
-        m = self.n_modes[axis]
+        m, at = self.n_modes[axis], axis - self.dimension
         if not self.cosine[axis]:
-            waves = fft.fft(values, axis=axis, workers=self.workers)
-            kept = [_first(waves, axis, m + 1)] + ([_last(waves, axis, m)] if m else [])
-            return np.concatenate(kept, axis=axis)
+            waves = fft.fft(values, axis=at, workers=self.workers)
+            kept = self._first(waves, axis, m + 1), self._last(waves, axis, m)
+            return np.concatenate(kept, axis=at)
         if not sine:
-            cosines = fft.dct(values, 2, axis=axis, workers=self.workers)
-            return np.asarray(0.5 * _first(cosines, axis, m + 1))
-        sines = 0.5 * _first(fft.dst(values, 2, axis=axis, workers=self.workers), axis, m)
-        nothing = np.zeros_like(_first(values, axis, 1))
-        return np.concatenate([nothing, sines], axis=axis)
+            cosines = fft.dct(values, 2, axis=at, workers=self.workers)
+            return np.asarray(0.5 * self._first(cosines, axis, m + 1))
+        sines = fft.dst(values, 2, axis=at, workers=self.workers)
+        nothing = np.zeros_like(self._first(values, axis, 1))
+        return np.concatenate([nothing, 0.5 * self._first(sines, axis, m)], axis=at)
 
+    def _first(self, array: Modes, axis: int, n: int) -> Modes:
+        """The first n entries along an axis of the lattice."""
+        places: tuple[Any, ...] = (slice(0, n), *(slice(None),) * (self.dimension - 1 - axis))
+        return array[(..., *places)]
 
-def _first(array: Modes, axis: int, n: int) -> Modes:
-    return array[(slice(None),) * axis + (slice(0, n),)]
-
-
-def _last(array: Modes, axis: int, n: int) -> Modes:
-    return array[(slice(None),) * axis + (slice(array.shape[axis] - n, None),)]
+    def _last(self, array: Modes, axis: int, n: int) -> Modes:
+        """The last n > 0 entries along an axis of the lattice."""
+        places: tuple[Any, ...] = (slice(-n, None), *(slice(None),) * (self.dimension - 1 - axis))
+        return array[(..., *places)]

@@ -162,7 +162,17 @@ class Features:
         )
 
     def first(self, n: int) -> Features:
-        """The first n features. Draws have no order, so that these are n draws."""
+        """The first n features. Draws have no order, so that these are n draws.
+
+        Parameters
+        ----------
+        n : int
+            At most ``n_features``.
+
+        Returns
+        -------
+        Features
+        """
         return replace(self, frequencies=self.frequencies[:n], phases=self.phases[:n])
 
     @property
@@ -202,6 +212,18 @@ class Features:
         cls, frequencies: Array, phases: Array, covariance: Array | None, facts: Mapping[str, Any]
     ) -> Features:
         """Features of a file. Files of version 0.1 name no kernel: theirs is Gaussian.
+
+        Parameters
+        ----------
+        frequencies : (S, d) array
+        phases : (S,) array
+        covariance : (d, d) array or None
+        facts : mapping
+            What ``facts`` returned when the file was written.
+
+        Returns
+        -------
+        Features
 
         Raises
         ------

@@ -10,6 +10,7 @@ import importlib
 import os
 import threading
 
+import numpy as np
 import scipy.linalg  # noqa: F401  loads the BLAS of scipy, whose threads are held below
 
 from ..runtime.warnings import FallbackWarning, warn
@@ -106,6 +107,17 @@ def resolve_threads(kernels, n_threads=None):
     """
     limit = kernels.max_threads()
     return limit if n_threads is None else min(whole("n_threads", n_threads), limit)
+
+
+def read_only(array):
+    """A contiguous view that may not be written to.
+
+    Numba compiles a kernel again for each mix of arguments that may and may not be written to; with
+    every input read-only there is one.
+    """
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 @contextlib.contextmanager

@@ -62,6 +62,15 @@ cdef extern from "_simd.h" nogil:
     void tgp_lattice_tile(
         const double *, int64_t, int64_t, const double *, const double *, const double *,
         const int64_t *, const double *, double *, double *, double *)
+    void tgp_monomials(const double *, int64_t, int64_t, int64_t, double *)
+    void tgp_find_labels(const double *, int64_t, int64_t, int64_t *)
+    void tgp_normalize_terms(double *, int64_t, int64_t, const double *, double *)
+    void tgp_mixture_terms(
+        const double *, int64_t, int64_t, const double *, const double *, const double *, int64_t,
+        double *)
+    void tgp_mixture_slopes(
+        const double *, int64_t, int64_t, const double *, const double *, const double *, int64_t,
+        double *)
 
 cdef extern from *:
     """
@@ -664,3 +673,93 @@ def interpolate_lattice(
             &x[start, 0], min(<int64_t>TGP_ROW_TILE, n - start), d, &axes[0, 0], &pieces[0, 0],
             &coefficients[0, 0, 0], ld, &stretch[0], &value[start],
             &gradient[start, 0] if sloped else NULL, &laplacian[start] if bent else NULL)
+
+
+# -- Gaussian mixtures ---------------------------------------------------------------------------
+
+
+cdef void mixture_lane(
+    const double[:, ::1] x, const double *share, int64_t first, int64_t stop,
+    const double[:, ::1] coefficients, double[::1] value, int64_t *labels, double *sums,
+    double *design, double *xt, const double *origin
+) noexcept nogil:
+    """Rows first..stop of ``mixture_sums``; labels and sums may be NULL."""
+    cdef int n_terms = <int>coefficients.shape[0], count = <int>coefficients.shape[1]
+    cdef int tile = TGP_ROW_TILE, m
+    cdef double one = 1.0, zero = 0.0
+    cdef double *terms = design + count * TGP_ROW_TILE
+    cdef int64_t start = first
+    while start < stop:
+        m = <int>min(<int64_t>TGP_ROW_TILE, stop - start)
+        tgp_transpose(&x[start, 0], origin, x.shape[1], m, xt)
+        tgp_monomials(xt, x.shape[1], m, count, design)
+        # row-major terms = coefficients design is column-major design^T coefficients^T
+        dgemm(
+            b"N", b"N", &m, &n_terms, &count, &one, design, &tile, <double *>&coefficients[0, 0],
+            &count, &zero, terms, &tile)
+        if labels != NULL:
+            tgp_find_labels(terms, n_terms, m, labels + start)
+        tgp_normalize_terms(terms, n_terms, m, share + start, &value[start])
+        if sums != NULL:
+            dgemm(
+                b"T", b"N", &count, &n_terms, &m, &one, design, &tile, terms, &tile, &one, sums,
+                &count)
+        start += TGP_ROW_TILE
+
+
+def mixture_sums(
+    const double[:, ::1] x, const double[::1] share, const int64_t[::1] bounds,
+    const double[:, :, ::1] coefficients, double[::1] value, int64_t[::1] labels,
+    double[:, :, ::1] sums, double[:, :, ::1] blocks, int64_t n_threads,
+):
+    cdef int64_t lanes = bounds.shape[0] - 1, slot, lane
+    cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
+    cdef double[::1] origin = np.zeros(x.shape[1])
+    cdef int64_t *best = &labels[0] if labels.shape[0] else NULL
+    cdef bint wants_sums = sums.shape[0] > 0
+    if blocks.shape[2] != TGP_ROW_TILE:
+        raise ValueError(f"blocks of {TGP_ROW_TILE} rows expected, got {blocks.shape[2]}")
+    if x.shape[0] == 0:
+        return
+    for lane in prange(lanes, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        mixture_lane(
+            x, &share[0], bounds[lane], bounds[lane + 1], coefficients[lane % coefficients.shape[0]],
+            value, best, &sums[lane, 0, 0] if wants_sums else NULL, &blocks[slot, 0, 0],
+            &xt[slot, 0], &origin[0])
+
+
+cdef void density_task(
+    const double[:, ::1] x, const double[::1] origin, const double[:, :, ::1] whitener,
+    const double[:, ::1] shift, const double[::1] constant, double[::1] value, double *score,
+    int64_t start, int64_t m, double *terms, double *xt, double *gt
+) noexcept nogil:
+    cdef int64_t d = x.shape[1], n_terms = constant.shape[0], i, k
+    tgp_transpose(&x[start, 0], &origin[0], d, m, xt)
+    tgp_mixture_terms(xt, d, m, &whitener[0, 0, 0], &shift[0, 0], &constant[0], n_terms, terms)
+    tgp_normalize_terms(terms, n_terms, m, NULL, &value[start])
+    if score != NULL:
+        tgp_mixture_slopes(xt, d, m, &whitener[0, 0, 0], &shift[0, 0], terms, n_terms, gt)
+        for i in range(m):
+            for k in range(d):
+                score[(start + i) * d + k] = gt[k * TGP_ROW_TILE + i]
+
+
+def mixture_density(
+    const double[:, ::1] x, const double[::1] origin, const double[:, :, ::1] whitener,
+    const double[:, ::1] shift, const double[::1] constant, double[::1] value,
+    double[:, ::1] score, double[:, :, ::1] blocks, int64_t n_threads,
+):
+    cdef int64_t n = x.shape[0], d = x.shape[1], tiles = (n + TGP_ROW_TILE - 1) // TGP_ROW_TILE
+    cdef int64_t slot, tile
+    cdef double[:, ::1] xt = np.empty((n_threads, d * TGP_ROW_TILE))
+    cdef double[:, ::1] gt = np.empty((n_threads, d * TGP_ROW_TILE))
+    cdef double *slopes = &score[0, 0] if score.shape[0] else NULL
+    if blocks.shape[2] != TGP_ROW_TILE:
+        raise ValueError(f"blocks of {TGP_ROW_TILE} rows expected, got {blocks.shape[2]}")
+    for tile in prange(tiles, nogil=True, schedule="dynamic", num_threads=n_threads):
+        slot = threadid()
+        density_task(
+            x, origin, whitener, shift, constant, value, slopes, tile * TGP_ROW_TILE,
+            min(<int64_t>TGP_ROW_TILE, n - tile * TGP_ROW_TILE), &blocks[slot, 0, 0], &xt[slot, 0],
+            &gt[slot, 0])

@@ -1424,3 +1424,154 @@ def interpolate_lattice(
                     for k in range(d):
                         total += stretch[k] * stretch[k] * sums[4 + k + 3 - d]
                     laplacian[i] = total
+
+
+# -- Gaussian mixtures -----------------------------------------------------------------------------
+
+
+@_inner
+def _multiply(a, b, n, c):
+    """c[:, :n] = a b[:, :n], all row-major: column-major c^T = b^T a^T, where n counts rows of b^T.
+
+    a : (K, P) contiguous; b : (P, tile); c : (K, tile)
+    """
+    letter = np.full(1, ord("N"), np.uint8)
+    size = np.empty(4, np.int32)
+    size[0], size[1], size[2], size[3] = n, a.shape[0], a.shape[1], b.shape[1]
+    scale = np.array([1.0, 0.0])
+    _dgemm(
+        letter.ctypes, letter.ctypes, size.ctypes, size[1:].ctypes, size[2:].ctypes, scale.ctypes,
+        b.ctypes, size[3:].ctypes, a.ctypes, size[2:].ctypes, scale[1:].ctypes, c.ctypes,
+        size[3:].ctypes,
+    )
+
+
+@_inner
+def _monomials(xt, n, out):
+    """out[p, i] = monomial p of row i, i < n, in the order that ``mixture_sums`` states."""
+    d, at = xt.shape[0], 1 + xt.shape[0]
+    out[0, :n] = 1.0
+    for j in range(d):
+        out[1 + j, :n] = xt[j, :n]
+    if out.shape[0] == 1 + d:
+        return
+    full = out.shape[0] > 1 + 2 * d
+    for j in range(d):
+        left = xt[j]
+        for k in range(j, d if full else j + 1):
+            right, row = xt[k], out[at]
+            for i in range(n):
+                row[i] = left[i] * right[i]
+            at += 1
+
+
+@_inner
+def _find_labels(terms, n, labels):
+    """labels[i] = the first k with the largest terms[k, i]."""
+    for i in range(n):
+        best = 0
+        for k in range(1, terms.shape[0]):
+            if terms[k, i] > terms[best, i]:
+                best = k
+        labels[i] = best
+
+
+@_inner
+def _normalize_terms(terms, n, share, top, total, value):
+    """value[i] = log sum_k exp(terms[k, i]); terms[k, i] = share[i] exp(terms[k, i] - value[i]).
+
+    Where every term is -inf, or no number, value is -inf and the terms become 0.
+    """
+    row = terms[0]
+    for i in range(n):
+        top[i] = row[i]
+        total[i] = 0.0
+    for k in range(1, terms.shape[0]):
+        row = terms[k]
+        for i in range(n):
+            top[i] = row[i] if row[i] > top[i] else top[i]
+    for i in range(n):
+        top[i] = top[i] if top[i] > -np.inf else 0.0
+    for k in range(terms.shape[0]):
+        row = terms[k]
+        for i in range(n):
+            row[i] = _exp(row[i] - top[i])
+            total[i] += row[i]
+    for i in range(n):
+        value[i] = top[i] + math.log(total[i]) if total[i] > 0.0 else -np.inf
+        total[i] = share[i] / total[i] if total[i] > 0.0 else 0.0
+    for k in range(terms.shape[0]):
+        row = terms[k]
+        for i in range(n):
+            row[i] *= total[i]
+
+
+@_kernel
+def mixture_sums(x, share, bounds, coefficients, value, labels, sums, blocks, n_threads):
+    lanes, row_tile, d = bounds.shape[0] - 1, blocks.shape[2], x.shape[1]
+    for slot in prange(n_threads):
+        count = coefficients.shape[2]
+        design, terms, origin = blocks[slot, :count], blocks[slot, count:], np.zeros(d)
+        xt, top, total = np.empty((d, row_tile)), np.empty(row_tile), np.empty(row_tile)
+        for lane in range(slot, lanes, n_threads):
+            chosen = coefficients[lane % coefficients.shape[0]]
+            for start in range(bounds[lane], bounds[lane + 1], row_tile):
+                m = min(row_tile, bounds[lane + 1] - start)
+                _transpose(x, origin, start, m, xt)
+                _monomials(xt, m, design)
+                _multiply(chosen, design, m, terms)
+                if labels.size:
+                    _find_labels(terms, m, labels[start:])
+                _normalize_terms(terms, m, share[start:], top, total, value[start:])
+                if sums.size:
+                    _product(terms, design, m, 1.0, sums[lane], count)
+
+
+@_inner
+def _mixture_terms(xt, n, whitener, shift, constant, z, terms):
+    """terms[k, i] = constant[k] - |whitener_k xt[:, i] - shift_k|^2 / 2."""
+    for k in range(constant.shape[0]):
+        row, a = terms[k], constant[k]
+        for i in range(n):
+            row[i] = a
+        for j in range(xt.shape[0]):
+            _linear_rows(xt, 0, n, whitener[k, j, : j + 1], -shift[k, j], z)
+            for i in range(n):
+                row[i] -= 0.5 * z[i] * z[i]
+
+
+@_inner
+def _mixture_slopes(xt, n, whitener, shift, shares, z, gt):
+    """gt[j, i] = -sum_k shares[k, i] (whitener_k^T (whitener_k xt[:, i] - shift_k))_j."""
+    gt[:] = 0.0
+    for k in range(shift.shape[0]):
+        row = shares[k]
+        for j in range(xt.shape[0]):
+            _linear_rows(xt, 0, n, whitener[k, j, : j + 1], -shift[k, j], z)
+            for i in range(n):  # a share of 0 counts as 0, however far its component is
+                z[i] = z[i] * row[i] if row[i] > 0.0 else 0.0
+            for h in range(j + 1):
+                slope, a = gt[h], whitener[k, j, h]
+                for i in range(n):
+                    slope[i] -= a * z[i]
+
+
+@_kernel
+def mixture_density(x, origin, whitener, shift, constant, value, score, blocks, n_threads):
+    (n, d), row_tile = x.shape, blocks.shape[2]
+    tiles = (n + row_tile - 1) // row_tile
+    for slot in prange(n_threads):
+        terms, share = blocks[slot], np.ones(row_tile)
+        xt, gt, z = np.empty((d, row_tile)), np.empty((d, row_tile)), np.empty(row_tile)
+        top, total = np.empty(row_tile), np.empty(row_tile)
+        for tile in range(slot, tiles, n_threads):
+            start = tile * row_tile
+            m = min(row_tile, n - start)
+            _transpose(x, origin, start, m, xt)
+            _mixture_terms(xt, m, whitener, shift, constant, z, terms)
+            _normalize_terms(terms, m, share, top, total, value[start:])
+            if score.size:
+                _mixture_slopes(xt, m, whitener, shift, terms, z, gt)
+                for i in range(m):
+                    for j in range(d):
+                        score[start + i, j] = gt[j, i]

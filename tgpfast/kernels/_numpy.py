@@ -388,3 +388,77 @@ def _rise(x, margin):
         np.where(between, share * fall / margin, 0.0),
         np.where(between, second / (margin * margin), 0.0),
     )
+
+
+def mixture_sums(x, share, bounds, coefficients, value, labels, sums, blocks, n_threads):
+    """Gaussian mixtures at the rows of every lane, and the sums from which EM learns them.
+
+    Lane l has rows bounds[l] to bounds[l + 1], and the mixture coefficients[l], or coefficients[0]
+    where only one is given. log weight_k N_k(x) is linear in the monomials m(x) of degree 0 to 2::
+
+        t_ki        = coefficients[l, k] . m(x_i)
+        value[i]    = log sum_k exp(t_ki)                          written over
+        labels[i]   = the first k with the largest t_ki            written over
+        sums[l, k] += share_i exp(t_ki - value_i) m(x_i)
+
+    x : (n, d); share : (n,), weights of the rows; bounds : (lanes + 1,) int64, not decreasing
+    coefficients : (lanes or 1, K, P). m(x) is 1 and x for P = 1 + d, then the squares as well for
+        P = 1 + 2 d, or all products x_j x_k, j <= k, row by row, for P = 1 + d + d (d + 1) / 2
+    value : (n,); labels : (n,) int64, or (0,) to skip them; sums : (lanes, K, P), or (0, 0, 0)
+    blocks : (n_threads, P + K, row_tile) scratch; x, t and the sums must be finite
+    """
+    for lane in range(len(bounds) - 1):
+        chosen = coefficients[lane % len(coefficients)]
+        for start in range(bounds[lane], bounds[lane + 1], 2048):
+            part = slice(start, min(start + 2048, bounds[lane + 1]))
+            design = _monomials(x[part], chosen.shape[1])
+            terms = chosen @ design.T
+            value[part] = _log_sum(terms)
+            if len(labels):
+                labels[part] = terms.argmax(axis=0)
+            if len(sums):
+                sums[lane] += (np.exp(terms - value[part]) * share[part]) @ design
+
+
+def _monomials(x, count):
+    """(n, count): 1, the columns, and what products of two ``mixture_sums`` says."""
+    d = x.shape[1]
+    left, right = np.triu_indices(d) if count > 1 + 2 * d else (np.arange(d), np.arange(d))
+    products = x[:, left] * x[:, right] if count > 1 + d else x[:, :0]
+    return np.concatenate([np.ones((len(x), 1)), x, products], axis=1)
+
+
+def _log_sum(terms):
+    """log sum_k exp(terms[k]); -inf where every term is -inf."""
+    top = terms.max(axis=0)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(terms - top).sum(axis=0)) + top
+
+
+def mixture_density(x, origin, whitener, shift, constant, value, score, blocks, n_threads):
+    """Log density of a Gaussian mixture at every row, and its gradient, both written over::
+
+        z_ki     = whitener_k (x_i - origin) - shift_k
+        t_ki     = constant_k - |z_ki|^2 / 2
+        value[i] = log sum_k exp(t_ki)
+        score[i] = -sum_k exp(t_ki - value_i) whitener_k^T z_ki
+
+    Rows so far away that every square overflows have the value -inf and the score 0.
+
+    x : (n, d); origin : (d,); whitener : (K, d, d), inverse Cholesky factors of the covariances;
+    what stands above their diagonals is not read; shift : (K, d); constant : (K,); value : (n,)
+    score : (n, d), or (0, d) to skip it; blocks : (n_threads, K, row_tile) scratch; all float64
+    """
+    lower = np.tril(whitener)
+    for part in _parts(len(x)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = lower @ (x[part] - origin).T - shift[:, :, None]
+            terms = constant[:, None] - 0.5 * np.square(z).sum(axis=1)
+        terms[np.isnan(terms)] = -np.inf
+        value[part] = _log_sum(terms)
+        if len(score):
+            shares = np.exp(terms - np.where(np.isneginf(value[part]), 0.0, value[part]))[:, None]
+            # a share of 0 counts as 0, however far its component is
+            slopes = np.multiply(z, shares, out=np.zeros_like(z), where=shares > 0.0)
+            score[part] = -np.einsum("kji,kjn->ni", lower, slopes)

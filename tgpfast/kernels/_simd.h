@@ -779,4 +779,118 @@ TGP_DISPATCH(tgp_lattice_tile,
      double *gradient, double *laplacian),
     (x, n, d, axes, pieces, coefficients, ld, stretch, value, gradient, laplacian))
 
+/* out[p TGP_ROW_TILE + i] = monomial p of row i, i < n: 1, the coordinates, and for count above 1 + d
+ * the squares, or all products where there are more than d of them */
+TGP_INLINE void tgp_monomials_body(const double *TGP_RESTRICT xt, int64_t d, int64_t n, int64_t count,
+                                   double *TGP_RESTRICT out)
+{
+    double *TGP_RESTRICT row = out + (1 + d) * TGP_ROW_TILE;
+    for (int64_t i = 0; i < n; i++) out[i] = 1.0;
+    memcpy(out + TGP_ROW_TILE, xt, d * TGP_ROW_TILE * sizeof(double));
+    if (count == 1 + d) return;
+    for (int64_t j = 0; j < d; j++) {
+        int64_t end = count > 1 + 2 * d ? d : j + 1;
+        const double *left = xt + j * TGP_ROW_TILE;
+        for (int64_t k = j; k < end; k++, row += TGP_ROW_TILE) {
+            const double *right = xt + k * TGP_ROW_TILE;
+            for (int64_t i = 0; i < n; i++) row[i] = left[i] * right[i];
+        }
+    }
+}
+TGP_DISPATCH(tgp_monomials,
+    (const double *xt, int64_t d, int64_t n, int64_t count, double *out), (xt, d, n, count, out))
+
+/* labels[i] = the first k with the largest terms[k TGP_ROW_TILE + i] */
+static void tgp_find_labels(const double *terms, int64_t n_terms, int64_t n, int64_t *labels)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t best = 0;
+        for (int64_t k = 1; k < n_terms; k++)
+            if (terms[k * TGP_ROW_TILE + i] > terms[best * TGP_ROW_TILE + i]) best = k;
+        labels[i] = best;
+    }
+}
+
+/* value[i] = log sum_k exp(terms[k TGP_ROW_TILE + i]), which become share[i] exp(term - value[i]);
+ * share NULL: ones. Where every term is -inf, or no number, value is -inf and the terms become 0. */
+TGP_INLINE void tgp_normalize_terms_body(double *TGP_RESTRICT terms, int64_t n_terms, int64_t n,
+                                         const double *TGP_RESTRICT share, double *TGP_RESTRICT value)
+{
+    double top[TGP_ROW_TILE], total[TGP_ROW_TILE];
+    for (int64_t i = 0; i < n; i++) {
+        top[i] = terms[i];
+        total[i] = 0.0;
+    }
+    for (int64_t k = 1; k < n_terms; k++) {
+        const double *TGP_RESTRICT row = terms + k * TGP_ROW_TILE;
+        for (int64_t i = 0; i < n; i++) top[i] = row[i] > top[i] ? row[i] : top[i];
+    }
+    for (int64_t i = 0; i < n; i++) top[i] = top[i] > -INFINITY ? top[i] : 0.0;
+    for (int64_t k = 0; k < n_terms; k++) {
+        double *TGP_RESTRICT row = terms + k * TGP_ROW_TILE;
+        for (int64_t i = 0; i < n; i++) {
+            row[i] = tgp_exp(row[i] - top[i]);
+            total[i] += row[i];
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        value[i] = total[i] > 0.0 ? top[i] + log(total[i]) : -INFINITY;
+        total[i] = total[i] > 0.0 ? (share ? share[i] : 1.0) / total[i] : 0.0;
+    }
+    for (int64_t k = 0; k < n_terms; k++) {
+        double *TGP_RESTRICT row = terms + k * TGP_ROW_TILE;
+        for (int64_t i = 0; i < n; i++) row[i] *= total[i];
+    }
+}
+TGP_DISPATCH(tgp_normalize_terms,
+    (double *terms, int64_t n_terms, int64_t n, const double *share, double *value),
+    (terms, n_terms, n, share, value))
+
+/* terms[k TGP_ROW_TILE + i] = constant[k] - |whitener_k xt[:, i] - shift_k|^2 / 2 */
+TGP_INLINE void tgp_mixture_terms_body(const double *TGP_RESTRICT xt, int64_t d, int64_t n,
+    const double *whitener, const double *shift, const double *constant, int64_t n_terms,
+    double *TGP_RESTRICT terms)
+{
+    double z[TGP_ROW_TILE];
+    for (int64_t k = 0; k < n_terms; k++) {
+        double *TGP_RESTRICT row = terms + k * TGP_ROW_TILE;
+        for (int64_t i = 0; i < n; i++) row[i] = constant[k];
+        for (int64_t j = 0; j < d; j++) {
+            tgp_linear(xt, TGP_ROW_TILE, j + 1, n, whitener + (k * d + j) * d, -shift[k * d + j], z);
+            for (int64_t i = 0; i < n; i++) row[i] -= 0.5 * z[i] * z[i];
+        }
+    }
+}
+TGP_DISPATCH(tgp_mixture_terms,
+    (const double *xt, int64_t d, int64_t n, const double *whitener, const double *shift,
+     const double *constant, int64_t n_terms, double *terms),
+    (xt, d, n, whitener, shift, constant, n_terms, terms))
+
+/* gt[j TGP_ROW_TILE + i] = -sum_k shares[k, i] (whitener_k^T (whitener_k xt[:, i] - shift_k))_j */
+TGP_INLINE void tgp_mixture_slopes_body(const double *TGP_RESTRICT xt, int64_t d, int64_t n,
+    const double *whitener, const double *shift, const double *TGP_RESTRICT shares, int64_t n_terms,
+    double *TGP_RESTRICT gt)
+{
+    double z[TGP_ROW_TILE];
+    for (int64_t i = 0; i < d * TGP_ROW_TILE; i++) gt[i] = 0.0;
+    for (int64_t k = 0; k < n_terms; k++) {
+        const double *TGP_RESTRICT row = shares + k * TGP_ROW_TILE;
+        for (int64_t j = 0; j < d; j++) {
+            const double *factors = whitener + (k * d + j) * d;
+            tgp_linear(xt, TGP_ROW_TILE, j + 1, n, factors, -shift[k * d + j], z);
+            /* a share of 0 counts as 0, however far its component is */
+            for (int64_t i = 0; i < n; i++) z[i] = row[i] > 0.0 ? z[i] * row[i] : 0.0;
+            for (int64_t h = 0; h <= j; h++) {
+                double *TGP_RESTRICT slope = gt + h * TGP_ROW_TILE;
+                double a = factors[h];
+                for (int64_t i = 0; i < n; i++) slope[i] -= a * z[i];
+            }
+        }
+    }
+}
+TGP_DISPATCH(tgp_mixture_slopes,
+    (const double *xt, int64_t d, int64_t n, const double *whitener, const double *shift,
+     const double *shares, int64_t n_terms, double *gt),
+    (xt, d, n, whitener, shift, shares, n_terms, gt))
+
 #endif

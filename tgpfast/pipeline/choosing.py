@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..features.random import Features, covariance_of_frequencies
 from ..selection.candidates import (
     BASE_ALONE,

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..density.density import Density
 from ..features.random import Features
 from ..selection.candidates import BASE_ALONE, PILOT_LAMS, Selection

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..data.blocks import Blocks, as_blocks
 from ..data.column_checks import ColumnNote, check_columns
 from ..data.moments import Moments, check_full_rank, given_moments, moments_and_sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..kernels.thread_choice import Threads
 from ..selection.candidates import SEARCHED_AS, SearchSpace
 from ..solvers.solver import METHODS, SOLVERS, check_solver

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..data.row_sample import SAMPLE_ROWS
 from ..density.density import Density

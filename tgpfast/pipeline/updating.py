@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..data.blocks import as_blocks
 from ..density.density import Density, register_updater
 from ..density.exponent import PointTilt
@@ -44,7 +45,7 @@ def update_model(
     blocks = as_blocks(
         X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
     )
-    scaling = model._scaling
+    scaling = model.scaling
     rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply)
     part = accumulate_like(model.statistics, rows, model.base, **run)
     merged = _merge(model, part, decay)

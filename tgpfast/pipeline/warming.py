@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from .. import kernels
+from ..bases.expectation_maximization import Rows
 from ..bases.gaussian import GaussianBase
+from ..bases.mixture import MixtureBase
 from ..density.exponent import PointTilt, PredictiveTilt
 from ..density.lattice_exponent import LatticeTilt
 from ..evaluation.exact_kde import ExactKDE
@@ -58,4 +60,7 @@ def warmup(backend: str = "auto") -> str:
     LatticeTilt(lattice, np.ones(lattice.mode_shape)).value(x, threads)
     ExactKDE(x, bandwidth=1.0, covariance="identity", backend=name).log_density(x)
     marginal_cdfs(x, np.eye(2), [0.0, 0.0], [0.1, 0.1], 4, backend=name)
+    mixture = MixtureBase(np.ones(1), zeros[None], np.eye(2)[None])
+    mixture.evaluate_at(x, score=True, threads=threads)
+    Rows(x, np.ones(2), 2.0, np.array([0, 2]), threads).evaluate(np.ones((1, 3)), sums=True)
     return str(name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase, expectation_maximisation
 from ..bases.student import StudentBase
 from ..validation import Array

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..features.random import Features
 from ..kernels.thread_choice import Threads

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..bases.mixture import EM_ROWS
 from ..data.blocks import Blocks
 from ..features.random import Features

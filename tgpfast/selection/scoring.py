@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..bases.quasirandom import logsumexp
-from ..density.proposal import Proposal, widened
+from ..density.proposal import Proposal, widen_base
 from ..features.evaluation import evaluate_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
@@ -137,7 +137,7 @@ class Fold:
         has_nodes : bool, default True
             Whether there are nodes for MAP.
         """
-        proposal = Proposal(base, widened(base))
+        proposal = Proposal(base, widen_base(base))
         draws = proposal.sobol(log2_draws, seed + 1)
         nodes = proposal.sobol(log2_draws, seed + 2) if has_nodes else draws[:0]
         return cls(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..data.table import column_name
 from ..density.density import Density
-from ..density.normalizer import MOST_ERROR
+from ..density.normalizer import MOST_LOG_Z_ERROR
 from ..validation import Array
 from .candidates import BASE_ALONE
 from .scoring import FAR_BANDWIDTHS, MOST_FAR_SHARE
@@ -72,7 +72,7 @@ class Verification:
         is not known, or rows are less likely than under the base."""
         return (
             self.is_poor
-            or not self.log_mass_error < MOST_ERROR
+            or not self.log_mass_error < MOST_LOG_Z_ERROR
             or not self.far_share <= self.far_allowed
             or not self.gain > LEAST_MEAN_GAIN
         )
@@ -157,7 +157,7 @@ class Verifier:
         return Verification(
             share, of_rows + MOST_FAR_SHARE + FAR_ERRORS * float(noise), distances[worst],
             KS_FLOORS * floor + KS_SLACK, worst, self._mean_gain(model),
-            normalizer.standard_error, PROMISED_ERROR.get(model.dimension, MOST_ERROR),
+            normalizer.standard_error, PROMISED_ERROR.get(model.dimension, MOST_LOG_Z_ERROR),
             normalizer.is_poor,
         )  # fmt: skip
 
@@ -197,7 +197,7 @@ def solve_until_reliable(
             of_solving = list(caught)  # not those of the normalizer, which may be another's fault
             verified = None
             if verifier is not None:
-                model.cover_from(verifier.near)
+                model = model.with_mode_starts(verifier.near)
                 verified = verifier.verify(model)
             if value == BASE_ALONE:
                 break

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import logsumexp
+from ..density.whitened_grid import WhitenedGrid, resolving_steps
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.transforms import load_finufft
@@ -32,58 +33,22 @@ DIRECTION_STEPS = 400  # conjugate gradients for one Newton direction, at most
 # Relative residual of a direction, at most; it falls with the root of the gradient, so that
 # Newton's method still converges faster than linearly.
 DIRECTION_RESIDUAL = 0.1
-SMOOTH_WAVES = 6.0  # radians per deviation, of the base itself, beside twice the features' highest
 
 
-@dataclass(frozen=True, eq=False)
-class WhitenedGrid:
-    """Nodes h m in a base's whitened coordinates, |m_k| <= halves_k.
+def make_posterior_grid(
+    features: Features, base: GaussianBase, *, finer: float = 1.0,
+    most_nodes: float = MOST_GRID_NODES,
+) -> WhitenedGrid | None:  # fmt: skip
+    """The grid that resolves products of two features; None where it has too many nodes.
 
-    steps : (d,) array, h along each axis
-    halves : list of int
+    finer : factor by which its step is smaller
     """
-
-    steps: Array
-    halves: list[int]
-
-    @classmethod
-    def resolving(
-        cls, features: Features, base: GaussianBase, *, finer: float = 1.0,
-        most_nodes: float = MOST_GRID_NODES,
-    ) -> WhitenedGrid | None:  # fmt: skip
-        """The grid that resolves products of two features; None where it has too many nodes.
-
-        finer : factor by which its step is smaller
-        """
-        u = features.frequencies @ base.cholesky / features.bandwidth
-        steps = np.pi / (2.0 * np.abs(u).max(axis=0) + SMOOTH_WAVES) / finer
-        halves = [int(np.ceil(GRID_REACH / h)) for h in steps]
-        if np.prod([2.0 * k + 1.0 for k in halves]) > most_nodes:
-            return None
-        return cls(steps, halves)
-
-    @property
-    def axes(self) -> list[Array]:
-        """Nodes along each axis."""
-        return [h * np.arange(-k, k + 1) for h, k in zip(self.steps, self.halves, strict=True)]
-
-    @property
-    def log_mass(self) -> Array:
-        """log of the standard normal mass of every node, of the grid's shape."""
-        log_mass: Array = np.zeros(())
-        for axis, h in zip(self.axes, self.steps, strict=True):
-            part = -0.5 * axis**2 + np.log(h) - 0.5 * np.log(2.0 * np.pi)
-            log_mass = log_mass[..., None] + part
-        return log_mass
-
-    def within_reach(self) -> tuple[Array, Array]:
-        """Nodes (n, d) in the ball of radius GRID_REACH, and log masses: the corners hold none."""
-        d = len(self.steps)
-        nodes = np.stack(np.meshgrid(*self.axes, indexing="ij"), axis=-1).reshape(-1, d)
-        square = np.einsum("ij,ij->i", nodes, nodes)
-        log_mass = -0.5 * square + float(np.log(self.steps).sum()) - 0.5 * d * np.log(2.0 * np.pi)
-        inside = square <= GRID_REACH**2
-        return nodes[inside], log_mass[inside]
+    u = features.frequencies @ base.cholesky / features.bandwidth
+    steps = resolving_steps(2.0 * np.abs(u).max(axis=0)) / finer
+    halves = [int(np.ceil(GRID_REACH / h)) for h in steps]
+    if np.prod([2.0 * k + 1.0 for k in halves]) > most_nodes:
+        return None
+    return WhitenedGrid(steps, halves)
 
 
 def transforms_pay(features: Features, base: Base) -> bool:
@@ -93,7 +58,7 @@ def transforms_pay(features: Features, base: Base) -> bool:
         and features.n_features >= TRANSFORM_FEATURES
         and base.dimension <= 3
         and importlib.util.find_spec("finufft") is not None
-        and WhitenedGrid.resolving(features, base) is not None
+        and make_posterior_grid(features, base) is not None
     )
 
 

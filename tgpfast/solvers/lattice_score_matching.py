@@ -11,14 +11,17 @@ are left out. Score matching needs the Laplacian of f, so that the kernel must b
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.node_masses import BaseGrids, NodeMasses
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
@@ -33,8 +36,10 @@ from ..statistics.lattice_statistics import (
 )
 from ..validation import Array, positive
 from .conjugate_gradients import conjugate_gradients
+from .lattice_preconditioner import LevelPreconditioner
 
 CG_TOLERANCE, CG_STEPS = 1e-10, 20_000
+SMOOTHING = 4.0  # width of a Gaussian that smooths the rows, times the highest frequency
 BASE_NODES = {1: 1024, 2: 256, 3: 64}  # along each axis, by dimension, to integrate a base on
 DENSE_FEATURES = 2_000  # largest lattice of FVPD: a complex matrix of 64 MB, some seconds
 
@@ -207,9 +212,12 @@ def _solve(
     first = None
     if start is not None:
         first = np.divide(start, to_theta, out=np.zeros_like(start), where=to_theta > 0.0)
+    symbol = f.squared_frequencies * np.square(to_theta) * f.mean_squares
+    precondition = LevelPreconditioner(f, symbol, _smooth_density(f, sums), shift, workers)
     found = conjugate_gradients(
-        product, -from_sums * linear, tolerance=tolerance, max_steps=CG_STEPS, start=first
-    )
+        product, -from_sums * linear, tolerance=tolerance, max_steps=CG_STEPS, start=first,
+        precondition=precondition,
+    )  # fmt: skip
     if found.residual > tolerance:
         warn(
             f"conjugate gradients stopped at a relative residual of {found.residual:.1e} after "
@@ -218,6 +226,16 @@ def _solve(
         )
     report = {"solver": "cg", "steps": found.steps, "residual": found.residual}
     return to_theta * found.x, report
+
+
+def _smooth_density(f: LatticeFeatures, sums: Modes) -> Array:
+    """Density of the rows, 1 on average for one row, smoothed, on the grid of a preconditioner."""
+    shape = f.grid_shape(1.0)
+    widths = SMOOTHING / (0.5 * f.bandlimit)
+    parts = [np.exp(-0.5 * (w * h) ** 2) for w, h in zip(f.frequencies, widths, strict=True)]
+    damping = functools.reduce(np.multiply.outer, parts)
+    narrow = doubled(f).resize_modes(sums, f.n_modes)
+    return f.grid_weights(damping * narrow, shape) * math.prod(shape)
 
 
 def _check(stats: LatticeStatistics, base: Base, method: str) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PrecisionWarning, warn
 from ..validation import Array
-from .grid_posterior import GridObjective, WhitenedGrid, transforms_pay
+from .grid_posterior import GridObjective, make_posterior_grid, transforms_pay
 from .node_posterior import NodeObjective, make_nodes
 from .posterior import MAP_TOLERANCE, PosteriorObjective, maximize_by_gradient, maximize_by_newton
 
@@ -87,7 +88,7 @@ def _objectives(
 
     def objective_at(seed: int, finer: float) -> PosteriorObjective:
         if by_transforms and isinstance(base, GaussianBase):
-            grid = WhitenedGrid.resolving(stats.features, base, finer=finer)
+            grid = make_posterior_grid(stats.features, base, finer=finer)
             if grid is not None:
                 return GridObjective(stats, base, lam, grid, threads)
         nodes = make_nodes(stats.features, base, n_draws, seed, finer=finer)

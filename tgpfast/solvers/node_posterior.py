@@ -12,21 +12,22 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.blas import dsyrk
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import logsumexp
 from ..data.blocks import Blocks
 from ..density.exponent import PointTilt
+from ..density.quadrature import QUADRATURE_DIMENSIONS
 from ..features.evaluation import sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.direct import accumulate_direct
 from ..validation import Array
-from .grid_posterior import WhitenedGrid
+from .grid_posterior import GRID_REACH, make_posterior_grid
 from .linear_systems import cholesky_factor, factorize, shifted
 from .posterior import PosteriorObjective
 
 NEGLIGIBLE_WEIGHT = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
-MAP_GRID_DIMENSIONS = 3  # columns up to which a grid serves; above, it has too many nodes
 NODES_PER_DRAW = 4  # a grid may have so many nodes for each draw that the user allows
 # Rows over lambda up to which float32 products do for the curvature: it only steers the steps.
 FLOAT32_ROWS = 3e5
@@ -56,11 +57,11 @@ def make_nodes(
     finer : float, default 1.0
         Factor by which the step of the grid is smaller than usual.
     """
-    if base.dimension <= MAP_GRID_DIMENSIONS and isinstance(base, GaussianBase):
+    if base.dimension <= QUADRATURE_DIMENSIONS and isinstance(base, GaussianBase):
         most = NODES_PER_DRAW * n_draws
-        grid = WhitenedGrid.resolving(features, base, finer=finer, most_nodes=most)
+        grid = make_posterior_grid(features, base, finer=finer, most_nodes=most)
         if grid is not None:
-            points, log_mass = grid.within_reach()
+            points, log_mass = grid.nodes_within(GRID_REACH)
             return Nodes(base.unwhiten(points), log_mass, "quadrature")
     points = base.draw_sobol(int(np.ceil(np.log2(max(n_draws, 2)))), seed)[:n_draws]
     return Nodes(points, np.full(len(points), -np.log(len(points))), "sobol")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..density.density import Density
 from ..density.exponent import PointTilt, PredictiveTilt, Tilt
 from ..kernels.thread_choice import Threads
@@ -141,9 +141,9 @@ def solve(
     learn = {"map": _solve_map, "fvpd": _solve_fvpd}.get(method, _solve_score_matching)
     tilt, of_method, diagnostics = learn(stats, base, method, options)
     settings = {"method": method, "lam": lam, "gamma": gamma, **_facts_of(stats), **of_method}
-    model = Density(method, tilt, base, settings, diagnostics, threads=threads)
-    model.statistics = stats
-    return model
+    return Density(
+        method, tilt, base, settings, diagnostics, threads=threads, statistics=stats
+    )
 
 
 def _solve_map(stats: Any, base: Base, method: str, options: Options) -> Solution:
@@ -201,9 +201,9 @@ def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
         "method": "base", "lam": None, "gamma": None, "eta": None, **_facts_of(stats),
         "n_features": 0,
     }  # fmt: skip
-    model = Density("base", tilt, base, settings, {"solver": "none"}, threads=threads)
-    model.statistics = stats
-    return model
+    return Density(
+        "base", tilt, base, settings, {"solver": "none"}, threads=threads, statistics=stats
+    )
 
 
 def _facts_of(stats: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads

@@ -12,7 +12,7 @@ import functools
 import numpy as np
 
 from .. import kernels
-from ..bases.gaussian import Base
+from ..bases.base import Base
 from ..data.blocks import Blocks
 from ..features.evaluation import Angles, evaluate_features
 from ..features.random import Features

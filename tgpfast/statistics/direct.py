@@ -26,7 +26,7 @@ from .statistics import Statistics
 LANE_FEATURES = 1024  # above it a Gram matrix for each lane (8 MB here) would take too much memory
 LANES = 8  # parts of a block; more threads than this are of use only above LANE_FEATURES
 WIDE_LANES, WIDE_FEATURES = 4, 512  # lanes above so many features: each costs an S x S matrix
-TILE = 512  # side of the tiles of a Gram matrix; BLAS is near its peak from about 250
+GRAM_TILE = 512  # side of the tiles of a Gram matrix; BLAS is near its peak from about 250
 TILE_ROWS = 1024  # rows of the feature block from which tiles are computed
 MIRROR_TILE = 256  # side of the tiles by which triangles are mirrored: they fit a cache
 
@@ -54,7 +54,8 @@ def required_memory(
     if S <= LANE_FEATURES:
         scratch = 2 * threads * S * S * item
         return 8 * S * S * matrices * (1 + lane_count(S)) + scratch + sums * (1 + lane_count(S))
-    return 8 * S * S * matrices + 2 * S * TILE_ROWS * item + 2 * threads * TILE**2 * item + sums
+    scratch = 2 * S * TILE_ROWS * item + 2 * threads * GRAM_TILE**2 * item
+    return 8 * S * S * matrices + scratch + sums
 
 
 def lane_count(n_features: int) -> int:
@@ -132,7 +133,7 @@ class _DirectSums:
             side = S if H or dtype == np.float32 else 1
         else:
             self.blocks = np.empty((2, S, TILE_ROWS), dtype)
-            side = min(S, TILE)
+            side = min(S, GRAM_TILE)
         self.scratch: NDArray[Any] = np.empty((n_threads, 2, side, side), dtype)
 
     def add(self, x: Array, root_weights: Array) -> None:

@@ -86,14 +86,34 @@ class FeatureMeans:
         return self.times(check_decay(factor))
 
     def times(self, factor: float) -> FeatureMeans:
-        """The same rows with all weights multiplied by a factor."""
+        """The same rows with all weights multiplied by a factor.
+
+        Parameters
+        ----------
+        factor : float
+            Above 0.
+
+        Returns
+        -------
+        FeatureMeans
+        """
         return replace(
             self, n=factor * self.n, sum_w2=factor * factor * self.sum_w2,
             sum_phi=factor * self.sum_phi,
         )  # fmt: skip
 
     def first_features(self, n: int) -> FeatureMeans:
-        """The sums of the first n features, whose amplitude sqrt(2 / n) is larger."""
+        """The sums of the first n features, whose amplitude sqrt(2 / n) is larger.
+
+        Parameters
+        ----------
+        n : int
+            At most the number of features.
+
+        Returns
+        -------
+        FeatureMeans
+        """
         factor = float(np.sqrt(self.features.n_features / n))
         return replace(self, features=self.features.first(n), sum_phi=factor * self.sum_phi[:n])
 
@@ -109,7 +129,26 @@ class FeatureMeans:
     def from_members(
         cls, path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
     ) -> FeatureMeans:
-        """What ``to_members`` gave; the arrays are taken out of the dictionary."""
+        """What ``to_members`` returned, read from a file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, for error messages.
+        features : Features
+        facts : dict
+        arrays : dict
+            Emptied: each array is taken out of it.
+
+        Returns
+        -------
+        FeatureMeans
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged.
+        """
         sum_phi = storage.take(arrays, "sum_phi", (features.n_features,), path)
         if arrays:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")

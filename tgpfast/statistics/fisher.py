@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_solve
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..features.random import Features
 from ..validation import Array
 from .statistics import Statistics

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes

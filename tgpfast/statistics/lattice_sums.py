@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bases.gaussian import Base, GaussianBase
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
 from ..data.row_sample import row_keys
 from ..features.lattice import LatticeFeatures

@@ -225,7 +225,17 @@ class Statistics:
         return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
 
     def first_features(self, n: int) -> Statistics:
-        """The statistics of the first n features, whose amplitude sqrt(2 / n) is larger."""
+        """The statistics of the first n features, whose amplitude sqrt(2 / n) is larger.
+
+        Parameters
+        ----------
+        n : int
+            At most the number of features.
+
+        Returns
+        -------
+        Statistics
+        """
         factor = float(np.sqrt(self.features.n_features / n))
         parts: dict[str, Any] = {}
         for name in ("sum_phi", "sum_dphi", "sum_dphi_x", "sum_dphi_score"):
@@ -279,7 +289,17 @@ class Statistics:
         return self.times(check_decay(factor))
 
     def times(self, factor: float) -> Statistics:
-        """The same rows with all weights multiplied by a factor."""
+        """The same rows with all weights multiplied by a factor.
+
+        Parameters
+        ----------
+        factor : float
+            Above 0.
+
+        Returns
+        -------
+        Statistics
+        """
         if factor == 1.0:
             return self
         sums: dict[str, Any] = {}
@@ -378,7 +398,26 @@ class Statistics:
     def from_members(
         cls, path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
     ) -> Statistics:
-        """What ``to_members`` gave; the arrays are taken out of the dictionary."""
+        """What ``to_members`` returned, read from a file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, for error messages.
+        features : Features
+        facts : dict
+        arrays : dict
+            Emptied: each array is taken out of it.
+
+        Returns
+        -------
+        Statistics
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged.
+        """
         levels = storage.take(arrays, "noise_levels", None, path)
         if levels.ndim != 1:
             raise ValueError(f"{os.fspath(path)!r} is damaged: noise_levels")

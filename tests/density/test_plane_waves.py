@@ -12,7 +12,7 @@ pytest.importorskip("finufft")
 import tgpfast as tgp
 from tgpfast import kernels
 from tgpfast.density import exponent as tilt
-from tgpfast.density import waves
+from tgpfast.density import plane_waves
 from tgpfast.kernels.thread_choice import Threads
 
 THREADS = Threads(n_threads=1)
@@ -33,14 +33,14 @@ def transforms(monkeypatch):
     """Rows term by term cost a fortune, and large grids more: the transform is chosen, for all but
     outliers. A list of those that ran, by their number of points."""
     set_costs(monkeypatch, flop=1e-5, feature=1e-3, tilt=1e-3, node=1e-7)
-    monkeypatch.setattr(waves, "LEAST_ROWS", 1)
-    seen, run = [], waves.transform
+    monkeypatch.setattr(plane_waves, "LEAST_TRANSFORM_ROWS", 1)
+    seen, run = [], plane_waves.transform
 
     def record(*args):
         seen.append(len(args[2][0]))
         return run(*args)
 
-    monkeypatch.setattr(waves, "transform", record)
+    monkeypatch.setattr(plane_waves, "transform", record)
     return seen
 
 
@@ -59,7 +59,7 @@ def solved(method, d=2, S=30, offset=0.0, gamma=0.7, lam=1.0):
 
 def term_by_term(exponent, u):
     """The exponent's own sums: no transform is considered."""
-    return exponent._terms(u, THREADS)
+    return exponent.value_directly(u, THREADS)
 
 
 def points(d, n=700, offset=0.0, outliers=False):
@@ -119,7 +119,7 @@ def test_gradients_agree(d, method, offset, outliers, transforms):
     u = points(d, offset=offset, outliers=outliers)
     value, gradient = exponent.gradient(u, THREADS)
     assert len(transforms) == (d + 2) // 2  # two real functions share one
-    plain, slope = exponent._slopes(u, THREADS)
+    plain, slope = exponent.gradient_directly(u, THREADS)
     assert gradient.shape == slope.shape
     assert not np.array_equal(gradient, slope)
     assert gradient.flags.c_contiguous
@@ -130,7 +130,7 @@ def test_gradients_agree(d, method, offset, outliers, transforms):
 
 def test_chunks_of_points(transforms, monkeypatch):
     """Each with a box of its own; outliers of every chunk go back to their places."""
-    monkeypatch.setattr(waves, "CHUNK_ROWS", 150)
+    monkeypatch.setattr(plane_waves, "TRANSFORM_CHUNK_ROWS", 150)
     exponent = solved("fvpd").tilt
     u = points(2, outliers=True)
     u[300:450] += 9.0
@@ -142,7 +142,7 @@ def test_chunks_of_points(transforms, monkeypatch):
     transforms.clear()
     value, gradient = exponent.gradient(u, THREADS)
     assert len(transforms) == 10
-    plain, slope = exponent._slopes(u, THREADS)
+    plain, slope = exponent.gradient_directly(u, THREADS)
     scale = max(np.abs(plain).max(), 1.0) * exponent.waves.reach.max()
     assert np.abs(np.column_stack([value - plain, gradient - slope])).max() <= PROMISE * scale
 
@@ -168,11 +168,12 @@ def test_the_waves_of_fvpd_are_made_once(transforms):
 
 
 def ask(exponent, u, row_cost=1.0, **options):
-    """at_points for values, with the exponent's own sums for what is left over."""
-    return waves.at_points(
+    """evaluate_waves for values, with the exponent's own sums for what is left over."""
+    found = plane_waves.evaluate_waves(
         exponent.waves, u - exponent.origin, THREADS, row_cost,
         lambda i: term_by_term(exponent, u[i])[:, None], **options,
     )  # fmt: skip
+    return None if found is None else found[:, 0]
 
 
 def test_asked_plainly_it_answers(transforms):
@@ -189,7 +190,7 @@ def test_strengths_too_large_for_the_accuracy_are_refused(transforms):
     u = points(2)
     assert ask(large, u) is None
     assert np.array_equal(large.value(u, THREADS), term_by_term(large, u))
-    assert np.array_equal(large.gradient(u, THREADS)[1], large._slopes(u, THREADS)[1])
+    assert np.array_equal(large.gradient(u, THREADS)[1], large.gradient_directly(u, THREADS)[1])
     assert transforms == []
 
 
@@ -212,11 +213,12 @@ def test_it_is_refused_where_no_grid_fits_the_budget(transforms, monkeypatch):
 
 
 def test_what_is_usable(monkeypatch):
-    assert [waves.usable(d, 10**6) for d in (1, 2, 3, 4, 10)] == [True, True, True, False, False]
-    assert waves.usable(2, waves.LEAST_ROWS)
-    assert not waves.usable(2, waves.LEAST_ROWS - 1)
+    usable = {d: plane_waves.transform_is_usable(d, 10**6) for d in (1, 2, 3, 4, 10)}
+    assert usable == {1: True, 2: True, 3: True, 4: False, 10: False}
+    assert plane_waves.transform_is_usable(2, plane_waves.LEAST_TRANSFORM_ROWS)
+    assert not plane_waves.transform_is_usable(2, plane_waves.LEAST_TRANSFORM_ROWS - 1)
     monkeypatch.setitem(sys.modules, "finufft", None)
-    assert not waves.usable(2, 10**6)
+    assert not plane_waves.transform_is_usable(2, 10**6)
 
 
 @pytest.mark.parametrize("method", KINDS)
@@ -226,21 +228,21 @@ def test_four_dimensions_and_a_missing_finufft_go_term_by_term(method, transform
     monkeypatch.setitem(sys.modules, "finufft", None)
     assert np.array_equal(two.value(points(2), THREADS), term_by_term(two, points(2)))
     assert np.array_equal(
-        two.gradient(points(2), THREADS)[1], two._slopes(points(2), THREADS)[1]
+        two.gradient(points(2), THREADS)[1], two.gradient_directly(points(2), THREADS)[1]
     )
     assert transforms == []
 
 
 @pytest.mark.parametrize("method", KINDS)
 def test_few_rows_are_not_looked_at(method):
-    """As shipped: bits of the plain form below LEAST_ROWS."""
+    """As shipped: bits of the plain form below LEAST_TRANSFORM_ROWS."""
     exponent = solved(method).tilt
-    u = points(2, n=waves.LEAST_ROWS - 1)
+    u = points(2, n=plane_waves.LEAST_TRANSFORM_ROWS - 1)
     assert np.array_equal(exponent.value(u, THREADS), term_by_term(exponent, u))
 
 
 def test_fvpd_makes_no_waves_where_they_do_not_pay(monkeypatch):
-    monkeypatch.setattr(waves, "LEAST_ROWS", 1)
+    monkeypatch.setattr(plane_waves, "LEAST_TRANSFORM_ROWS", 1)
     exponent = solved("fvpd").tilt
     exponent.value(points(2, n=5), THREADS)
     assert "waves" not in exponent.__dict__
@@ -250,27 +252,27 @@ def test_fvpd_makes_no_waves_where_they_do_not_pay(monkeypatch):
 @pytest.mark.parametrize("method", KINDS)
 def test_a_wrong_transform_is_caught(method, noise, transforms, monkeypatch):
     """Some points are checked term by term; what errs is thrown away, and small errors are not."""
-    run = waves.transform
+    run = plane_waves.transform
 
     def spoilt(*args):
         result = run(*args)
         return result + noise * np.exp(1j * np.arange(len(result)))
 
-    monkeypatch.setattr(waves, "transform", spoilt)
+    monkeypatch.setattr(plane_waves, "transform", spoilt)
     exponent, u = solved(method).tilt, points(2)
     caught = noise > PROMISE
     assert (ask(exponent, u) is None) == caught
     want = term_by_term(exponent, u)
     assert np.array_equal(exponent.value(u, THREADS), want) == caught
-    slope = exponent._slopes(u, THREADS)[1]
+    slope = exponent.gradient_directly(u, THREADS)[1]
     assert np.array_equal(exponent.gradient(u, THREADS)[1], slope) == caught
 
 
 def test_without_its_check_a_wrong_transform_would_pass(transforms, monkeypatch):
     """Negative control of the one above."""
-    run = waves.transform
-    monkeypatch.setattr(waves, "transform", lambda *args: run(*args) + 1e-6)
-    monkeypatch.setattr(waves, "PROMISE", 1.0)
+    run = plane_waves.transform
+    monkeypatch.setattr(plane_waves, "transform", lambda *args: run(*args) + 1e-6)
+    monkeypatch.setattr(plane_waves, "ALLOWED_ERROR", 1.0)
     exponent, u = solved("fd").tilt, points(2)
     gap = np.abs(exponent.value(u, THREADS) - term_by_term(exponent, u)).max()
     assert gap == pytest.approx(1e-6, rel=0.01)
@@ -297,7 +299,7 @@ def test_densities_are_the_same_with_and_without(d, method, transforms, monkeypa
     got = results(fast)
     assert len(transforms) >= 3
     ran = len(transforms)
-    monkeypatch.setattr(tilt, "usable", lambda d, n: False)
+    monkeypatch.setattr(tilt, "transform_is_usable", lambda d, n: False)
     want = results(plain)
     assert len(transforms) == ran
     size = max(np.abs(term_by_term(fast.tilt, y)).max(), 1.0)

@@ -1,0 +1,154 @@
+"""Splits of mixture components in two: proposals, their gains, and mixtures grown by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..validation import Array
+from .expectation_maximization import Components, Learner, Moments, Rows
+
+LEADING_AXES = 4  # principal axes of a component along which splits are proposed
+PAIR_STEPS = 5  # steps of EM of the two halves on the rows of the component
+INNER, OUTER = 0.4, 1.6  # variances of the halves of a split in width, over the component's
+HALF_OFFSET = np.sqrt(2.0 / np.pi)  # mean of the upper half of a standard normal
+
+
+class Splits(NamedTuple):
+    """The best split of every component."""
+
+    gains: Array  # (K,) log-likelihood that the component's own rows gain; -inf without a split
+    held_gains: Array  # (K,) the same of held-out rows; 0 without any
+    halves: Components  # (K, 2, ...); the weights of two halves sum to the component's
+
+
+def propose_halves(
+    components: Components, learner: Learner, rng: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
+    """(means (K, 2, d), covariances (K, 2, d, d)) of the halves of every component.
+
+    First cut along leading principal axes, then along a random axis, then (unless covariances are
+    tied) in an inner and an outer half.
+    """
+    means, covariances = components.means, components.covariances
+    K, d = means.shape
+    axes = np.linalg.eigh(covariances)[1]
+    draws = rng.standard_normal((K, d))
+    directions = [axes[:, :, d - 1 - j] for j in range(min(LEADING_AXES, d))]
+    for direction in [*directions, draws] if d > 1 else directions:
+        slope = np.einsum("kij,kj->ki", covariances, direction)
+        slope /= np.sqrt(np.einsum("ki,ki->k", slope, direction))[:, None]
+        offset = HALF_OFFSET * slope
+        inside = covariances
+        if not learner.is_tied:
+            inside = covariances - offset[:, :, None] * offset[:, None, :]
+        if learner.covariances == "diagonal":
+            inside = inside * np.eye(d)
+        yield np.stack([means - offset, means + offset], axis=1), np.stack([inside] * 2, axis=1)
+    if not learner.is_tied:
+        widths = np.stack([INNER * covariances, OUTER * covariances], axis=1)
+        yield np.stack([means] * 2, axis=1), widths
+
+
+def find_splits(
+    rows: Rows, learner: Learner, components: Components, rng: np.random.Generator,
+    *, held: Rows | None = None, guard: Array | None = None,
+) -> Splits:  # fmt: skip
+    """The best split of every component, by EM of two halves on the rows that are most likely its.
+
+    Of all proposals the one counts that gains most on the rows it was learned from.
+
+    Parameters
+    ----------
+    rows : Rows
+    learner : Learner
+    components : Components
+    rng : numpy Generator
+        For the random axis.
+    held : Rows, optional
+        Rows on which the gains are measured as well.
+    guard : (n held,) array, optional
+        Log density of a guard component at the held-out rows. It bounds what one outlier gains.
+    """
+    K = len(components.weights)
+    own = _Owned.find(rows, learner, components, np.full(len(rows.y), -np.inf))
+    judge = None
+    if held is not None:
+        without = np.full(len(held.y), -np.inf)
+        judge = _Owned.find(held, learner, components, without if guard is None else guard)
+    best = Splits(np.full(K, -np.inf), np.zeros(K), _no_halves(components))
+    for means, covariances in propose_halves(components, learner, rng):
+        weights = np.stack([0.5 * components.weights] * 2, axis=1)
+        halves, alive = _learn_halves(own.rows, learner, Components(weights, means, covariances))
+        pair = learner.find_coefficients(halves)
+        gains = np.where(alive, own.gains(pair), -np.inf)
+        held_gains = np.zeros(K) if judge is None else judge.gains(pair)
+        better = gains > best.gains
+        best.gains[better], best.held_gains[better] = gains[better], held_gains[better]
+        for array, new in zip(best.halves, halves, strict=True):
+            array[better] = new[better]
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class _Owned:
+    """Rows sorted by their most likely component, and what they gain by its halves."""
+
+    rows: Rows
+    tied: Array | float  # what coefficients of tied components lack
+    guard: Array  # log density of a guard component
+    parent: Array  # log (weight_k N_k + guard) of the component k that a row belongs to
+
+    @classmethod
+    def find(cls, rows: Rows, learner: Learner, components: Components, guard: Array) -> _Owned:
+        coefficients = learner.find_coefficients(components)
+        labels = rows.evaluate(coefficients, labels=True).labels
+        own, order = rows.by_label(labels, len(coefficients)), np.argsort(labels, kind="stable")
+        tied = learner.tied_term(own, components)
+        alone = own.evaluate(coefficients[:, None]).log_density + tied
+        return cls(own, tied, guard[order], np.logaddexp(alone, guard[order]))
+
+    def gains(self, pair: Array) -> Array:
+        """Log-likelihood that the rows of every component gain, (K,). pair : (K, 2, P)."""
+        found = self.rows.evaluate(pair).log_density + self.tied
+        return self.rows.sum_by_lane(np.logaddexp(found, self.guard) - self.parent)
+
+
+def _no_halves(components: Components) -> Components:
+    return Components(*(np.stack([array] * 2, axis=1) for array in components))
+
+
+def _learn_halves(own: Rows, learner: Learner, halves: Components) -> tuple[Components, np.ndarray]:
+    """(halves after PAIR_STEPS of EM, which pairs have enough rows in both)."""
+    weights, means, covariances = (array.copy() for array in halves)
+    total, d = weights.sum(axis=1, keepdims=True), means.shape[-1]
+    alive = np.ones(len(weights), bool)
+    targets: Array | None = None
+    for _ in range(PAIR_STEPS):
+        now = Components(weights, means, covariances)
+        sums = own.evaluate(learner.find_coefficients(now, blurred=True), sums=True).sums
+        counts, centers, scatters = learner.read_moments(sums, own.count)
+        alive &= (counts >= learner.least_rows).all(axis=1)
+        # pairs that are out stay as they are; their moments only must be finite
+        counts = np.where(alive[:, None], counts, learner.least_rows)
+        scatters[~alive] = np.eye(d)
+        moments = Moments(counts, centers, scatters)
+        targets = learner.find_targets(moments) if targets is None else targets
+        weights[alive] = (total * counts / counts.sum(axis=1, keepdims=True))[alive]
+        means[alive] = centers[alive]
+        if not learner.is_tied:
+            covariances[alive] = learner.find_covariances(moments, targets)[alive]
+    return Components(weights, means, covariances), alive
+
+
+def apply_splits(components: Components, splits: Splits, scores: Array, limit: int) -> Components:
+    """Components of which the best ``limit`` by score are replaced by their halves."""
+    order = np.argsort(-scores, kind="stable")[:limit]
+    chosen = np.sort(order[np.isfinite(splits.gains[order])])
+    rest = np.setdiff1d(np.arange(len(scores)), chosen)
+    halves = splits.halves.take(chosen)
+    flat = Components(*(array.reshape(-1, *array.shape[2:]) for array in halves))
+    return components.take(rest).join(flat)

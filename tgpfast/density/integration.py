@@ -1,0 +1,150 @@
+"""Integrals of a density in the model's coordinates: its mass, marginals and weighted draws."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ..bases.base import Base
+from ..data.scaling import Scaling
+from ..kernels.thread_choice import Threads
+from ..validation import Array
+from .exponent import Tilt
+from .marginal_cdf import weighted_cdf
+from .modes import find_modes
+from .normalizer import (
+    UNTILTED,
+    Normalizer,
+    estimate_by_importance,
+    normalizer_of_quadrature,
+    warn_if_poor,
+)
+from .proposal import Proposal
+from .quadrature import QUADRATURE_DIMENSIONS, Quadrature
+
+MARGINAL_LOG2_POINTS = 17  # base-2 logarithm of the points behind marginals of many columns
+NOT_PICKLED = ("quadrature", "marginal_points")  # large, and made again when needed
+
+
+class Integrator:
+    """Integrals of exp{tilt} base: by quadrature in one to three dimensions, else by draws.
+
+    Everything is computed at first use and kept.
+
+    Parameters
+    ----------
+    tilt : Tilt
+    base : Base
+    threads : Threads
+    proposal : Proposal, optional
+        Draws that are known to cover the density.
+    normalizer : Normalizer, optional
+        The normalizer, where it is known.
+    """
+
+    def __init__(
+        self, tilt: Tilt, base: Base, threads: Threads, *, proposal: Proposal | None = None,
+        normalizer: Normalizer | None = None,
+    ) -> None:  # fmt: skip
+        self.tilt, self.base, self.threads = tilt, base, threads
+        if proposal is not None:
+            self.proposal = proposal
+        if normalizer is not None:
+            self.log_normalizer = normalizer
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in NOT_PICKLED}
+
+    @property
+    def uses_quadrature(self) -> bool:
+        """Whether integrals are taken on grids."""
+        return self.base.dimension <= QUADRATURE_DIMENSIONS
+
+    @functools.cached_property
+    def quadrature(self) -> Quadrature:
+        """The density on grids, in one to three dimensions."""
+        return Quadrature(self.tilt, self.base, self.threads)
+
+    @functools.cached_property
+    def proposal(self) -> Proposal:
+        """Draws for importance sampling; in more than three dimensions those at modes too."""
+        if self.uses_quadrature:
+            return Proposal(self.base)
+        return Proposal(self.base, find_modes(self.tilt, self.base, self.threads))
+
+    def with_mode_starts(self, rows: Array) -> Integrator:
+        """The same, with modes that ascent from some rows of the data finds as well.
+
+        rows : array, (n, d), in the model's coordinates
+        """
+        if self.uses_quadrature or self.tilt.is_zero:
+            return self
+        modes = find_modes(self.tilt, self.base, self.threads, rows)
+        return Integrator(
+            self.tilt, self.base, self.threads, proposal=Proposal(self.base, modes)
+        )
+
+    # -- the mass ---------------------------------------------------------------------------------
+
+    @property
+    def known_normalizer(self) -> Normalizer | None:
+        """The normalizer if it has been computed, else None."""
+        return self.__dict__.get("log_normalizer")
+
+    @property
+    def known_proposal(self) -> Proposal | None:
+        """The proposal if it has been computed, else None."""
+        return self.__dict__.get("proposal")
+
+    @functools.cached_property
+    def log_normalizer(self) -> Normalizer:
+        """log Z with its error; warns once where it is not reliable."""
+        if self.tilt.is_zero:
+            return UNTILTED
+        if self.uses_quadrature:
+            found = normalizer_of_quadrature(self.quadrature)
+        else:
+            found = estimate_by_importance(self.tilt, self.proposal, self.threads)
+        warn_if_poor(found)
+        return found
+
+    # -- marginals and weighted draws -------------------------------------------------------------
+
+    def weighted_draws(self, n: int, seed: int) -> tuple[Array, Array]:
+        """n independent draws (n, d) and their weights (n,); all 1 where draws are exact."""
+        rng = np.random.default_rng(seed)
+        if self.tilt.is_zero:
+            return self.base.draw(n, rng), np.ones(n)
+        if self.uses_quadrature:
+            return self.quadrature.draw(n, rng)[0], np.ones(n)
+        return self._weigh(self.proposal.draw(n, rng))
+
+    def marginal_cdf(self, direction: Array, places: Array, scaling: Scaling) -> Array:
+        """P(x . direction <= place) for every place, (G,), x in the units of the data.
+
+        scaling : between the units of the data and the model's coordinates
+        """
+        # Powers of two change no bit, and keep squares of directions and scales in range. A place
+        # that overflows is as good as infinite.
+        power = np.frexp(np.abs(direction).max())[1]
+        with np.errstate(over="ignore"):
+            v, places = np.ldexp(direction, -power), np.ldexp(places, -power)
+        if not self.uses_quadrature:
+            u, weights = self.marginal_points
+            return weighted_cdf(scaling.invert(u) @ v, weights, places)
+        power = np.frexp(scaling.scale.max())[1]
+        along = v * np.ldexp(scaling.scale, -power)  # v . x = v . shift + (v * scale) . u
+        offset = float(v @ scaling.shift)
+        with np.errstate(over="ignore"):
+            return self.quadrature.marginal_cdf(along, np.ldexp(places - offset, -power))
+
+    @functools.cached_property
+    def marginal_points(self) -> tuple[Array, Array]:
+        """131,072 quasi-random points and their weights, for marginals of many columns."""
+        return self._weigh(self.proposal.sobol(MARGINAL_LOG2_POINTS, seed=0))
+
+    def _weigh(self, u: Array) -> tuple[Array, Array]:
+        log_weights = self.proposal.log_weights(self.tilt, u, self.threads)
+        return u, np.exp(log_weights - log_weights.max())

@@ -1,0 +1,227 @@
+"""Densities as facts and arrays of a file, and back."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..bases.base import Base, check_registered, describe_base, load_base
+from ..bases.mixture import MixtureBase
+from ..data import storage
+from ..data.scaling import Scaling
+from ..data.table import Table
+from ..features.random import Features
+from ..kernels.thread_choice import Threads
+from ..statistics.feature_means import FeatureMeans
+from ..statistics.statistics import Statistics
+from ..statistics.triangles import pack_triangle, unpack_triangle
+from ..validation import Array
+from .exponent import PointTilt, PredictiveTilt, Tilt
+from .integration import Integrator
+from .normalizer import Normalizer
+from .proposal import Proposal
+
+SAVED_METHODS = ("fd", "ncfd", "fvpd", "map", "base")
+MODES_PREFIX = "modes_"  # of the names of the arrays of modes
+STATISTICS_PREFIX = "statistics_"  # of the names of the arrays of statistics
+BASE_PREFIX = "base_"  # of the names of the parameters of a base
+UNPREFIXED = ("mean",)  # parameters of a base that never had a prefix
+
+Take = Callable[[str, tuple[int, ...]], Array]  # name, shape -> array of the file
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def density_members(model: Any, *, statistics: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The facts and arrays of a file that holds a `Density`.
+
+    Parameters
+    ----------
+    model : Density
+    statistics : bool
+        Whether to include the statistics that ``update`` needs.
+
+    Raises
+    ------
+    TypeError
+        The class of the base is not registered.
+    ValueError
+        Statistics are asked for, and the model has none.
+    """
+    f, integrator = model.features, model.integrator
+    kind, parameters = describe_base(model.base)
+    arrays = {
+        "frequencies": f.frequencies, "phases": f.phases, "origin": model.tilt.origin,
+        "shift": model.scaling.shift, "scale": model.scaling.scale, **_base_members(parameters),
+    }  # fmt: skip
+    if f.covariance is not None:
+        arrays["covariance"] = f.covariance
+    if isinstance(model.tilt, PointTilt):
+        arrays["theta"] = model.tilt.theta
+    else:
+        arrays["m"], arrays["factor"] = model.tilt.m, pack_triangle(model.tilt.factor.T)
+    known = integrator.known_normalizer
+    proposal = None if integrator.uses_quadrature else integrator.known_proposal
+    if proposal is not None and proposal.modes is not None:  # samples depend on them
+        modes = _base_members(proposal.modes.parameters())
+        arrays.update({MODES_PREFIX + name: array for name, array in modes.items()})
+    facts = {
+        "method": model.method, **f.facts,
+        "base": kind, "selection": model.selection,
+        "settings": model.settings, "diagnostics": model.diagnostics,
+        "columns": model.table.columns, "kind_of_table": model.table.kind,
+        "normalizer": None if known is None else known.__dict__,
+        "covered": proposal is not None,
+    }  # fmt: skip
+    if statistics:
+        if model.statistics is None:
+            raise ValueError("statistics=True: this model does not hold its statistics")
+        facts["statistics"], sums = model.statistics.to_members()
+        arrays.update({STATISTICS_PREFIX + name: array for name, array in sums.items()})
+    return facts, arrays
+
+
+def _base_members(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a base under the names that they have in files."""
+    return {
+        name if name in UNPREFIXED else BASE_PREFIX + name: array
+        for name, array in parameters.items()
+    }
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def density_fields(path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `Density` from the facts and arrays of a file.
+
+    Raises
+    ------
+    ValueError
+        Says what is wrong with the file, or that the class of the base is not registered.
+    """
+    name = repr(os.fspath(path))
+    kind = str(facts.get("base", "gaussian"))
+    try:
+        check_registered(kind)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    try:
+        return _density_fields(path, kind, facts, dict(arrays))
+    except (KeyError, TypeError, ValueError) as error:
+        text = str(error)
+        raise ValueError(text if name in text else f"{name} is damaged: {text}") from error
+
+
+def _density_fields(
+    path: Any, kind: str, facts: dict[str, Any], arrays: dict[str, Any]
+) -> dict[str, Any]:
+    """As `density_fields`; takes what it reads out of the arrays."""
+    take = functools.partial(storage.take, arrays, path=path)
+    method, features = facts["method"], _take_features(facts, arrays, path)
+    d, origin = features.dimension, take("origin", (features.dimension,))
+    shift, scale = take("shift", (d,)), take("scale", (d,))
+    is_finite = np.isfinite(shift).all() and np.isfinite(origin).all()
+    if not (is_finite and (scale > 0).all() and np.isfinite(scale).all()):
+        raise ValueError("shift, scale and origin must be finite, and scale positive")
+    if method not in SAVED_METHODS:
+        raise ValueError(f"method {method!r} is not known")
+    tilt = _take_tilt(method, features, origin, take)
+    statistics = _take_statistics(path, features, facts, arrays) if "statistics" in facts else None
+    modes = _take_modes(arrays, d)
+    base = _take_base(kind, arrays, d)
+    if arrays:
+        raise ValueError(f"unexpected members {sorted(arrays)}")
+    threads = Threads()
+    integrator = Integrator(
+        tilt, base, threads, proposal=Proposal(base, modes) if facts.get("covered") else None,
+        normalizer=_read_normalizer(facts["normalizer"]),
+    )  # fmt: skip
+    return {
+        "method": method, "tilt": tilt, "base": base, "settings": dict(facts["settings"]),
+        "diagnostics": dict(facts["diagnostics"]), "scaling": Scaling(shift, scale),
+        "table": Table.from_facts(facts["columns"], facts["kind_of_table"], d),
+        "threads": threads, "selection": facts.get("selection"), "statistics": statistics,
+        "integrator": integrator,
+    }  # fmt: skip
+
+
+def _take_features(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> Features:
+    z = storage.take(arrays, "frequencies", None, path)
+    if z.ndim != 2:
+        raise ValueError("frequencies must have two dimensions")
+    S, d = z.shape
+    phases = storage.take(arrays, "phases", (S,), path)
+    covariance = None
+    if "covariance" in arrays:
+        covariance = storage.take(arrays, "covariance", (d, d), path)
+    return Features.from_facts(z, phases, covariance, facts)
+
+
+def _take_tilt(method: str, features: Features, origin: Array, take: Take) -> Tilt:
+    S = features.n_features
+    if method != "fvpd":
+        theta = take("theta", (S,))
+        if not np.isfinite(theta).all():
+            raise ValueError("theta must be finite")
+        return PointTilt(features, theta, origin)
+    m, triangle = take("m", (S,)), take("factor", (S * (S + 1) // 2,))
+    factor = np.tril(unpack_triangle(triangle, S))
+    if not (np.isfinite(factor).all() and (np.diag(factor) > 0).all()):
+        raise ValueError("the factor of M must be finite with a positive diagonal")
+    if not np.isfinite(m).all():
+        raise ValueError("m must be finite")
+    return PredictiveTilt(features, factor, m, origin)
+
+
+def _take_prefixed(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The arrays whose names begin with a prefix, without it."""
+    names = [name for name in arrays if name.startswith(prefix)]
+    return {name.removeprefix(prefix): arrays.pop(name) for name in names}
+
+
+def _take_base(kind: str, arrays: dict[str, Any], d: int) -> Base:
+    parameters = _take_prefixed(arrays, BASE_PREFIX)
+    parameters |= {name: arrays.pop(name) for name in UNPREFIXED if name in arrays}
+    for name, array in parameters.items():
+        if array.dtype != np.float64 and array.dtype.kind != "U":
+            raise ValueError(f"{name!r} of the base is {array.dtype}, expected float64")
+    base = load_base(kind, parameters)
+    if base.dimension != d:
+        raise ValueError(f"the base has dimension {base.dimension}, the features have {d}")
+    return base
+
+
+def _take_modes(arrays: dict[str, Any], d: int) -> MixtureBase | None:
+    members = _take_prefixed(arrays, MODES_PREFIX)
+    if not members:
+        return None
+    modes = _take_base(MixtureBase.kind, members, d)
+    if members or not isinstance(modes, MixtureBase):
+        raise ValueError(f"unexpected members {sorted(members)} of the modes")
+    return modes
+
+
+def _take_statistics(
+    path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
+) -> Any:
+    sums = _take_prefixed(arrays, STATISTICS_PREFIX)
+    sums_class: Any = FeatureMeans if sums.keys() == {"sum_phi"} else Statistics
+    return sums_class.from_members(path, features, dict(facts["statistics"]), sums)
+
+
+def _read_normalizer(facts: dict[str, Any] | None) -> Normalizer | None:
+    if facts is None:
+        return None
+    found = Normalizer(**facts)
+    numbers = [found.value, found.standard_error, found.effective_sample_size, found.n_points]
+    numbers += [found.n_modes]
+    numbers += [v for v in (found.annealed, found.annealed_error) if v is not None]
+    if not all(isinstance(v, (int, float)) for v in numbers) or not np.isfinite(found.value):
+        raise ValueError("the normalizer is not a number")
+    return found
