@@ -346,9 +346,9 @@ def test_a_careful_choice_keeps_map_alone_and_counts_its_tilts():
 
 
 @pytest.mark.parametrize(("n", "methods"), [(200, {"map"}), (400, {"fd", "fvpd"})])
-def test_few_rows_are_tilted_by_map(monkeypatch, n, methods):
+def test_few_rows_are_tilted_by_map(n, methods):
     """Score matching may win where rows are more; a method that is given stays."""
-    monkeypatch.setattr(selection, "CAREFUL_ROWS", 300)
+    assert selection.CAREFUL_ROWS == 300
     x = uniform_rows(n)
     options = {"base": "empirical", "frequency_covariance": "identity"}
     model = fit(x, **options)

@@ -49,7 +49,7 @@ def fit(
     A setting that is "auto" is chosen from the sample. Candidates are compared by the
     log-likelihood of rows held out, on a pilot of at most 6,000 rows. The base alone is one of
     them; a tilt is kept only if its gain over the base exceeds twice its standard error. Up to
-    1,000 rows only MAP tilts are kept, and they must gain a little more: with few rows the best of
+    300 rows only MAP tilts are kept, and they must gain a little more: with few rows the best of
     many candidates may be luck. With more than 3,000 rows, bandwidth, number of features and lambda
     are refined on all rows but few.
     ``model.selection`` lists the candidates of the pilot, ``model.settings["lam_tried"]`` those of
