@@ -256,7 +256,7 @@ def test_draws_in_four_dimensions():
 def test_statistics_of_another_base_are_refused():
     x, features = make_rows(), tgp.Features.draw(10, 0.8, np.eye(2), seed=3)
     stats = tgp.accumulate(x, features, base=make("laplace"))
-    with pytest.raises(ValueError, match="do not know the score of this LogisticBase"):
+    with pytest.raises(ValueError, match="lack the score of this LogisticBase"):
         tgp.solve(stats, make("logistic"), "fd")
     assert tgp.solve(stats, make("laplace"), "fd").method == "fd"
 

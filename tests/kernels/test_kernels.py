@@ -1378,7 +1378,7 @@ def test_marginal_mass_adds(kernels):
 PUBLIC = {
     "max_threads", "feature_block", "moments", "rank_k", "lane_rank_k", "noise_rank_k",
     "lane_noise_rank_k", "sigma_phi", "tilt", "tilt_gradient", "quadratic_tilt", "log_kernel_sums",
-    "marginal_mass", "interpolate_lattice",
+    "marginal_mass", "interpolate_lattice", "mixture_sums", "mixture_density",
 }  # fmt: skip
 
 
