@@ -844,7 +844,7 @@ def test_fit_is_the_pipeline_by_hand(kind, method, monkeypatch):
     u = (x - x.mean(axis=0)) / x.std(axis=0)
     base = StudentBase.from_data(u)
     if kind == "mixture":
-        base = MixtureBase.from_data(u)._guarded(u, np.ones(len(u)))
+        base = MixtureBase.from_data(u).with_guard(u, np.ones(len(u)))
     gamma = 300 ** (-1 / 6)
     features = tgp.Features.draw(30, gamma, np.cov(u.T, bias=True), seed=0)
     by_hand = solve(tgp.accumulate(u, features, base=base), base, method, 5.0)

@@ -152,7 +152,7 @@ def test_bases_do_not_see_the_rows_held_out(kind, whole):
     base = split.fit_base(kind, least_components=4, seed=2, use_all=whole)
     if kind == "mixture":
         want = tgp.MixtureBase._by_em(x[kept], w[kept], None, 2, least=4)
-        want = want._guarded(x[kept], w[kept])
+        want = want.with_guard(x[kept], w[kept])
         assert base.n_components >= 5  # the guard among them
     else:
         want = tgp.StudentBase._by_em(x[kept], w[kept])

@@ -188,8 +188,6 @@ class MixtureBase(Base):
             return self
         return MixtureBase(self.weights[:-1], self.means[:-1], self.covariances[:-1])
 
-    _guarded = with_guard  # the name that selection still uses
-
     @classmethod
     def from_sklearn(cls, mixture: Any) -> MixtureBase:
         """The mixture that scikit-learn has fitted.
@@ -563,13 +561,6 @@ def fit_mixture(
     else:
         fit.grow(n_components)
     return fit.finish()
-
-
-def expectation_maximisation(
-    x: Array, w: Array, k: int, seed: int, start: MixtureBase | None = None
-) -> FittedMixture:
-    """`fit_mixture`, by the name that selection still uses."""
-    return fit_mixture(x, w, k, seed=seed, start=start)
 
 
 def choose_mixture_by_bic(x: Array, w: Array, *, seed: int = 0, least: int = 1) -> FittedMixture:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase, expectation_maximisation
+from ..bases.mixture import MixtureBase, fit_mixture
 from ..bases.student import StudentBase
 from ..validation import Array
 
@@ -37,7 +37,7 @@ def fit_base(
         return StudentBase._by_em(x, weights)
     if kind == "mixture":
         mixture = MixtureBase._by_em(x, weights, None, seed, least=least_components)
-        return mixture._guarded(x, weights)
+        return mixture.with_guard(x, weights)
     return GaussianBase.from_data(x, sample_weight=weights)
 
 
@@ -49,12 +49,11 @@ def refit_base(base: Base, x: Array, weights: Array) -> Base:
     if isinstance(base, GaussianBase):
         return base
     if isinstance(base, MixtureBase):
-        # the guard component, worth less than a row, is dropped by the first step
-        mixture = expectation_maximisation(x, weights, 0, 0, base).mixture
-        return mixture._guarded(x, weights)
+        mixture = fit_mixture(x, weights, base.n_components, start=base).mixture
+        return mixture.with_guard(x, weights)
     return fit_base(base.kind, x, weights)
 
 
 def n_fitted_components(base: Base) -> int:
     """Components of a mixture without its guard; 1 for other bases."""
-    return max(base.n_components - 1, 1) if isinstance(base, MixtureBase) else 1
+    return base.without_guard().n_components if isinstance(base, MixtureBase) else 1
