@@ -90,15 +90,33 @@ class Base(abc.ABC):
 
     @abc.abstractmethod
     def log_density_at(self, x: Array) -> Array:
-        """Log density of checked rows, (n,)."""
+        """Log density of checked rows, (n,).
+
+        Parameters
+        ----------
+        x : array, (n, d)
+            Rows in the coordinates of the base; nothing is checked.
+        """
 
     @abc.abstractmethod
     def score_at(self, x: Array) -> Array:
-        """Gradient of the log density at checked rows, (n, d)."""
+        """Gradient of the log density at checked rows, (n, d).
+
+        Parameters
+        ----------
+        x : array, (n, d)
+            Rows in the coordinates of the base; nothing is checked.
+        """
 
     @abc.abstractmethod
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        """n independent draws, (n, d)."""
+        """n independent draws, (n, d).
+
+        Parameters
+        ----------
+        n : int
+        rng : numpy.random.Generator
+        """
 
     # -- what a subclass may define ---------------------------------------------------------------
 
@@ -164,6 +182,11 @@ class Base(abc.ABC):
 
         Only method="fvpd" needs them (Eqs. muphi and sigphi of the paper).
 
+        Parameters
+        ----------
+        features : Features
+        backend, n_threads : see ``accumulate``
+
         Raises
         ------
         ValueError
@@ -188,7 +211,13 @@ class Base(abc.ABC):
 
     @classmethod
     def from_parameters(cls, parameters: dict[str, Any]) -> Base:
-        """The base with these `parameters`; by default they are the arguments of the class."""
+        """The base with these `parameters`; by default they are the arguments of the class.
+
+        Parameters
+        ----------
+        parameters : dict of arrays
+            As `parameters` returns them.
+        """
         return cls(**parameters)
 
     # -- what every base offers -------------------------------------------------------------------

@@ -115,7 +115,12 @@ class GaussianBase(Base):
         return cls(moments.mean, moments.covariance)
 
     def whiten(self, x: Array) -> Array:
-        """Coordinates w = L^-1 (x - mean) of rows x, (n, d): mean 0, covariance I."""
+        """Coordinates w = L^-1 (x - mean) of rows, (n, d): mean 0, covariance I.
+
+        Parameters
+        ----------
+        x : array, (n, d)
+        """
         whitened: Array = solve_triangular(
             self.cholesky, (x - self.mean).T, lower=True, check_finite=False
         ).T
@@ -141,7 +146,12 @@ class GaussianBase(Base):
         return np.full(len(x), -float(np.square(root).sum()))
 
     def unwhiten(self, w: Array) -> Array:
-        """Rows x = mean + L w of whitened coordinates w, (n, d)."""
+        """Rows x = mean + L w of whitened coordinates, (n, d).
+
+        Parameters
+        ----------
+        w : array, (n, d)
+        """
         return self.mean + w @ self.cholesky.T
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:

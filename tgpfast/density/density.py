@@ -250,7 +250,15 @@ class Density:
         self, *, scaling: Scaling, table: Table, settings: dict[str, Any],
         selection: list[dict[str, Any]] | None,
     ) -> Density:  # fmt: skip
-        """The same density in the units of the data, with what ``fit`` records of it."""
+        """The same density in the units of the data, with what ``fit`` records of it.
+
+        Parameters
+        ----------
+        scaling : Scaling
+        table : Table
+        settings : dict
+        selection : list of dict or None
+        """
         return replace(
             self, scaling=scaling, table=table, settings=settings, selection=selection
         )
@@ -259,6 +267,10 @@ class Density:
         """The same density, whose modes are sought from some rows too, in the model's coordinates.
 
         In more than three dimensions the normalizer depends on the modes that are found.
+
+        Parameters
+        ----------
+        rows : array, (n, d)
         """
         return replace(self, integrator=self.integrator.with_mode_starts(rows))
 
