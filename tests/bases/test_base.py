@@ -243,6 +243,39 @@ def test_a_gaussian_written_by_hand_gives_what_the_gaussian_gives(method):
         assert np.abs(gap).max() < 0.1
 
 
+class MomentGaussian(OwnGaussian):
+    """With moments of features from the characteristic function, one pair at a time."""
+
+    def feature_moments(self, features, *, backend="auto", n_threads=None):
+        f, c = features.frequencies / features.bandwidth, features.phases
+        mean_cos = lambda w, p: np.exp(-0.5 * w @ self.covariance @ w) * np.cos(w @ self.mean + p)  # noqa: E731
+        S = len(c)
+        mean = np.sqrt(2 / S) * np.array([mean_cos(f[s], c[s]) for s in range(S)])
+        second = np.array([
+            [
+                (mean_cos(f[s] - f[t], c[s] - c[t]) + mean_cos(f[s] + f[t], c[s] + c[t])) / S
+                for t in range(S)
+            ]
+            for s in range(S)
+        ])  # fmt: skip
+        return mean, second - np.outer(mean, mean)
+
+
+@pytest.mark.parametrize("scale", ["standardize", "none"])
+def test_a_base_with_moments_of_features_serves_fvpd(scale):
+    x = make_rows() * [3.0, 0.5] + [10.0, -1.0]
+    theirs = tgp.GaussianBase.from_data(x)
+    mine = MomentGaussian(theirs.mean, theirs.covariance)
+    assert mine.has_feature_moments
+    options = {"method": "fvpd", "n_features": 12, "engine": "direct", "gamma": 0.9, "scale": scale}
+    want, got = fixed_fit(x, base=theirs, **options), fixed_fit(x, base=mine, **options)
+    np.testing.assert_allclose(got.m, want.m, rtol=0, atol=1e-9 * np.abs(want.m).max())
+    np.testing.assert_allclose(got.M, want.M, rtol=0, atol=1e-9 * np.abs(want.M).max())
+    assert not make("logistic").has_feature_moments
+    with pytest.raises(ValueError, match="cannot tilt a RescaledBase"):
+        fixed_fit(make_rows(), base=make("logistic"), method="fvpd", n_features=5)
+
+
 def test_draws_in_four_dimensions():
     """Importance sampling with draws of one's own base, which are not quasi-random."""
     x = make_rows(4)

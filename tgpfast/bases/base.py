@@ -197,6 +197,11 @@ class Base(abc.ABC):
             'method="fvpd" needs; use "fd" or "map"'
         )
 
+    @property
+    def has_feature_moments(self) -> bool:
+        """Whether `feature_moments` is defined, so that method="fvpd" can tilt this base."""
+        return type(self).feature_moments is not Base.feature_moments
+
     def parameters(self) -> dict[str, Any]:
         """The arrays that determine the base, by name: what a file holds of it.
 
@@ -450,6 +455,20 @@ class RescaledBase(Base):
     def laplacian_at(self, x: Array, stretch: Array) -> Array:
         """Sum over k of stretch_k^2 times the second derivative in column k, (n,)."""
         return self.original.laplacian_at(self.scaling.invert(x), stretch * self.scaling.scale)
+
+    @property
+    def has_feature_moments(self) -> bool:
+        """Whether the original has them."""
+        return self.original.has_feature_moments
+
+    def feature_moments(
+        self, features: Features, *, backend: str = "auto", n_threads: int | None = None
+    ) -> tuple[Array, Array]:
+        """Those of the original, for features whose angles are the same in its coordinates."""
+        z = features.frequencies / self.scaling.scale
+        phases = features.phases - z @ self.scaling.shift / features.bandwidth
+        there = Features(z, phases, features.bandwidth)
+        return self.original.feature_moments(there, backend=backend, n_threads=n_threads)
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """n independent draws, (n, d)."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase
 from ..data.row_sample import SAMPLE_ROWS
 from ..density.density import Density
 from ..runtime.warnings import PoorFitWarning, warn
@@ -55,7 +54,7 @@ def check_base_serves(base: Base, method: str, *, from_spectrum: bool) -> None:
     if isinstance(base, GaussianBase):
         return
     name = type(base).__name__
-    if method == "ncfd" or (method == "fvpd" and not isinstance(base, MixtureBase)):
+    if method == "ncfd" or (method == "fvpd" and not base.has_feature_moments):
         raise ValueError(f'method="{method}" cannot tilt a {name}; use "fd" or "map"')
     if from_spectrum and method != "map":
         raise ValueError(

@@ -16,8 +16,6 @@ import numpy as np
 
 from .. import kernels
 from ..bases.base import Base
-from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
@@ -461,7 +459,7 @@ class CandidateSearch:
     ) -> Iterator[Candidate]:
         """FVPD, where its moments of the base have a closed form, and MAP."""
         blocks = self._features(base, setting)
-        has_moments = isinstance(self.folds[base][0].base, (GaussianBase, MixtureBase))
+        has_moments = self.folds[base][0].base.has_feature_moments
         if with_fvpd and has_moments and "fvpd" in self.space.methods:
             for lam in self.space.lams_or(FVPD_LAMS):
                 for eta in self.space.etas_at(setting.gamma):
