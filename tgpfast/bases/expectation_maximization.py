@@ -26,12 +26,13 @@ COVARIANCES = ("full", "diagonal", "tied")
 LEAST_WIDTH = 1e-3  # floor of a component's width, in spreads of the column: variances of 1e-6
 LARGEST_COORDINATE = 1e4  # of standard rows: its square has 8 digits left beside LEAST_WIDTH^2
 SPREAD_OF_QUARTILES = 1.349  # distance between the quartiles of a standard normal
+SAME_VALUE = 1e-6  # spreads within which values count as one: they differ by rounding
 RESOLUTION_SHARE = 0.1  # share of the rows that may lie closer to another value than the resolution
 # a component of the width step / sqrt(2 pi) on one value of a grid is as dense as the histogram
 WIDTH_OF_A_STEP = 1.0 / np.sqrt(2.0 * np.pi)
 BORROWED_ROWS = 3.0  # rows that the pooled widths count as in the widths of a target
 LANE_ROWS, MOST_LANES = 1_024, 16  # rows a lane of the kernel has at least; lanes at most
-SMALL_WORK = 5e7  # operations, about 2 ms, below which one thread is faster on a busy machine
+SMALL_WORK = 1e8  # operations, about 4 ms, below which one thread is faster on a busy machine
 EXP_WORK = 30.0  # operations that the exponential of one term costs
 
 
@@ -78,7 +79,7 @@ def standardize_rows(x: Array, w: Array) -> Standards:
     quartiles are equal), and at least 1 / LARGEST_COORDINATE of the way to the farthest row. The
     resolution is the distance to the nearest other value, which RESOLUTION_SHARE of the rows lie
     below: the step of a column of rounded or discrete values, and close to 0 for continuous ones.
-    Values closer than LEAST_WIDTH spreads count as one value.
+    Values closer than SAME_VALUE spreads count as one.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def standardize_rows(x: Array, w: Array) -> Standards:
         spread = min(deviation, (high - low) / SPREAD_OF_QUARTILES) or deviation or 1.0
         reach = max(values[-1] - shift[j], shift[j] - values[0])
         scale[j] = max(spread, reach / LARGEST_COORDINATE)
-        step = _resolution(values, below, LEAST_WIDTH * scale[j]) / scale[j]
+        step = _resolution(values, below, SAME_VALUE * scale[j]) / scale[j]
         floor[j] = max(LEAST_WIDTH, WIDTH_OF_A_STEP * step)
     return Standards(Scaling(shift, scale), floor)
 

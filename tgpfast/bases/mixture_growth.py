@@ -122,9 +122,9 @@ def grow_mixture(
     max_work : float, default 1e11
         Floating-point operations that growth may take. The result does not depend on the machine.
     covariances : "auto", or sequence of {"full", "diagonal", "tied"}, default "auto"
-        Forms of covariances that are tried. Each has a path of its own, and an equal part of the
+        Forms of covariances that are tried, each on a path of its own with an equal part of the
         work that is left. "auto" begins with full ones, which are best on most data, and tries the
-        others only if the components come to have few rows.
+        others with the work that is left, only if the components come to have few rows.
     seed : int, default 0
         For the random directions along which components are split.
     threads : Threads, optional
@@ -162,7 +162,7 @@ def grow_mixture(
     paths: list[_Path] = []
     while forms and not (covariances == "auto" and paths and paths[0].has_ample_rows):
         work = paths[-1].work if paths else 0.0
-        budget = work + (max_work - work) / len(forms)
+        budget = max_work if covariances == "auto" else work + (max_work - work) / len(forms)
         learner = Learner(standards.floor, forms.pop(0), strength=float(d), correction=d + 1.0)
         path = _Path(rows, held, guard, learner, np.random.default_rng(seed), work)
         path.grow(max_components, budget)
