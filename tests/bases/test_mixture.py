@@ -478,7 +478,7 @@ def test_components_that_are_dropped_are_told_of():
 
 def test_em_without_its_floor_collapses(monkeypatch):
     rows = np.concatenate([make_rows(100), np.zeros((100, 2))])
-    monkeypatch.setattr(expectation_maximization, "LEAST_WIDTH", 0.0)
+    monkeypatch.setattr(expectation_maximization, "NARROWEST_COMPONENT", 0.0)
     monkeypatch.setattr(expectation_maximization, "WIDTH_OF_A_STEP", 0.0)
     with pytest.raises((ValueError, np.linalg.LinAlgError, RuntimeWarning)):
         MixtureBase.from_data(rows, 4)

@@ -1,7 +1,7 @@
 """Expectation maximization of Gaussian mixtures: rows, components, steps.
 
 Everything here is in standard coordinates, in which every column has median 0 and a robust spread
-of 1 (`standardize_rows`). There log weight_k N_k(y) is linear in the monomials 1, y_i and y_i y_j,
+of 1 (`measure_columns`). There log weight_k N_k(y) is linear in the monomials 1, y_i and y_i y_j,
 so that one step is two matrix products per block of rows: coefficients times monomials gives the
 terms of every component, and responsibilities times monomials gives the sums from which the next
 components follow. Components that are neither tiny nor far away lose no digits that matter: terms
@@ -23,8 +23,9 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array, check_choice
 
 COVARIANCES = ("full", "diagonal", "tied")
-LEAST_WIDTH = 1e-3  # floor of a component's width, in spreads of the column: variances of 1e-6
-LARGEST_COORDINATE = 1e4  # of standard rows: its square has 8 digits left beside LEAST_WIDTH^2
+NARROWEST_COMPONENT = 1e-3  # least width of a component, in spreads of the column
+# of standard rows: 1e-16 times its square is far below the least variance, 1e-6
+LARGEST_COORDINATE = 1e4
 SPREAD_OF_QUARTILES = 1.349  # distance between the quartiles of a standard normal
 SAME_VALUE = 1e-6  # spreads within which values count as one: they differ by rounding
 RESOLUTION_SHARE = 0.1  # share of the rows that may lie closer to another value than the resolution
@@ -64,15 +65,15 @@ class Standards:
     scaling : Scaling
         From the units of the data: median to 0, spread to 1.
     floor : (d,) array
-        Least width of a component along each column, in standard units: LEAST_WIDTH, or the width
-        of a step of the column, where that is more.
+        Least width of a component along each column, in standard units: NARROWEST_COMPONENT, or the
+        width of a step of the column, where that is more.
     """
 
     scaling: Scaling
     floor: Array
 
 
-def standardize_rows(x: Array, w: Array) -> Standards:
+def measure_columns(x: Array, w: Array) -> Standards:
     """Median, spread and resolution of every column.
 
     The spread is that of the quartiles, at most the standard deviation (which it is where the
@@ -100,7 +101,7 @@ def standardize_rows(x: Array, w: Array) -> Standards:
         reach = max(values[-1] - shift[j], shift[j] - values[0])
         scale[j] = max(spread, reach / LARGEST_COORDINATE)
         step = _resolution(values, below, SAME_VALUE * scale[j]) / scale[j]
-        floor[j] = max(LEAST_WIDTH, WIDTH_OF_A_STEP * step)
+        floor[j] = max(NARROWEST_COMPONENT, WIDTH_OF_A_STEP * step)
     return Standards(Scaling(shift, scale), floor)
 
 

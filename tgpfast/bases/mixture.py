@@ -27,9 +27,9 @@ from .expectation_maximization import (
     Components,
     Learner,
     Rows,
+    measure_columns,
     one_component,
     run_em,
-    standardize_rows,
 )
 from .gaussian import GaussianBase
 from .quasirandom import logsumexp, sobol_uniforms, to_normals
@@ -492,7 +492,7 @@ class _Fit:
     """Mixtures of growing size that are fitted to the same rows."""
 
     def __init__(self, x: Array, w: Array, seed: int) -> None:
-        standards = standardize_rows(x, w)
+        standards = measure_columns(x, w)
         self.scaling, self.learner = standards.scaling, Learner(standards.floor)
         self.rows = Rows.from_data(x, w, self.scaling, Threads())
         self.rng = np.random.default_rng(seed)

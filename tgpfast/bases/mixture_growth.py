@@ -17,9 +17,9 @@ from .expectation_maximization import (
     Components,
     Learner,
     Rows,
+    measure_columns,
     one_component,
     run_em,
-    standardize_rows,
     work_of,
 )
 from .gaussian import GaussianBase
@@ -27,7 +27,8 @@ from .mixture import ROUND_STEPS, MixtureBase, components_of, guard_of, mixture_
 
 MAX_COMPONENTS = 300  # besides the guard
 MAX_WORK = 1e11  # floating-point operations, some seconds on one core
-FEW_ROWS = 1.5  # rows of a component, per column and one: if fewer, other covariances may be better
+# rows of a component, divided by d + 1, below which tied or diagonal covariances may be better
+FEW_ROWS_PER_COLUMN = 1.5
 PATIENCE = 3  # rounds in a row without a gain after which growth ends
 STRENGTH_FACTORS = (0.5, 2.0)  # by which the strength of shrinkage may change in a round
 POLISH_STEPS, POLISH_ROUNDS = 2, 10  # steps of EM between looks at held-out rows; looks at most
@@ -153,7 +154,7 @@ def grow_mixture(
     positive("max_work", max_work)
     moments = moments_of(Blocks(x, sample_weight=w))
     check_full_rank(moments, None)
-    standards, threads = standardize_rows(x, w), threads or Threads()
+    standards, threads = measure_columns(x, w), threads or Threads()
     scaling, d = standards.scaling, x.shape[1]
     rows = Rows.from_data(x, w, scaling, threads)
     held = Rows.from_data(held_x, held_w, scaling, threads)
@@ -201,7 +202,7 @@ def refit_mixture(
     covariances : {"full", "diagonal", "tied"}, default "full"
     steps : int, default 4
     """
-    standards = standardize_rows(x, w)
+    standards = measure_columns(x, w)
     rows = Rows.from_data(x, w, standards.scaling, threads or Threads())
     correction = x.shape[1] + 1.0
     learner = Learner(standards.floor, covariances, strength=strength, correction=correction)
@@ -276,8 +277,8 @@ class _Path:
 
     @property
     def has_ample_rows(self) -> bool:
-        """Whether the components of the best mixture have more than FEW_ROWS (d + 1) rows."""
-        return self.rows.count > FEW_ROWS * (self.rows.y.shape[1] + 1) * self.best.size
+        """Whether components of the best mixture have enough rows for covariances of their own."""
+        return self.rows.count > FEW_ROWS_PER_COLUMN * (self.rows.y.shape[1] + 1) * self.best.size
 
     def grow(self, max_components: int, max_work: float) -> None:
         """Rounds of splits until held-out rows have not gained for PATIENCE of them."""
