@@ -8,7 +8,7 @@ outliers, draws new rows and answers probability questions.
 and loaded; `solve` computes a density from them.
 
 Importing this package imports neither Numba nor any optional package. The submodules ``cli``,
-``dask``, ``datasets``, ``paper`` and ``plot`` are imported at first use.
+``dask``, ``datasets``, ``paper``, ``plot`` and ``sklearn`` are imported at first use.
 
 References
 ----------
@@ -67,9 +67,10 @@ if TYPE_CHECKING:
     from . import datasets as datasets
     from . import paper as paper
     from . import plot as plot
+    from . import sklearn as sklearn
 
 # imported at first use: `fit` does not need them, and some need optional packages
-_SUBMODULES = ("cli", "dask", "datasets", "paper", "plot")
+_SUBMODULES = ("cli", "dask", "datasets", "paper", "plot", "sklearn")
 
 __all__ = [
     "PAPER",
