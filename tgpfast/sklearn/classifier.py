@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..density.density import Density
 from ..pipeline.fitting import fit
 from ..runtime.warnings import FallbackWarning, warn
+from ..statistics.statistics import check_decay
 from ..validation import Array, as_floats
 from .estimator import DensityEstimator, fit_with_covariance, weighted_rows
 from .shrinkage import has_fewer_rows, is_singular, pool_covariance
@@ -217,29 +218,35 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
 
     def _learn(self, X: Array, y: Array, sample_weight: Any) -> TGPClassifier:
         """Fit or update the density of every class that has rows; then the priors."""
+        decay = check_decay(self.decay)
         used, weights = weighted_rows(np.arange(len(X)), sample_weight)
         labels = np.searchsorted(self.classes_, y[used])
         table = LabeledRows(X[used], labels, np.ones(len(used)) if weights is None else weights)
         counts = np.bincount(labels, table.weights, len(self.classes_))
-        class_count = self.decay * self.class_count_ + counts
+        class_count = decay * self.class_count_ + counts
         priors = _check_priors(self.priors, class_count)
-        is_new = np.array([density is None for density in self.densities_])
-        if self._kept is not None:
-            is_new[self._kept.labels] = True
-            table = self._kept.joined(table, self.decay)
-        self._learn_new(table.of(np.flatnonzero(is_new)), table)
-        for k in np.flatnonzero((counts > 0) & ~is_new):
-            rows = table.of([k])
-            self.densities_[k] = self.densities_[k].update(  # type: ignore[union-attr]
-                rows.X, sample_weight=rows.given_weights, decay=self.decay
+        densities = list(self.densities_)
+        if self._kept is not None:  # these classes are fitted anew
+            table = self._kept.joined(table, decay)
+            for k in np.unique(self._kept.labels):
+                densities[k] = None
+        is_new = np.array([density is None for density in densities])
+        fitted, kept = self._fit_new(table, np.flatnonzero(is_new))
+        for k in np.unique(table.labels):
+            density, rows = densities[k], table.of([k])
+            densities[k] = fitted[k] if density is None else density.update(
+                rows.X, sample_weight=rows.given_weights, decay=decay
             )
+        self.densities_, self._kept = densities, kept
         self.class_count_, self.priors_ = class_count, priors
         return self
 
-    def _learn_new(self, new: LabeledRows, table: LabeledRows) -> None:
-        """Fit the densities of new classes; some share the covariance within classes of a table."""
+    def _fit_new(
+        self, table: LabeledRows, classes: Any
+    ) -> tuple[dict[int, Density], LabeledRows | None]:
+        """Densities of those of the classes that have rows, and rows of classes with too few."""
         options, least = self._fit_options(), ROWS_PER_COLUMN * (table.X.shape[1] + 1)
-        groups = {int(k): new.of([k]) for k in np.unique(new.labels)}
+        groups = {int(k): table.of([k]) for k in classes if k in table.labels}
         small = [k for k, rows in groups.items() if has_fewer_rows(rows.X, least)]
         flat = [k for k, r in groups.items() if k not in small and is_singular(r.X, r.weights)]
         covariance: Any = None
@@ -251,13 +258,13 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
                 "covariance that all classes share. Give more rows, or drop columns",
                 FallbackWarning,
             )
+        densities = {}
         for k, rows in groups.items():
             if k in small or k in flat:
-                density = fit_with_covariance(rows.X, rows.weights, covariance, options)
+                densities[k] = fit_with_covariance(rows.X, rows.weights, covariance, options)
             else:
-                density = fit(rows.X, sample_weight=rows.given_weights, **options)
-            self.densities_[k] = density
-        self._kept = new.of(small) if small else None
+                densities[k] = fit(rows.X, sample_weight=rows.given_weights, **options)
+        return densities, table.of(small) if small else None
 
 
 @dataclass(frozen=True, eq=False)
