@@ -23,9 +23,11 @@ from tgpfast.sklearn import TGPClassifier, TGPDensity, TGPOutlierDetector
 from tgpfast.sklearn.shrinkage import has_fewer_rows, is_singular, pool_covariance
 
 ESTIMATORS = (TGPDensity, TGPOutlierDetector, TGPClassifier)
-FIXED = {  # settings that are otherwise chosen from the data, which takes seconds
+# Settings that are otherwise chosen from the data, which takes seconds; and one thread, since many
+# small calls on several threads are slow where other programs use the cores.
+FIXED = {
     "method": "fd", "n_features": 50, "lam": 10.0, "gamma": "scott", "base": "empirical",
-    "fit_options": {"frequency_covariance": "data"},
+    "n_threads": 1, "fit_options": {"frequency_covariance": "data"},
 }  # fmt: skip
 # With a weak tilt the threshold of the outlier detector is a smooth function of the statistics.
 # With a strong one it depends on the modes that are found, and rounding may decide on one.
