@@ -66,6 +66,20 @@ def test_scikit_learn_accepts_the_estimator(kind):
     assert len(results) > 40
 
 
+class Silent(TGPDensity):
+    """Its fit does not return the estimator."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        super().fit(X, sample_weight=sample_weight)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_refuses_a_planted_mistake():
+    """Negative control."""
+    with pytest.raises((AssertionError, AttributeError)):
+        check_estimator(Silent(**WEAK_TILT), on_skip=None)
+
+
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_parameters_have_the_defaults_of_fit(kind):
     of_fit = inspect.signature(tgp.fit).parameters
@@ -345,6 +359,18 @@ def test_probabilities_follow_bayes_rule():
     assert cross_val_score(TGPClassifier(**FIXED), x, y, cv=2).min() > 0.95
 
 
+def test_probabilities_are_those_of_the_classes_that_made_the_rows():
+    """Two unit normals at 0 and at (1, 1): the log odds of the second are x + y - 1.
+
+    A weak tilt leaves the Gaussians: 10 parameters from 1,000 rows each give log odds an error of
+    about sqrt(10 / 1000) = 0.1, and probabilities at most a quarter of that.
+    """
+    x, y = two_classes(1000, gap=1.0)
+    found = TGPClassifier(**WEAK_TILT).fit(x, y).predict_proba(x)[:, 1]
+    exact = 1.0 / (1.0 + np.exp(1.0 - x.sum(axis=1)))
+    assert np.abs(found - exact).mean() < 0.025
+
+
 def test_given_priors_are_used_and_checked():
     x, y = two_classes()
     given = TGPClassifier(**FIXED, priors=[0.9, 0.1]).fit(x, y)
@@ -375,7 +401,10 @@ def test_small_classes_share_a_covariance():
 def test_classes_may_come_one_after_the_other():
     """Rows of a class that has too few are kept; then it is learned as by one fit."""
     x, y = two_classes()
-    classifier = TGPClassifier(**FIXED)
+    classifier = TGPClassifier(**{**FIXED, "lam": -1.0})
+    with pytest.raises(ValueError, match="lam="):
+        classifier.fit(x, y)
+    classifier.set_params(**FIXED)  # a call that failed does not count as the first one
     with pytest.raises(ValueError, match="classes must be passed"):
         classifier.partial_fit(x, y)
     classifier.partial_fit(x[:150], y[:150], classes=["low", "up"])

@@ -137,7 +137,7 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
         ValueError
             If classes are missing in the first call or differ later, or a label is unknown.
         """
-        is_first = not hasattr(self, "classes_")
+        is_first = not hasattr(self, "priors_")  # the last attribute that learning sets
         if is_first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit")
         known = np.unique(classes) if is_first or classes is not None else self.classes_
@@ -198,7 +198,7 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
 
     def _joint_log_density(self, X: Any) -> Array:
         """log prior + log density, (n, n_classes); the prior alone where every density is 0."""
-        check_is_fitted(self)
+        check_is_fitted(self, "priors_")
         rows = self._check_rows(X, reset=False)
         with np.errstate(divide="ignore"):
             log_priors = np.log(self.priors_)
