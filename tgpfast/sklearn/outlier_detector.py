@@ -42,6 +42,13 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
     feature_names_in_ : (d,) array of str
         Names of the columns, where X is a frame.
 
+    Notes
+    -----
+    Thresholds that rest on rows that the model draws have a random error, which is the same for the
+    same rows and the same ``random_state``. In more than three columns, weighted rows and repeated
+    rows may give thresholds that differ by this error if the tilt is strong: the draws depend on
+    the modes that are found, and rounding may decide on one.
+
     Examples
     --------
     >>> import numpy as np
