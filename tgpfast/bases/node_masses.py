@@ -46,19 +46,28 @@ class NodeMasses:
         """Nodes along each axis."""
         return self.log_masses.shape
 
-    def log_partition(self, exponent: Array) -> tuple[float, Array]:
-        """log Z and the masses of the nodes over Z, of an exponent at the nodes, taper included."""
-        terms = self.log_masses + exponent
-        top = float(terms.max())
-        if self.outside > 0.0:
-            top = max(top, float(np.log(self.outside)))
-        terms -= top
-        np.exp(terms, out=terms)
-        total = self.outside * np.exp(-top) + float(terms.sum())
-        if not total > 0.0:  # a negative mass outside of a grid that is too coarse
-            return -np.inf, terms
-        terms /= total
-        return top + float(np.log(total)), terms
+
+def log_partition(exponents: Array, masses: Sequence[NodeMasses]) -> tuple[Array, Array]:
+    """log Z of each exponent, (B,), and the masses of the nodes over Z, (B, grid).
+
+    Parameters
+    ----------
+    exponents : (B, grid) array
+        f at the nodes, without the taper. It is overwritten, and is the second result.
+    masses : B NodeMasses
+    """
+    for terms, of_base in zip(exponents, masses, strict=True):
+        terms *= of_base.taper
+        terms += of_base.log_masses
+    axes, outside = tuple(range(1, exponents.ndim)), np.array([m.outside for m in masses])
+    each = (slice(None), *(None,) * len(axes))
+    with np.errstate(divide="ignore", invalid="ignore"):  # none outside, or a grid too coarse
+        top = np.fmax(exponents.max(axis=axes), np.log(outside))
+        exponents -= top[each]
+        np.exp(exponents, out=exponents)
+        total = exponents.sum(axis=axes) + outside * np.exp(-top)
+        exponents /= total[each]
+        return np.where(total > 0.0, np.log(total) + top, -np.inf), exponents
 
 
 @dataclass(frozen=True, eq=False)
