@@ -18,6 +18,7 @@ from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..validation import Array
 from .annealing import estimate_by_annealing
 from .exponent import PredictiveTilt, Tilt
+from .lattice_quadrature import LatticeQuadrature
 from .proposal import Proposal
 from .quadrature import Quadrature
 
@@ -115,7 +116,7 @@ def warn_if_poor(normalizer: Normalizer) -> None:
     )
 
 
-def normalizer_of_quadrature(quadrature: Quadrature) -> Normalizer:
+def normalizer_of_quadrature(quadrature: Quadrature | LatticeQuadrature) -> Normalizer:
     """The normalizer that grids give."""
     share = math.exp(min(2.0 * quadrature.value - quadrature.log_square, 0.0))
     return Normalizer(

@@ -147,7 +147,7 @@ class LatticePosteriors:
 
         def product(v: Modes) -> Modes:
             values = self.transform.to_grid(self.to_theta * v)
-            mean = np.einsum(tapered, [*range(values.ndim)], values, [*range(values.ndim)], [0])
+            mean = inner_products(tapered, values)
             values *= curvature
             values -= columns(mean, values) * weights
             image = self.from_sums * self.transform.from_grid(values)

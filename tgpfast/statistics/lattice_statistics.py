@@ -200,42 +200,36 @@ class LatticeStatistics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an npz file without pickles; ``tgpfast.load`` reads it."""
-        facts, arrays = self._members()
-        storage.write(path, KIND, facts, arrays)
+        storage.write(path, KIND, *self.to_members())
 
-    def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """(facts, arrays) of a file."""
-        f = self.features
-        arrays = {"lengths": f.lengths, "origin": f.origin, "margin": np.asarray(f.margin)}
+    def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays to save, those of the features included."""
+        facts, arrays = self.features.members
         arrays["noise_levels"] = self.noise_levels
         for name in SUMS:
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
-                arrays[name] = _as_reals(value)
-        facts = {
-            "n_modes": list(f.n_modes), "kernel": f.kernel, "bandwidth": f.bandwidth,
-            "walls": list(f.walls), "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
+                arrays[name] = as_reals(value)
+        return facts | {
+            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
             "scores_of": self.scores_of, "provenance": self.provenance,
-        }  # fmt: skip
-        return facts, arrays
+        }, arrays  # fmt: skip
 
     @classmethod
-    def _from_file(
+    def from_members(
         cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]
     ) -> LatticeStatistics:
-        box = {name: storage.take(arrays, name, None, path)
-               for name in ("lengths", "origin", "margin")}  # fmt: skip
-        features = LatticeFeatures(
-            n_modes=tuple(facts["n_modes"]), kernel=facts["kernel"], bandwidth=facts["bandwidth"],
-            walls=tuple(facts["walls"]), **box,
-        )  # fmt: skip
+        """What ``to_members`` returned, read from a file, whose path is for error messages."""
+        box = ("lengths", "origin", "margin")
+        features = LatticeFeatures.from_members(
+            facts, {name: storage.take(arrays, name, None, path) for name in box}
+        )
         levels = check_levels(storage.take(arrays, "noise_levels", None, path))
         shapes = shapes_of_sums(features, len(levels), facts["scores_of"] is not None)
         logs = storage.take(arrays, "sum_log_bases", None, path)
         sums: dict[str, Any] = {"sum_log_bases": logs.reshape(-1)}
-        pair = () if features.mode_dtype is np.float64 else (2,)
         for name, shape in shapes.items():
-            sums[name] = _from_reals(storage.take(arrays, name, shape + pair, path), features)
+            sums[name] = take_modes(arrays, name, shape, features, path)
         if arrays:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
         return cls(
@@ -289,16 +283,21 @@ def shapes_of_sums(
     return shapes
 
 
-def _as_reals(array: Modes) -> Array:
+def as_reals(array: Modes) -> Array:
     """Complex numbers as pairs along one more axis."""
     if array.dtype.kind != "c":
         return array
     return np.ascontiguousarray(array).view(np.float64).reshape(*array.shape, 2)
 
 
-def _from_reals(array: Array, features: LatticeFeatures) -> Modes:
+def take_modes(
+    arrays: dict[str, Any], name: str, shape: tuple[int, ...], features: LatticeFeatures, path: Any
+) -> Modes:
+    """Modes of a file, complex or real as those of the features are."""
     if features.mode_dtype is np.float64:
-        return array
-    return np.ascontiguousarray(array).view(np.complex128)[..., 0]
+        return storage.take(arrays, name, shape, path)
+    pairs = storage.take(arrays, name, (*shape, 2), path)
+    return np.ascontiguousarray(pairs).view(np.complex128)[..., 0]
 
-storage.register_reader(KIND, LatticeStatistics._from_file)
+
+storage.register_reader(KIND, LatticeStatistics.from_members)
