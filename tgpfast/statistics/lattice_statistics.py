@@ -38,8 +38,9 @@ class LatticeStatistics:
     n_rows : int
     sum_w2 : float
         Sum of the squared weights.
-    modes : array of the doubled mode shape
-        sum_i w_i T(x_i) e^{-i w_k . (x_i - origin)}, |k_j| <= 2 m_j; cosines on wall axes.
+    modes : array
+        sum_i w_i T(x_i) e^{-i w_k . (x_i - origin)}, |k_j| <= m_j; cosines on wall axes. Where a
+        base was given, |k_j| <= 2 m_j, as score matching needs.
     sum_log_bases : (B,) array
         sum_i w_i log base(x_i) for each of the bases given to the pass.
     core_modes : array of the doubled mode shape, or None
@@ -84,14 +85,14 @@ class LatticeStatistics:
                 value.setflags(write=False)
 
     @property
-    def doubled(self) -> LatticeFeatures:
-        """The lattice of ``modes``: twice as many along each axis."""
-        return doubled(self.features)
+    def band(self) -> LatticeFeatures:
+        """The lattice of ``modes``: for score matching twice as many along each axis."""
+        return band_of(self.features, has_scores=self.scores_of is not None)
 
     @functools.cached_property
     def sum_waves(self) -> Modes:
         """``modes`` with |k_j| <= m_j: all that MAP needs of the rows."""
-        return self.doubled.resize_modes(self.modes, self.features.n_modes)
+        return self.band.resize_modes(self.modes, self.features.n_modes)
 
     # -- algebra ---------------------------------------------------------------------------------
 
@@ -186,10 +187,11 @@ class LatticeStatistics:
             )
         parts: dict[str, Any] = {}
         for lattice, names in (
-            (self.doubled, ("modes", "core_modes", "noise_modes")),
+            (self.band, ("modes", "core_modes", "noise_modes")),
             (self.features, ("core_scores", "noise_core_modes", "noise_core_scores")),
         ):
-            aim = doubled(smaller) if lattice is not self.features else smaller
+            has_scores = lattice is not self.features and self.scores_of is not None
+            aim = band_of(smaller, has_scores=has_scores)
             for name in names:
                 value = getattr(self, name)
                 if value is not None:
@@ -254,6 +256,11 @@ def doubled(features: LatticeFeatures) -> LatticeFeatures:
     return features.with_modes([2 * m for m in features.n_modes])
 
 
+def band_of(features: LatticeFeatures, *, has_scores: bool) -> LatticeFeatures:
+    """The lattice whose sums a pass makes: score matching needs those of products of waves."""
+    return doubled(features) if has_scores else features
+
+
 def scores_kind(base: Base | None, features: LatticeFeatures) -> str | None:
     """What score sums of a base are marked by: "positions" of a Gaussian on a lattice of waves,
     which serve every Gaussian, else the fingerprint of the base; None without one."""
@@ -271,7 +278,8 @@ def shapes_of_sums(
     features: LatticeFeatures, n_levels: int, has_scores: bool
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of the sums that statistics have."""
-    d, wide, narrow = features.dimension, doubled(features).mode_shape, features.mode_shape
+    d, narrow = features.dimension, features.mode_shape
+    wide = band_of(features, has_scores=has_scores).mode_shape
     shapes: dict[str, tuple[int, ...]] = {"modes": wide}
     if has_scores:
         shapes |= {"core_modes": wide, "core_scores": (d, *narrow)}
