@@ -82,7 +82,8 @@ def test_sums_are_those_of_the_oracle(walls, engine):
     assert stats.sum_w2 == pytest.approx(w @ w)
     assert stats.n_rows == len(x)
     # score matching takes products of two waves
-    wide = accumulate_lattice(x, lattice, sample_weight=w, tolerance=1e-12, base=mixture(len(walls)))
+    base = mixture(len(walls))
+    wide = accumulate_lattice(x, lattice, sample_weight=w, tolerance=1e-12, base=base)
     want = sums_by_term(x, w * oracle.taper(x, lattice), lattice, 2)
     assert np.abs(wide.modes.ravel() - want).max() < 1e-10 * w.sum()
     assert np.abs(wide.sum_waves - stats.sum_waves).max() < 1e-10 * w.sum()
