@@ -39,6 +39,22 @@ CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is lar
 WALL_ROUNDING = 1e-9  # of an axis' length, by which a row may lie beyond a wall
 
 
+class WallError(ValueError):
+    """A row beyond a wall of the lattice.
+
+    Parameters
+    ----------
+    row : int
+        Its number.
+    axis : int
+    message : str
+    """
+
+    def __init__(self, row: int, axis: int, message: str) -> None:
+        super().__init__(message)
+        self.row, self.axis = row, axis
+
+
 def accumulate_lattice(
     X: Any,
     features: LatticeFeatures,
@@ -284,10 +300,11 @@ def _check_walls(x: Array, features: LatticeFeatures, first: int) -> None:
             beyond |= column > high + room
         if beyond.any():
             at = int(np.flatnonzero(beyond)[0])
-            raise ValueError(
+            raise WallError(
+                first + at, axis,
                 f"row {first + at} has {column[at]:.6g} in column {axis}, beyond a wall of the "
-                f"lattice, which reaches from {low:.6g} to {high:.6g}"
-            )
+                f"lattice, which reaches from {low:.6g} to {high:.6g}",
+            )  # fmt: skip
 
 
 class _Sums:
