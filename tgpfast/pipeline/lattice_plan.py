@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,9 @@ from ..selection.lattice_choice import (
     WIDEST,
     LatticeChoice,
     LatticeSpace,
-    choose_lattice,
+    decide,
+    search_settings,
+    try_base,
 )
 from ..selection.lattice_search import HeldOutRows, LatticeSearch
 from ..solvers.lattice_score_matching import DENSE_FEATURES
@@ -47,6 +49,7 @@ LEAST_MODES = {1: 64, 2: 16, 3: 6}
 BOX_BANDWIDTH = {1: 1.0, 2: 0.3, 3: 0.3}
 MIXTURE_ROWS = (500, 5_000)  # fewer are described as well by one Gaussian and a tilt; no more used
 MIXTURE_COMPONENTS = 8  # of a base: the tilt adds what is missing
+WORTH_A_MIXTURE = 0.03  # nats a row below the best tilt, within which a mixture is tried as a base
 MIXTURE_WORK = 1e8  # operations that growing one mixture may take: some hundredths of a second
 BASES = ("empirical", "student", "mixture")
 BOUNDED_BASES = ("empirical", "mixture")  # that can be confined to a domain
@@ -104,41 +107,33 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
         return _plan_as_given(settings, rows, axes, sample)
     features = _make_lattice(settings, rows, axes, sample)
     held = [0] if rows.n > CROSS_VALIDATED_ROWS else list(range(N_LATTICE_FOLDS))
+    maker = BaseMaker(settings, rows, axes, sample)
     kinds = _base_kinds(settings, rows, axes)
-    bases = {
-        kind: [
-            make_base(
-                settings.base if kind == "given" else kind, *sample.without(fold), rows, axes,
-                seed=settings.seed,
-            )
-            for fold in held
-        ]
-        for kind in kinds
-    }
-    of_folds: list[list[Base]] = [
-        [made[held.index(fold)] for made in bases.values()] if fold in held
-        else [made[0] for made in bases.values()]
-        for fold in range(N_LATTICE_FOLDS)
-    ]  # fmt: skip
-    folds = axes.explain(
-        lambda: accumulate_lattice_folds(
-            rows.blocks, features, N_LATTICE_FOLDS, bases=of_folds, threads=settings.threads,
-            progress=settings.progress,
-        )
+    # a mixture takes longest to make; where the sample is all rows, the tilts say if it is needed
+    is_late = "mixture" in kinds[1:] and len(held) > 1 and len(sample.x) == rows.blocks.n_rows
+    early = [kind for kind in kinds if not (kind == "mixture" and is_late)]
+    bases = {kind: [maker.without(kind, fold) for fold in held] for kind in early}
+    search = LatticeSearch(
+        features, _sum_folds(settings, rows, axes, features, held, bases), held, bases,
+        settings.threads.resolve()[1],
     )  # fmt: skip
-    workers = settings.threads.resolve()[1]
-    search = LatticeSearch(features, folds, held, bases, workers)
+    space = _space(settings, rows, kinds, features)
     of_held = np.isin(sample.fold, held)
     held_rows = HeldOutRows(sample.x[of_held], sample.fold[of_held], sample.weights[of_held])
-    choice = choose_lattice(search, _space(settings, rows, kinds, features), held_rows)
+    found = search_settings(search, replace(space, bases=tuple(early)))
+    if is_late and _mixture_may_win(search, maker, held_rows):
+        mixtures = [maker.without("mixture", fold) for fold in held]
+        search.add_base("mixture", mixtures, held_rows.sum_log_densities(mixtures))
+    for kind in list(search.bases)[1:]:
+        try_base(search, space, found, kind)
+    choice = decide(search, space, held_rows)
     best = choice.best.candidate
-    total = sum(folds[1:], folds[0])
+    total = sum(search.folds[1:], search.folds[0])
     stats = replace(
         total.corner(search.lattice(best.n_modes).n_modes).with_kernel(best.kernel, best.bandwidth),
         sum_log_bases=np.zeros(0),
     )
-    word = settings.base if best.base == "given" else best.base
-    base = make_base(word, sample.x, sample.weights, rows, axes, seed=settings.seed)
+    base = maker.make(best.base, sample.x, sample.weights)
     chosen = _with_answers(settings, "map", best.kernel, best.bandwidth, best.lam, best.base)
     theta = choice.best.theta
     return LatticePlan(
@@ -158,7 +153,7 @@ def _plan_as_given(settings: Settings, rows: Rows, axes: Axes, sample: Sample) -
         lam = DEFAULT_LAM if method == "map" else FALLBACK["lam"]
     if isinstance(word, str) and word == "auto":
         word = "empirical"
-    base = make_base(word, sample.x, sample.weights, rows, axes, seed=settings.seed)
+    base = BaseMaker(settings, rows, axes, sample).make(word, sample.x, sample.weights)
     features = _make_lattice(settings, rows, axes, sample).with_kernel(str(kernel), float(gamma))
     levels: Sequence[float] | Array = ()
     if method == "fvpd":
@@ -258,33 +253,72 @@ def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
     return ["uniform", *kinds] if axes.domain.is_bounded else kinds
 
 
-def make_base(
-    kind: Any, x: Array, weights: Array, rows: Rows, axes: Axes, *, seed: int = 0
-) -> Base:
-    """A base of this kind for some rows of the sample, on the domain of the fit.
+@dataclass(frozen=True, eq=False)
+class BaseMaker:
+    """Makes bases from rows of the sample, on the domain of the fit; each mixture once.
 
-    Parameters
+    Attributes
     ----------
-    kind : str or Base
-    x : (n, d) array
-    weights : (n,) array
+    settings : Settings
     rows : Rows
     axes : Axes
-    seed : int, default 0
-        Of the splits of a mixture.
+    sample : Sample
     """
-    if isinstance(kind, Base):
-        return kind.rescaled(rows.scaling)
-    if kind == "uniform":
-        return UniformBase(**axes.domain.parameters())
-    base: Base
-    if kind == "student":
-        base = StudentBase._by_em(x, weights)
-    elif kind == "mixture":
-        base = _grow_small_mixture(x, weights, seed)
-    else:
-        base = GaussianBase.from_data(x, sample_weight=weights)
-    return base if axes.is_open else BoundedMixtureBase.confine(base, axes.domain)
+
+    settings: Settings
+    rows: Rows
+    axes: Axes
+    sample: Sample
+    _known: dict[tuple[str, int], Base] = field(default_factory=dict)
+
+    def without(self, kind: str, fold: int) -> Base:
+        """A base learned without the rows of a fold."""
+        if (kind, fold) not in self._known:
+            self._known[kind, fold] = self.make(kind, *self.sample.without(fold))
+        return self._known[kind, fold]
+
+    def make(self, kind: str, x: Array, weights: Array) -> Base:
+        """A base of this kind for some rows."""
+        if isinstance(self.settings.base, Base):
+            return self.settings.base.rescaled(self.rows.scaling)
+        if kind == "uniform":
+            return UniformBase(**self.axes.domain.parameters())
+        base: Base
+        if kind == "student":
+            base = StudentBase._by_em(x, weights)
+        elif kind == "mixture":
+            base = _grow_small_mixture(x, weights, self.settings.seed)
+        else:
+            base = GaussianBase.from_data(x, sample_weight=weights)
+        is_open = self.axes.is_open
+        return base if is_open else BoundedMixtureBase.confine(base, self.axes.domain)
+
+
+def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows) -> bool:
+    """Whether a mixture alone comes close to the best candidate on the rows of one fold."""
+    here = rows.of_fold(0)
+    best = search.row_values(search.scored[0], here)
+    mixture = maker.without("mixture", 0).log_density_at(here.x)
+    share = here.weights / here.weights.sum()
+    return bool(share @ mixture > share @ best - WORTH_A_MIXTURE)
+
+
+def _sum_folds(
+    settings: Settings, rows: Rows, axes: Axes, features: LatticeFeatures, held: Sequence[int],
+    bases: dict[str, list[Base]],
+) -> list[LatticeStatistics]:  # fmt: skip
+    """One pass: the sums of every fold, with the log densities of its own bases. Folds that are
+    only learned from have any base's."""
+    place = {fold: k for k, fold in enumerate(held)}
+    of_folds = [
+        [made[place.get(fold, 0)] for made in bases.values()] for fold in range(N_LATTICE_FOLDS)
+    ]
+    return axes.explain(
+        lambda: accumulate_lattice_folds(
+            rows.blocks, features, N_LATTICE_FOLDS, bases=of_folds, threads=settings.threads,
+            progress=settings.progress,
+        )
+    )  # fmt: skip
 
 
 def _grow_small_mixture(x: Array, weights: Array, seed: int) -> Base:

@@ -75,22 +75,20 @@ class LatticeChoice:
     gain_error: float
 
 
-def choose_lattice(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> LatticeChoice:
-    """The best settings of a lattice.
+def search_settings(search: LatticeSearch, space: LatticeSpace) -> LatticeCandidate:
+    """The best tilt of the simplest base; every base alone is scored too.
 
     The number of modes is raised while one plain candidate gains. There, bandwidth and lambda are
-    searched for every kernel, and more finely for the two best; then more modes, and the other
-    bases, are tried with what was found.
+    searched for every kernel, and more finely for the two best; then more modes are tried with what
+    was found.
 
     Parameters
     ----------
     search : LatticeSearch
     space : LatticeSpace
-    rows : HeldOutRows
     """
     for base in space.bases:
-        if space.may_be_base_alone:
-            search.score(LatticeCandidate(space.kernels[0], 1.0, BASE_ALONE, 1, base))
+        _score_alone(search, space, base)
     first = _first_candidate(space, search.features)
     coarse = replace(space, max_modes=min(space.max_modes, SEARCH_MODES[search.features.dimension]))
     best = _raise_modes(search, coarse, first, WORTH_RESOLVING)
@@ -99,14 +97,34 @@ def choose_lattice(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows
         found = sorted(found, key=lambda s: -s.score)[:kept]
         found = [_pattern_search(search, space, s.candidate, steps, tries) for s in found]
     best = max(found, key=lambda s: s.score).candidate
-    best = _raise_modes(search, space, best, WORTH_DOUBLING, refines=True)
-    for base in space.bases[1:]:
-        search.score(replace(best, base=base))
-        search.score(replace(best, base=base, lam=min(4.0 * best.lam, space.lams[1])))
-    best = next(s.candidate for s in search.scored if not s.candidate.is_base_alone)
-    if best.base != space.bases[0]:
-        _pattern_search(search, space, best, FINE_STEPS, FINE_TRIES)
-    return _decide(search, space, rows)
+    return _raise_modes(search, space, best, WORTH_DOUBLING, refines=True)
+
+
+def try_base(
+    search: LatticeSearch, space: LatticeSpace, best: LatticeCandidate, base: str
+) -> None:
+    """Score another base, alone and with the best tilt and a smoother one.
+
+    Parameters
+    ----------
+    search : LatticeSearch
+    space : LatticeSpace
+    best : LatticeCandidate
+        The best tilt of the simplest base.
+    base : str
+        Name of the other one.
+    """
+    _score_alone(search, space, base)
+    smoother = min(4.0 * best.lam, space.lams[1])
+    found = [search.score(replace(best, base=base, lam=lam)) for lam in (best.lam, smoother)]
+    top = max(found, key=lambda s: s.score)
+    if top is search.scored[0]:
+        _pattern_search(search, space, top.candidate, FINE_STEPS, FINE_TRIES)
+
+
+def _score_alone(search: LatticeSearch, space: LatticeSpace, base: str) -> None:
+    if space.may_be_base_alone:
+        search.score(LatticeCandidate(space.kernels[0], 1.0, BASE_ALONE, 1, base))
 
 
 def _first_candidate(space: LatticeSpace, features: LatticeFeatures) -> LatticeCandidate:
@@ -175,12 +193,21 @@ def _within(value: float, limits: tuple[float, float]) -> bool:
     return limits[0] * (1.0 - 1e-9) <= value <= limits[1] * (1.0 + 1e-9)
 
 
-def _decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> LatticeChoice:
+def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> LatticeChoice:
     """The smoothest candidate near the best tilt, if that beats every base alone by enough; else
-    the best base alone."""
+    the best base alone. A simpler base is preferred where another one does not gain enough.
+
+    Parameters
+    ----------
+    search : LatticeSearch
+        With the candidates.
+    space : LatticeSpace
+    rows : HeldOutRows
+    """
     tilts = [s for s in search.scored if not s.candidate.is_base_alone]
     alone = [s for s in search.scored if s.candidate.is_base_alone]
     best = _prefer_simplest_base(search, space, rows, tilts)
+    bare = _prefer_simplest_base(search, space, rows, alone) if alone else best
     values, needed = search.row_values(best, rows), LEAST_GAIN_ERRORS
     if space.few_rows:  # what the best of so many gains has by luck alone
         needed = max(needed, math.sqrt(2.0 * math.log(len(tilts))))
@@ -189,7 +216,7 @@ def _decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> La
         gain = best.score - alone[0].score
         error = rows.standard_error(values - search.row_values(alone[0], rows))
         if not gain > needed * error:
-            return LatticeChoice(alone[0], search.scored, gain, error)
+            return LatticeChoice(bare, search.scored, gain, error)
     most = ALLOWED_PARAMETERS / float(search.held_n.sum())
     near = [best]
     for other in tilts:
@@ -203,11 +230,11 @@ def _decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> La
 
 
 def _prefer_simplest_base(
-    search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows, tilts: list[ScoredCandidate]
+    search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows, scored: list[ScoredCandidate]
 ) -> ScoredCandidate:
-    """The best tilt; that of the simplest base where another one does not gain enough."""
-    best = tilts[0]
-    simplest = next((s for s in tilts if s.candidate.base == space.bases[0]), best)
+    """The best of the candidates; that of the simplest base where another does not gain enough."""
+    best = scored[0]
+    simplest = next((s for s in scored if s.candidate.base == space.bases[0]), best)
     if simplest is best:
         return best
     difference = search.row_values(best, rows) - search.row_values(simplest, rows)

@@ -98,6 +98,19 @@ class HeldOutRows:
     fold: NDArray[np.int64]
     weights: Array
 
+    def of_fold(self, place: int) -> HeldOutRows:
+        """The rows of one fold."""
+        mine = self.fold == place
+        return HeldOutRows(self.x[mine], self.fold[mine], self.weights[mine])
+
+    def sum_log_densities(self, bases: Sequence[Base]) -> Array:
+        """Sums over each fold of the log density of its base."""
+        parts = [self.of_fold(place) for place in range(len(bases))]
+        return np.array([
+            float(part.weights @ base.log_density_at(part.x))
+            for part, base in zip(parts, bases, strict=True)
+        ])  # fmt: skip
+
     def standard_error(self, values: Array) -> float:
         """Standard error of the weighted mean of values at the rows."""
         share = self.weights / self.weights.sum()
@@ -121,6 +134,8 @@ class LatticeSearch:
         of ``folds`` are in the order of this dictionary.
     workers : int, default 1
         Threads of each FFT.
+
+    ``log_base`` has the sums of the log density of each base over each held-out fold.
     """
 
     features: LatticeFeatures
@@ -128,6 +143,7 @@ class LatticeSearch:
     held: Sequence[int]
     bases: dict[str, list[Base]]
     workers: int = 1
+    log_base: dict[str, Array] = field(init=False)
     _scored: dict[LatticeCandidate, ScoredCandidate] = field(default_factory=dict)
 
     @functools.cached_property
@@ -135,13 +151,29 @@ class LatticeSearch:
         """Sums of weights of the held-out folds."""
         return np.array([self.folds[k].n for k in self.held])
 
-    @functools.cached_property
-    def log_base(self) -> dict[str, Array]:
-        """Name -> sums of the log density of the base over each held-out fold."""
-        return {
+    def __post_init__(self) -> None:
+        self.log_base = {
             name: np.array([self.folds[k].sum_log_bases[place] for k in self.held])
             for place, name in enumerate(self.bases)
         }
+        self._grids = {name: self._grids_of(bases) for name, bases in self.bases.items()}
+
+    def _grids_of(self, bases: Sequence[Base]) -> list[BaseGrids]:
+        return [BaseGrids(base, self.features) for base in bases]
+
+    def add_base(self, name: str, bases: list[Base], log_base: Array) -> None:
+        """Add a base to those that can be scored.
+
+        Parameters
+        ----------
+        name : str
+        bases : list of Base
+            One for each held-out fold, learned without its rows.
+        log_base : (folds,) array
+            Sums of its log density over each held-out fold.
+        """
+        self.bases[name], self.log_base[name] = bases, log_base
+        self._grids[name] = self._grids_of(bases)
 
     def lattice(self, n_modes: int) -> LatticeFeatures:
         """The lattice with so many modes along its longest axis."""
@@ -159,14 +191,6 @@ class LatticeSearch:
         ])  # fmt: skip
         held, n = sums[list(self.held)], sum(part.n for part in self.folds)
         return lattice, sums.sum(axis=0) - held, held, n - self.held_n
-
-    @functools.cached_property
-    def _grids(self) -> dict[str, list[BaseGrids]]:
-        """Name -> the base of every held-out fold on grids."""
-        return {
-            name: [BaseGrids(base, self.features) for base in bases]
-            for name, bases in self.bases.items()
-        }
 
     def posteriors(self, candidate: LatticeCandidate, *, finer: int = 1) -> LatticePosteriors:
         """The posteriors of the rows learned from, on the usual grid or a finer one."""
