@@ -15,7 +15,6 @@ from .base import Base
 
 GRID_ARRAYS = 8  # of a grid's size, that solving on it takes
 BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time
-LEAST_OUTSIDE = -0.01  # of the mass outside; below, the grid does not resolve the base
 MOST_LOST = 0.05  # mass beyond walls and periods, where a base must have none
 LEAST_CORRECTION = 0.1  # factor of a node's mass; below, the grid does not resolve the base
 
@@ -32,7 +31,7 @@ class NodeMasses:
     log_masses : array of the grid's shape
         Log of density times cell volume.
     outside : float
-        1 minus the sum of the masses.
+        1 minus the sum of the masses; at least 0.
     taper : array of the grid's shape
         T.
     """
@@ -134,9 +133,8 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
             f"{outside:.1%} of the base's mass lies outside of a box with walls={features.walls}; "
             "use a base that is uniform, truncated or wrapped there"
         )
-    if outside < LEAST_OUTSIDE:
-        outside = 0.0
-    return NodeMasses(log_masses, outside, features.taper_on(axes))
+    # below zero it is an error of the rule, with which the posterior would not be concave
+    return NodeMasses(log_masses, max(outside, 0.0), features.taper_on(axes))
 
 
 def _log_density(base: Base, axes: Sequence[Array]) -> Array:

@@ -117,8 +117,14 @@ def warn_if_poor(normalizer: Normalizer) -> None:
 
 
 def normalizer_of_quadrature(quadrature: Quadrature | LatticeQuadrature) -> Normalizer:
-    """The normalizer that grids give."""
+    """The normalizer that grids give.
+
+    The rules of a lattice resolve the tilt everywhere, whatever share of the base lies where its
+    mass is; all draws count.
+    """
     share = math.exp(min(2.0 * quadrature.value - quadrature.log_square, 0.0))
+    if isinstance(quadrature, LatticeQuadrature):
+        share = 1.0
     return Normalizer(
         quadrature.value, quadrature.error, share * DRAWS, "quadrature", quadrature.n_nodes
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase, UniformBase
+from ..bases.bounded import BoundedMixtureBase, UniformBase, confine_gaussian
 from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture_growth import grow_mixture
@@ -43,16 +43,17 @@ from .settings import FALLBACK, Settings
 N_LATTICE_FOLDS = 5
 CROSS_VALIDATED_ROWS = 4_000  # up to so many rows every fold is held out; of more, one is enough
 # most modes along the longest axis, by dimension, and times so many rows to the power 1 / d
-MOST_MODES, MODES_PER_ROW = {1: 1024, 2: 128, 3: 12}, {1: 2.0, 2: 2.0, 3: 1.0}
+MOST_MODES, MODES_PER_ROW = {1: 1024, 2: 128, 3: 10}, {1: 2.0, 2: 2.0, 3: 1.0}
 LEAST_MODES = {1: 64, 2: 16, 3: 6}
 # the box has margins for this bandwidth, in standard deviations: wider ones see its period
 BOX_BANDWIDTH = {1: 1.0, 2: 0.3, 3: 0.3}
-MIXTURE_ROWS = (500, 5_000)  # fewer are described as well by one Gaussian and a tilt; no more used
-MIXTURE_COMPONENTS = 8  # of a base: the tilt adds what is missing
+# fewer rows are described as well by one Gaussian and a tilt; more are not needed, by dimension
+LEAST_MIXTURE_ROWS, MOST_MIXTURE_ROWS = 500, {1: 5_000, 2: 5_000, 3: 20_000}
+# components of a base, by dimension: in one and two columns the tilt adds what is missing
+MIXTURE_COMPONENTS = {1: 8, 2: 8, 3: 100}
 WORTH_A_MIXTURE = 0.03  # nats a row below the best tilt, within which a mixture is tried as a base
-MIXTURE_WORK = 1e8  # operations that growing one mixture may take: some hundredths of a second
-BASES = ("empirical", "student", "mixture")
-BOUNDED_BASES = ("empirical", "mixture")  # that can be confined to a domain
+MIXTURE_WORK = {1: 1e8, 2: 1e8, 3: 3e9}  # operations that growing one may take; 1e9 is 0.5 s
+BASES = ("student", "empirical", "mixture")
 # where nothing is compared; the bandwidth in standard deviations
 DEFAULT_KERNEL, DEFAULT_BANDWIDTH, DEFAULT_LAM = "matern52", 0.5, 1.0
 
@@ -225,8 +226,9 @@ def _space(
     gamma, lam = settings.gamma, settings.lam
     space = LatticeSpace(
         bandwidths=(NARROWEST * unit, WIDEST * unit) if isinstance(gamma, str) else (gamma, gamma),
-        bases=tuple(kinds), may_be_base_alone=isinstance(lam, str),
-        max_modes=_modes_of_longest(features), few_rows=rows.n <= CAREFUL_ROWS,
+        bases=tuple(kinds), simplest="empirical" if "empirical" in kinds else kinds[0],
+        may_be_base_alone=isinstance(lam, str), max_modes=_modes_of_longest(features),
+        few_rows=rows.n <= CAREFUL_ROWS,
     )  # fmt: skip
     if not isinstance(lam, str):
         space = replace(space, lams=(lam, lam))
@@ -243,14 +245,14 @@ def _modes_of_longest(features: LatticeFeatures) -> int:
 
 
 def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
-    """Names of the bases that are compared, the simplest first."""
+    """Names of the bases that are compared; settings are searched with the first."""
     if isinstance(settings.base, Base):
         return ["given"]
     if settings.base != "auto":
         return [settings.base]
-    known = BASES if axes.is_open else BOUNDED_BASES
-    kinds = [kind for kind in known if kind != "mixture" or rows.n >= MIXTURE_ROWS[0]]
-    return ["uniform", *kinds] if axes.domain.is_bounded else kinds
+    if not axes.is_open:
+        return ["uniform", "empirical"] if axes.domain.is_bounded else ["empirical"]
+    return [kind for kind in BASES if kind != "mixture" or rows.n >= LEAST_MIXTURE_ROWS]
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,8 +290,10 @@ class BaseMaker:
             base = StudentBase._by_em(x, weights)
         elif kind == "mixture":
             base = _grow_small_mixture(x, weights, self.settings.seed)
+        elif self.axes.is_open:
+            return GaussianBase.from_data(x, sample_weight=weights)
         else:
-            base = GaussianBase.from_data(x, sample_weight=weights)
+            return confine_gaussian(x, weights, self.axes.domain)
         is_open = self.axes.is_open
         return base if is_open else BoundedMixtureBase.confine(base, self.axes.domain)
 
@@ -323,12 +327,12 @@ def _sum_folds(
 
 def _grow_small_mixture(x: Array, weights: Array, seed: int) -> Base:
     """A mixture grown on some of the rows, one in N_LATTICE_FOLDS of them held out."""
-    some = np.random.default_rng(0).permutation(len(x))[: MIXTURE_ROWS[1]]
-    x, weights = x[some], weights[some]
+    some = np.random.default_rng(0).permutation(len(x))[: MOST_MIXTURE_ROWS[x.shape[1]]]
+    x, weights, d = x[some], weights[some], x.shape[1]
     held = np.arange(len(x)) % N_LATTICE_FOLDS == 0
     grown = grow_mixture(
         x[~held], weights[~held], x[held], weights[held], seed=seed,
-        max_components=MIXTURE_COMPONENTS, max_work=MIXTURE_WORK, covariances=("full",),
+        max_components=MIXTURE_COMPONENTS[d], max_work=MIXTURE_WORK[d], covariances=("full",),
     )  # fmt: skip
     return grown.refit(x, weights)
 

@@ -19,12 +19,13 @@ LEAST_LAM, MOST_LAM = 4e-3, 1e4  # that are tried: below, solves take long and s
 WORTH_RESOLVING = 0.01  # nats a row that a finer level must gain for another one to be tried
 WORTH_DOUBLING = 0.002  # the same once kernel, bandwidth and lambda are known
 COARSE_STEPS, FINE_STEPS = (2.0, 4.0), (2.0**0.5, 2.0)  # factors of bandwidth and lambda
+RETUNED_MODES = {1: 512, 2: 32, 3: 8}  # most at which bandwidth and lambda are searched again
 FINE_TRIES, RETUNING_TRIES = 6, 3  # candidates of one fine pattern search at most
 # successive halving: kernels kept, factors of bandwidth and lambda, candidates for each kernel
 HALVING = ((4, COARSE_STEPS, 2), (2, COARSE_STEPS, 6), (1, FINE_STEPS, FINE_TRIES))
 ALLOWED_ERRORS = 0.5  # standard errors below the best within which the smoothest candidate wins,
 ALLOWED_PARAMETERS = 2.0  # unless that is more than so many parameters are worth: 1 / n a row each
-WORTH_ANOTHER_BASE = 0.001  # nats a row that a base beyond the simplest must gain
+WORTH_ANOTHER_BASE = 0.001  # nats a row that a base other than the preferred one must gain
 NEGLIGIBLE_GAIN = 2e-5  # nats a row that do not count as better
 
 
@@ -37,7 +38,10 @@ class LatticeSpace:
     kernels : tuple of str
     bandwidths, lams : (least, most)
     bases : tuple of str
-        Names, the simplest first.
+        Names. The first is the one that settings are searched with: that with the heaviest tails,
+        since rows beyond the box have its density.
+    simplest : str
+        The base that is preferred as a density of its own.
     max_modes : int
         Largest number of modes along the longest axis.
     may_be_base_alone : bool
@@ -49,6 +53,7 @@ class LatticeSpace:
     bandwidths: tuple[float, float] = (NARROWEST, WIDEST)
     lams: tuple[float, float] = (LEAST_LAM, MOST_LAM)
     bases: tuple[str, ...] = ("empirical",)
+    simplest: str = "empirical"
     max_modes: int = 128
     may_be_base_alone: bool = True
     few_rows: bool = False
@@ -154,7 +159,7 @@ def _raise_modes(
         if gained < worth:
             break
         candidate = finer
-        if refines:
+        if refines and candidate.n_modes <= RETUNED_MODES[search.features.dimension]:
             candidate = _pattern_search(search, space, finer, FINE_STEPS, RETUNING_TRIES).candidate
         score = search.score(candidate).score
     return candidate
@@ -195,7 +200,7 @@ def _within(value: float, limits: tuple[float, float]) -> bool:
 
 def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> LatticeChoice:
     """The smoothest candidate near the best tilt, if that beats every base alone by enough; else
-    the best base alone. A simpler base is preferred where another one does not gain enough.
+    the best base alone.
 
     Parameters
     ----------
@@ -206,8 +211,8 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     """
     tilts = [s for s in search.scored if not s.candidate.is_base_alone]
     alone = [s for s in search.scored if s.candidate.is_base_alone]
-    best = _prefer_simplest_base(search, space, rows, tilts)
-    bare = _prefer_simplest_base(search, space, rows, alone) if alone else best
+    best = _prefer_base(search, space.bases[0], rows, tilts)
+    bare = _prefer_base(search, space.simplest, rows, alone) if alone else best
     values, needed = search.row_values(best, rows), LEAST_GAIN_ERRORS
     if space.few_rows:  # what the best of so many gains has by luck alone
         needed = max(needed, math.sqrt(2.0 * math.log(len(tilts))))
@@ -229,14 +234,14 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     return LatticeChoice(chosen, search.scored, gain, error)
 
 
-def _prefer_simplest_base(
-    search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows, scored: list[ScoredCandidate]
+def _prefer_base(
+    search: LatticeSearch, preferred: str, rows: HeldOutRows, scored: list[ScoredCandidate]
 ) -> ScoredCandidate:
-    """The best of the candidates; that of the simplest base where another does not gain enough."""
+    """The best candidate; that of the preferred base where another does not gain enough."""
     best = scored[0]
-    simplest = next((s for s in scored if s.candidate.base == space.bases[0]), best)
-    if simplest is best:
+    other = next((s for s in scored if s.candidate.base == preferred), best)
+    if other is best:
         return best
-    difference = search.row_values(best, rows) - search.row_values(simplest, rows)
+    difference = search.row_values(best, rows) - search.row_values(other, rows)
     needed = max(WORTH_ANOTHER_BASE, rows.standard_error(difference))
-    return simplest if best.score - simplest.score < needed else best
+    return other if best.score - other.score < needed else best

@@ -2,7 +2,7 @@
 
 The sums of every fold are known (`accumulate_lattice_folds`), so that no candidate reads the data:
 the sums of the rows learned from are the total less the fold, and the held-out log-likelihood is
-linear in the sums of the fold. Its normalizer is taken on a grid twice as fine as the one that the
+linear in the sums of the fold. Its normalizer is taken on a finer grid than the one that the
 candidate was learned on, which sees spikes between the nodes. All folds run in one call, and every
 candidate starts from the solution of the nearest one before.
 """
@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 
 from ..bases.base import Base
 from ..bases.node_masses import BaseGrids
-from ..features.lattice import LatticeFeatures
+from ..features.lattice import OVERSAMPLING, LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..solvers.lattice_posterior import LatticePosteriors, maximize_posteriors
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..validation import Array
 from .candidates import BASE_ALONE
 
-SEARCH_GAIN = 1e-4  # nats a row that a Newton step promises where a candidate is solved enough
+FINER = {1: 2.0, 2: 2.0, 3: 1.5}  # nodes along an axis of the finer grid, as a multiple
+SEARCH_GAIN = 3e-4  # nats a row that a Newton step promises where a candidate is solved enough
 
 
 @dataclass(frozen=True)
@@ -192,10 +193,11 @@ class LatticeSearch:
         held, n = sums[list(self.held)], sum(part.n for part in self.folds)
         return lattice, sums.sum(axis=0) - held, held, n - self.held_n
 
-    def posteriors(self, candidate: LatticeCandidate, *, finer: int = 1) -> LatticePosteriors:
+    def posteriors(self, candidate: LatticeCandidate, *, finer: bool = False) -> LatticePosteriors:
         """The posteriors of the rows learned from, on the usual grid or a finer one."""
         lattice, sums, _, n = self._part(candidate.n_modes)
-        shape = [finer * size for size in lattice.grid_shape()]
+        factor = FINER[lattice.dimension] if finer else 1.0
+        shape = lattice.grid_shape(factor * OVERSAMPLING)
         masses = [grids.at(shape) for grids in self._grids[candidate.base]]
         return LatticePosteriors(
             lattice.with_kernel(candidate.kernel, candidate.bandwidth), sums, n, masses,
@@ -219,7 +221,7 @@ class LatticeSearch:
         posteriors = self.posteriors(candidate)
         start = posteriors.whiten(self._start(candidate))
         theta = maximize_posteriors(posteriors, start, least_gain=SEARCH_GAIN).theta
-        log_z = self.posteriors(candidate, finer=2).log_partition(theta)[0]
+        log_z = self.posteriors(candidate, finer=True).log_partition(theta)[0]
         lattice, _, held, _ = self._part(candidate.n_modes)
         tilt = np.array([lattice.inner(*pair) for pair in zip(theta, held, strict=True)])
         sums = tilt + self.log_base[candidate.base] - self.held_n * log_z
@@ -257,7 +259,7 @@ class LatticeSearch:
             values[mine] = base.log_density_at(rows.x[mine])
         if scored.theta is None or scored.log_z is None:
             return values
-        finer = self.posteriors(scored.candidate, finer=2)
+        finer = self.posteriors(scored.candidate, finer=True)
         tilt = finer.transform.to_grid(scored.theta) * finer.taper
         axes = self.lattice(scored.candidate.n_modes).nodes(finer.shape)
         for place in range(len(tilt)):
