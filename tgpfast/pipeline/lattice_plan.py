@@ -50,9 +50,9 @@ BOX_BANDWIDTH = {1: 1.0, 2: 0.3, 3: 0.3}
 # fewer rows are described as well by one Gaussian and a tilt; more are not needed, by dimension
 LEAST_MIXTURE_ROWS, MOST_MIXTURE_ROWS = 500, {1: 5_000, 2: 5_000, 3: 20_000}
 # components of a base, by dimension: in one and two columns the tilt adds what is missing
-MIXTURE_COMPONENTS = {1: 8, 2: 8, 3: 100}
+MIXTURE_COMPONENTS = {1: 8, 2: 8, 3: 160}
 WORTH_A_MIXTURE = 0.03  # nats a row below the best tilt, within which a mixture is tried as a base
-MIXTURE_WORK = {1: 1e8, 2: 1e8, 3: 3e9}  # operations that growing one may take; 1e9 is 0.5 s
+MIXTURE_WORK = {1: 1e8, 2: 1e8, 3: 8e9}  # operations that growing one may take; 1e9 is 0.5 s
 BASES = ("student", "empirical", "mixture")
 # where nothing is compared; the bandwidth in standard deviations
 DEFAULT_KERNEL, DEFAULT_BANDWIDTH, DEFAULT_LAM = "matern52", 0.5, 1.0
@@ -238,7 +238,7 @@ def _space(
 def _modes_of_longest(features: LatticeFeatures) -> int:
     """Modes that the longest axis would have at the resolution of the finest axis."""
     steps = features.frequency_steps
-    return math.ceil(float((np.array(features.n_modes) * steps).max() / steps.min()) * (1 - 1e-9))
+    return int(float((np.array(features.n_modes) * steps).max() / steps.min()) * (1 + 1e-9))
 
 
 # -- bases ----------------------------------------------------------------------------------------

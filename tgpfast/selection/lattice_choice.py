@@ -108,7 +108,8 @@ def search_settings(search: LatticeSearch, space: LatticeSpace) -> LatticeCandid
 def try_base(
     search: LatticeSearch, space: LatticeSpace, best: LatticeCandidate, base: str
 ) -> None:
-    """Score another base, alone and with the best tilt and a smoother one.
+    """Score another base, alone and with the best tilt and a smoother one, on a coarse lattice; and
+    with all modes where it gains there.
 
     Parameters
     ----------
@@ -120,10 +121,20 @@ def try_base(
         Name of the other one.
     """
     _score_alone(search, space, base)
-    smoother = min(4.0 * best.lam, space.lams[1])
-    found = [search.score(replace(best, base=base, lam=lam)) for lam in (best.lam, smoother)]
+    n_modes = min(best.n_modes, SEARCH_MODES[search.features.dimension])
+    coarse = next(
+        s for s in search.scored
+        if not s.candidate.is_base_alone and s.candidate.n_modes == n_modes
+        and s.candidate.base == best.base
+    )  # fmt: skip
+    lams = (coarse.candidate.lam, min(4.0 * coarse.candidate.lam, space.lams[1]))
+    found = [search.score(replace(coarse.candidate, base=base, lam=lam)) for lam in lams]
     top = max(found, key=lambda s: s.score)
-    if top is search.scored[0]:
+    if top.score <= coarse.score + WORTH_ANOTHER_BASE:
+        return
+    if best.n_modes > n_modes:
+        search.score(replace(best, base=base))
+    elif top is search.scored[0]:
         _pattern_search(search, space, top.candidate, FINE_STEPS, FINE_TRIES)
 
 
