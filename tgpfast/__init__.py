@@ -40,6 +40,7 @@ from .density.grouped import GroupedDensity
 from .evaluation.evaluation import evaluate
 from .evaluation.exact_kde import ExactKDE
 from .evaluation.fourier_kde import FourierKDE
+from .features.lattice import LatticeFeatures
 from .features.random import Features
 from .pipeline import updating as _updating  # noqa: F401 - registers Density.update
 from .pipeline.fitting import fit
@@ -83,6 +84,7 @@ __all__ = [
     "FourierKDE",
     "GaussianBase",
     "GroupedDensity",
+    "LatticeFeatures",
     "MixtureBase",
     "PoorFitWarning",
     "PoorNormalizerWarning",
