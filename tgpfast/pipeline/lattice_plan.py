@@ -228,7 +228,8 @@ def _space(
     gamma, lam = settings.gamma, settings.lam
     space = LatticeSpace(
         bandwidths=(NARROWEST * unit, WIDEST * unit) if isinstance(gamma, str) else (gamma, gamma),
-        bases=tuple(kinds), simplest="empirical" if "empirical" in kinds else kinds[0],
+        bases=tuple(kinds),
+        simplest=next(kind for kind in ("uniform", "empirical", kinds[0]) if kind in kinds),
         may_be_base_alone=isinstance(lam, str), max_modes=_modes_of_longest(features),
         few_rows=rows.n <= CAREFUL_ROWS,
     )  # fmt: skip
@@ -253,7 +254,7 @@ def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
     if settings.base != "auto":
         return [settings.base]
     if not axes.is_open:
-        return ["uniform", "empirical"] if axes.domain.is_bounded else ["empirical"]
+        return ["empirical", "uniform"] if axes.domain.is_bounded else ["empirical"]
     return [kind for kind in BASES if kind != "mixture" or rows.n >= LEAST_MIXTURE_ROWS]
 
 
@@ -328,12 +329,11 @@ def _sum_folds(
 
 
 def _grow_small_mixture(x: Array, weights: Array, seed: int) -> Base:
-    """A mixture grown on some of the rows, one in N_LATTICE_FOLDS of them held out."""
+    """A mixture grown on some of the rows, one in five of them held out, and refitted to all."""
     some = np.random.default_rng(0).permutation(len(x))[: MOST_MIXTURE_ROWS[x.shape[1]]]
-    x, weights, d = x[some], weights[some], x.shape[1]
-    held = np.arange(len(x)) % N_LATTICE_FOLDS == 0
+    kept, held, d = some[len(some) // 5 :], some[: len(some) // 5], x.shape[1]
     grown = grow_mixture(
-        x[~held], weights[~held], x[held], weights[held], seed=seed,
+        x[kept], weights[kept], x[held], weights[held], seed=seed,
         max_components=MIXTURE_COMPONENTS[d], max_work=MIXTURE_WORK[d], covariances=("full",),
     )  # fmt: skip
     return grown.refit(x, weights)
