@@ -168,7 +168,8 @@ def main():
                 sets[path.stem] = lambda path=path: Blocks(path).whole()
     rivals = RIVALS | ({"vine": vine} if options.vine else {})
     rivals |= {"flow": flow} if options.flow else {}
-    print(f"| set | rows | fit | its base | {' | '.join(rivals)} | chosen | seconds | CPU seconds |")
+    names = " | ".join(rivals)
+    print(f"| set | rows | fit | its base | {names} | chosen | seconds | CPU seconds |")
     print("|" + "---|" * (len(rivals) + 7))
     for name in options.only or sets:
         rows = sets[name]()

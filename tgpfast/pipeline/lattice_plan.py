@@ -41,7 +41,8 @@ from .rows import Rows
 from .settings import FALLBACK, Settings
 
 N_LATTICE_FOLDS = 5
-CROSS_VALIDATED_ROWS = 4_000  # up to so many rows every fold is held out; of more, one is enough
+# up to so many rows, by dimension, every fold is held out; of more, one is enough
+CROSS_VALIDATED_ROWS = {1: 4_000, 2: 4_000, 3: 1_000}
 # most modes along the longest axis, by dimension, and times so many rows to the power 1 / d
 MOST_MODES, MODES_PER_ROW = {1: 1024, 2: 128, 3: 10}, {1: 2.0, 2: 2.0, 3: 1.0}
 LEAST_MODES = {1: 64, 2: 16, 3: 6}
@@ -111,7 +112,7 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     if settings.method not in ("auto", "map") or not settings.compared:
         return _plan_as_given(settings, rows, axes, sample)
     features = _make_lattice(settings, rows, axes, sample)
-    held = [0] if rows.n > CROSS_VALIDATED_ROWS else list(range(N_LATTICE_FOLDS))
+    held = [0] if rows.n > CROSS_VALIDATED_ROWS[rows.dimension] else list(range(N_LATTICE_FOLDS))
     maker = BaseMaker(settings, rows, axes, sample)
     kinds = _base_kinds(settings, rows, axes)
     # a mixture takes longest to make; where the sample is all rows, the tilts say if it is needed
