@@ -234,18 +234,19 @@ class LatticeQuadrature:
             square += float(base @ (np.square(growth) - floor**2))
         return self.shared_share * mass, self.shared_share * square
 
+    @functools.cached_property
     def mass_in_box(self) -> float:
-        """Integral of e^f times the shared part of the base over the box, over e^peak."""
+        """Integral of e^f times the shared part of the base over the box, over e^peak: all of it
+        but for the base beyond the box, where f is 0."""
         if not self.is_open or self.shared is None:
             return self.shared_mass
-        features, total = self.features, 0.0
+        features, of_base = self.features, 0.0
         periodic = [kind == "period" for kind in features.walls]  # other ends are sharp here
         high = features.origin + features.lengths
         rule = BoxRule.of_axes(features.origin, high, self.counts, periodic)
         for x, weights in rule.slabs():
-            exponent = self.tilt.value(x, self.threads) - self.peak
-            total += float(weights @ np.exp(exponent + self.shared.log_density_at(x)))
-        return self.shared_share * total
+            of_base += float(weights @ np.exp(self.shared.log_density_at(x)))
+        return self.shared_mass - self.shared_share * max(1.0 - of_base, 0.0) * self._floor
 
     # -- marginals -------------------------------------------------------------------------------
 
@@ -318,7 +319,7 @@ class LatticeQuadrature:
         effective : float
             Below n where a draw had to be repeated.
         """
-        in_box = self.mass_in_box()
+        in_box = self.mass_in_box
         masses = [in_box, self.shared_mass - in_box, *(part.mass for part in self.narrow)]
         shares = np.maximum(masses, 0.0)
         inside, beyond, *of_narrow = rng.multinomial(n, shares / shares.sum()).tolist()
