@@ -244,6 +244,6 @@ def test_fvpd_refuses_large_lattices():
 
 def test_too_few_steps_warn(monkeypatch):
     _, base, _, _, stats = make("two open, Gaussian")
-    monkeypatch.setattr(lattice_score_matching, "CG_STEPS", 3)
+    monkeypatch.setattr(lattice_score_matching, "SCORE_CG_STEPS", 3)
     with pytest.warns(tgp.PrecisionWarning, match="stopped at a relative residual"):
         solve_lattice_fd(stats, base, 0.1)

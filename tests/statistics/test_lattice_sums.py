@@ -227,7 +227,7 @@ def test_merged_parts_streams_and_one_pass_agree():
 
 @pytest.mark.parametrize("labels", [4, "given"])
 def test_folds_of_one_pass_are_those_of_their_rows(labels, monkeypatch):
-    monkeypatch.setattr(lattice_sums, "CHUNK_ROWS", 64)
+    monkeypatch.setattr(lattice_sums, "LATTICE_CHUNK_ROWS", 64)
     lattice = make_lattice(("open", "wall"))
     x, w = make_rows(lattice)
     given = fold_of_rows(0, len(x), 4)

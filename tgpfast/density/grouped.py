@@ -27,7 +27,7 @@ from .group_index import GroupIndex
 from .group_normalizers import GroupNormalizers
 from .normalizer import DRAWS, Normalizer
 
-KIND = "groups"  # of a saved file
+GROUPS_KIND = "groups"  # of a saved file
 FEATURE_ROWS = 2_048  # rows whose features are evaluated together: S of them fit the cache
 NAMED_GROUPS = 5  # groups that a warning names
 SETTINGS_OF_ALL = ("n_groups", "n_rows", "median_n", "n_shrunk")  # not settings of one group
@@ -330,7 +330,7 @@ class GroupedDensity(Mapping[Any, Density]):
             **f.facts, "settings": self.settings,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
         }  # fmt: skip
-        storage.write(path, KIND, facts, arrays)
+        storage.write(path, GROUPS_KIND, facts, arrays)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> GroupedDensity:
@@ -358,4 +358,4 @@ class GroupedDensity(Mapping[Any, Density]):
         )
 
 
-storage.register_reader(KIND, GroupedDensity._from_file)
+storage.register_reader(GROUPS_KIND, GroupedDensity._from_file)

@@ -29,7 +29,7 @@ DRAW_DIRECTIONS = 64  # directions whose CDFs of the draws are held at once
 RANGE_ROWS = 50_000  # rows that give the ends of the grids and the scales of the columns
 FEW_DRAWS = 1_000  # with fewer effective draws the distances are mostly noise
 LEAST_EFFECTIVE = 1.5  # with fewer effective rows or draws no error can be estimated
-UNITS = ("standardized", "data")
+DISTANCE_UNITS = ("standardized", "data")
 
 RowsAndWeights = tuple[Array, Array | None]
 
@@ -116,7 +116,7 @@ def evaluate(
     """
     n_directions, n_grid = whole("n_directions", n_directions), whole("n_grid", n_grid)
     n_samples, n_scored = whole("n_samples", n_samples), whole("n_scored", n_scored, 0)
-    check_choice("units", units, UNITS)
+    check_choice("units", units, DISTANCE_UNITS)
     seed, threads = as_seed(seed), Threads(backend, n_threads)
     rng = np.random.default_rng(seed)
 

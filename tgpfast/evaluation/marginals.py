@@ -20,7 +20,7 @@ from ..validation import Array, as_floats
 BLOCK_BYTES = 2**22  # bytes of rows per call of the kernel: long calls that fit the shared cache
 LEAST_BLOCK_ROWS, MOST_BLOCK_ROWS = 4_096, 65_536  # whatever the number of columns
 TILE = 512  # rows and directions per product when ranges are sought: the product stays in cache
-LEAST_STEP = 1e-300  # step of a grid without extent; steps must be positive
+LEAST_GRID_STEP = 1e-300  # step of a grid without extent; steps must be positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Grids:
             disjoint = inner[1] <= inner[0]
             low, high = (np.where(disjoint, o, i) for i, o in zip(inner, outer, strict=True))
         step = (high - low) / max(n_grid - 1, 1)
-        least = np.maximum(np.maximum(np.abs(low), np.abs(high)) * 1e-15, LEAST_STEP)
+        least = np.maximum(np.maximum(np.abs(low), np.abs(high)) * 1e-15, LEAST_GRID_STEP)
         return cls(directions, low, np.maximum(step, least), n_grid)
 
     def part(self, start: int, stop: int) -> Grids:

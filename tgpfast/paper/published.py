@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 # method of `fit` -> name in the paper, in the order of its tables
 METHOD_NAMES = {"map": "MAP", "fd": "FD", "ncfd": "NCFD", "fvpd": "FVPD"}
-METHODS = tuple(METHOD_NAMES)
 
 Pair = tuple[float, float]  # (KS, WD)
 
@@ -67,14 +66,14 @@ def _published_set(
     source: str,
     aliases: tuple[str, ...],
 ) -> PublishedSet:
-    """A `PublishedSet` from tuples in the order of METHODS."""
+    """A `PublishedSet` from tuples in the order of METHOD_NAMES."""
     return PublishedSet(
         name=name,
         n_rows=size[0],
         n_columns=size[1],
-        median=dict(zip(METHODS, median, strict=True)),
-        mean=dict(zip(METHODS, mean, strict=True)),
-        seconds=dict(zip(METHODS, seconds, strict=True)),
+        median=dict(zip(METHOD_NAMES, median, strict=True)),
+        mean=dict(zip(METHOD_NAMES, mean, strict=True)),
+        seconds=dict(zip(METHOD_NAMES, seconds, strict=True)),
         source=source,
         aliases=aliases,
     )

@@ -16,7 +16,7 @@ from .group_rows import GroupMoments, SortedRows
 OWN_COVARIANCE_ROWS = 10.0
 LEAST_SHARE_OF_VARIANCE = 1e-6  # of the pooled variance, that a base has in every direction
 LEAST_VARIANCE = 1e-290  # of a column: LEAST_SHARE_OF_VARIANCE of it must not underflow
-CONSTANT = 2.0**-50  # deviation of a column, relative to its values, that is rounding alone
+CONSTANT_DEVIATION = 2.0**-50  # deviation of a column, relative to its values, that is rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def _pool_covariances(rows: SortedRows, moments: GroupMoments) -> tuple[Array, A
         )
     root = np.sqrt(np.diag(total) / freedom)
     typical = np.median(np.abs(moments.means), axis=0)
-    constant = np.flatnonzero(unit * root <= typical * CONSTANT)
+    constant = np.flatnonzero(unit * root <= typical * CONSTANT_DEVIATION)
     if len(constant):
         name = column_name(int(constant[0]), columns)
         raise ValueError(

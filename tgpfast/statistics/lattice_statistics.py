@@ -20,7 +20,7 @@ from ..validation import Array, positive
 from .provenance import merge_provenance
 from .statistics import WEIGHT_ROUNDING, check_decay, check_levels
 
-KIND = "lattice"  # of a saved file
+LATTICE_KIND = "lattice"  # of a saved file
 POSITIONS = "positions"  # mark of sums weighted by x, which serve every Gaussian base
 
 
@@ -201,7 +201,7 @@ class LatticeStatistics:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an npz file without pickles; ``tgpfast.load`` reads it."""
         facts, arrays = self._members()
-        storage.write(path, KIND, facts, arrays)
+        storage.write(path, LATTICE_KIND, facts, arrays)
 
     def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """(facts, arrays) of a file."""
@@ -301,4 +301,4 @@ def _from_reals(array: Array, features: LatticeFeatures) -> Modes:
         return array
     return np.ascontiguousarray(array).view(np.complex128)[..., 0]
 
-storage.register_reader(KIND, LatticeStatistics._from_file)
+storage.register_reader(LATTICE_KIND, LatticeStatistics._from_file)

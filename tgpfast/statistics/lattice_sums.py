@@ -35,7 +35,7 @@ from .statistics import check_levels
 from .transforms import has_finufft
 from .wave_sums import WaveSums, required_memory
 
-CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger than that
+LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger than that
 WALL_ROUNDING = 1e-9  # of an axis' length, by which a row may lie beyond a wall
 
 
@@ -242,7 +242,7 @@ def _sum_part(
     sums = [_Sums(features, waves, base, levels, fold_bases) for fold_bases in bases]
     row = blocks.first_row
     with Progress(progress, "rows", blocks.n_rows) as bar:
-        for x, w in Chunks(blocks, max(CHUNK_ROWS, 4 * waves.n_nodes)):
+        for x, w in Chunks(blocks, max(LATTICE_CHUNK_ROWS, 4 * waves.n_nodes)):
             _check_walls(x, features, row)
             if folds is None:
                 sums[0].add(x, w)
