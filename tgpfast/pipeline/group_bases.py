@@ -16,7 +16,7 @@ from .group_rows import GroupMoments, SortedRows
 OWN_COVARIANCE_ROWS = 10.0
 LEAST_SHARE_OF_VARIANCE = 1e-6  # of the pooled variance, that a base has in every direction
 LEAST_VARIANCE = 1e-290  # of a column: LEAST_SHARE_OF_VARIANCE of it must not underflow
-CONSTANT_DEVIATION = 2.0**-50  # deviation of a column, relative to its values, that is rounding alone
+CONSTANT_DEVIATION = 2.0**-50  # of a column, relative to its values, that is rounding alone
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ from .plotted_rows import (
 
 N_BINS = 60
 CURVE_POINTS = 400  # enough for a smooth curve on a logarithmic axis
-HIDDEN_TAIL = 0.002  # share of log densities that may lie left of the axis: they would squeeze the rest
+HIDDEN_TAIL = 0.002  # share of log densities that may lie left of the axis
 LEAST_DRAWS = 1_000  # draws whose log density is compared with that of the data
 
 

@@ -174,7 +174,7 @@ class Refinement:
         held = self.split.held
         rows = Blocks(self.split.x[held], sample_weight=self.split.weights[held])
         run = {"backend": self.threads.backend, "n_threads": self.threads.n_threads}
-        return stats - accumulate_like(stats, rows, self.base, **run)  # type: ignore[operator]
+        return stats - accumulate_like(stats, rows, self.base, **run)
 
     def score(self, rest: Any, fold: Fold) -> list[RefinementTrial]:
         """What the rows held out say of every lambda.

@@ -303,8 +303,9 @@ class _Run:
                 return x
             self.is_preconditioned = False
         found = conjugate_gradients(
-            product, gradient, tolerance=tolerance, max_steps=NEWTON_CG_STEPS, start=x, is_rough=True
-        )
+            product, gradient, tolerance=tolerance, max_steps=NEWTON_CG_STEPS, start=x,
+            is_rough=True,
+        )  # fmt: skip
         self.n_products += found.steps
         return found.x
 

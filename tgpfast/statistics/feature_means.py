@@ -25,9 +25,8 @@ from ..runtime.progress import Progress
 from ..validation import Array
 from . import costs
 from .chunks import Chunks
+from .mergeable_sums import MergeableSums
 from .overflow import check_feature_sums
-from .provenance import merge_provenance
-from .statistics import check_decay
 from .transform_plan import FINE, TransformPlan, plan_transform
 from .transforms import (
     TRANSFORM_DIMENSIONS,
@@ -40,67 +39,18 @@ from .transforms import (
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureMeans:
+class FeatureMeans(MergeableSums):
     """The sum of the features over the rows, which is n times their mean.
-
-    They add and subtract like `Statistics`, whose names they use.
 
     Attributes
     ----------
     features : Features
-    n : float
-        Sum of the weights.
-    n_rows : int
-    sum_w2 : float
-        Sum of the squared weights.
     sum_phi : (S,) array
         sum_i w_i phi(x_i).
-    provenance : dict
-        Engine, backend, precision, tolerance and threads that made them.
     """
 
     features: Features
-    n: float
-    n_rows: int
-    sum_w2: float
     sum_phi: Array
-    provenance: dict[str, Any]
-
-    def __add__(self, other: FeatureMeans) -> FeatureMeans:
-        """The sums over the rows of both; their features must be the same."""
-        return replace(
-            self, n=self.n + other.n, n_rows=self.n_rows + other.n_rows,
-            sum_w2=self.sum_w2 + other.sum_w2, sum_phi=self.sum_phi + other.sum_phi,
-            provenance=merge_provenance(self.provenance, other.provenance),
-        )  # fmt: skip
-
-    def __sub__(self, part: FeatureMeans) -> FeatureMeans:
-        """The sums over the rows that are not in ``part``."""
-        return replace(
-            self, n=self.n - part.n, n_rows=self.n_rows - part.n_rows,
-            sum_w2=self.sum_w2 - part.sum_w2, sum_phi=self.sum_phi - part.sum_phi,
-        )  # fmt: skip
-
-    def decay(self, factor: float) -> FeatureMeans:
-        """The same rows with all weights multiplied by a factor in (0, 1]."""
-        return self.times(check_decay(factor))
-
-    def times(self, factor: float) -> FeatureMeans:
-        """The same rows with all weights multiplied by a factor.
-
-        Parameters
-        ----------
-        factor : float
-            Above 0.
-
-        Returns
-        -------
-        FeatureMeans
-        """
-        return replace(
-            self, n=factor * self.n, sum_w2=factor * factor * self.sum_w2,
-            sum_phi=factor * self.sum_phi,
-        )  # fmt: skip
 
     def first_features(self, n: int) -> FeatureMeans:
         """The sums of the first n features, whose amplitude sqrt(2 / n) is larger.
@@ -154,7 +104,7 @@ class FeatureMeans:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
         return cls(
             features, float(facts["n"]), int(facts["n_rows"]), float(facts["sum_w2"]), sum_phi,
-            dict(facts["provenance"]),
+            provenance=dict(facts["provenance"]),
         )  # fmt: skip
 
 
@@ -235,7 +185,7 @@ def _accumulate_part(
         "precision": "float64", "tolerance": tolerance if by_transform else 0.0,
         "threads": count, "sums": "phi only",
     }  # fmt: skip
-    return FeatureMeans(features, n, n_rows, sum_w2, sum_phi, provenance)
+    return FeatureMeans(features, n, n_rows, sum_w2, sum_phi, provenance=provenance)
 
 
 def _transform_inside(

@@ -35,7 +35,7 @@ from .statistics import check_levels
 from .transforms import has_finufft
 from .wave_sums import WaveSums, required_memory
 
-LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger than that
+LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger
 WALL_ROUNDING = 1e-9  # of an axis' length, by which a row may lie beyond a wall
 
 

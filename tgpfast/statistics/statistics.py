@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,10 @@ import numpy as np
 from ..data import storage
 from ..features.random import Features
 from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
-from .provenance import merge_provenance
+from .mergeable_sums import MergeableSums
 from .triangles import pack_triangle, unpack_triangle
 
 STATISTICS_KIND = "statistics"  # of a saved file
-WEIGHT_ROUNDING = 1e-9  # relative: a part may seem to weigh this much more than the whole
-NOT_SUMS = ("features", "origin", "noise_levels", "provenance", "score_base")
 
 
 def check_features(features: Any) -> Features:
@@ -57,16 +54,8 @@ def check_origin(origin: Any, d: int) -> Array:
     return point
 
 
-def check_decay(factor: Any) -> float:
-    """The factor, if it is a number above 0 and at most 1."""
-    value = float(as_floats(factor, "decay", "()", 0))
-    if not 0.0 < value <= 1.0:
-        raise ValueError(f"decay={value}: expected a number above 0, and at most 1")
-    return value
-
-
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class Statistics(MergeableSums):
     """Weighted sums over the rows of a data set, from which every estimator is solved.
 
     With phi_s(x) = sqrt(2/S) cos(z_s . x / gamma + c_s) and phi' the same with -sin:
@@ -131,10 +120,9 @@ class Statistics:
     1000
     """
 
+    not_added = ("features", "origin", "noise_levels", "provenance", "score_base")
+
     features: Features
-    n: float
-    n_rows: int
-    sum_w2: float
     origin: Array
     sum_x: Array
     sum_xx: Array
@@ -148,20 +136,8 @@ class Statistics:
     noise_sum_phi: Array
     noise_sum_dphi: Array
     noise_sum_dphi_x: Array
-    provenance: dict[str, Any] = field(default_factory=dict)
     sum_dphi_score: Array | None = None
     score_base: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("origin", "noise_levels", *self._summed):
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
-
-    @property
-    def _summed(self) -> list[str]:
-        """Names of the fields that add."""
-        return [name for name in self.__dataclass_fields__ if name not in NOT_SUMS]
 
     @classmethod
     def zero(
@@ -193,36 +169,6 @@ class Statistics:
             sum_dphi_score=None if base is None else np.zeros((S, d)),
             score_base=None if base is None else base.fingerprint,
         )  # fmt: skip
-
-    def __add__(self, other: object) -> Statistics:
-        if not isinstance(other, Statistics):
-            return NotImplemented
-        return self._combined(other, "added", operator.add)
-
-    def __sub__(self, other: object) -> Statistics:
-        if not isinstance(other, Statistics):
-            return NotImplemented
-        if other.n_rows > self.n_rows:
-            raise ValueError(
-                f"statistics of {other.n_rows:,} rows cannot be subtracted from those of "
-                f"{self.n_rows:,}"
-            )
-        if other.n > self.n * (1.0 + WEIGHT_ROUNDING):
-            raise ValueError(
-                f"statistics of rows that weigh {other.n:.6g} cannot be subtracted from those of "
-                f"rows that weigh {self.n:.6g}; use the same weights and the same decay() for both"
-            )
-        return self._combined(other, "subtracted", operator.sub)
-
-    def _combined(self, other: Statistics, verb: str, operate: Any) -> Statistics:
-        difference = self._difference(other)
-        if difference:
-            raise ValueError(f"these statistics cannot be {verb}: {difference}")
-        sums: dict[str, Any] = {}
-        for name in self._summed:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            sums[name] = None if mine is None else operate(mine, theirs)
-        return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
 
     def first_features(self, n: int) -> Statistics:
         """The statistics of the first n features, whose amplitude sqrt(2 / n) is larger.
@@ -278,42 +224,6 @@ class Statistics:
         precision = "mixed" if values("precision") == ["mixed"] else "float64"
         return {"precision": precision, **({"tolerance": min(kept)} if kept else {})}
 
-    def decay(self, factor: float) -> Statistics:
-        """The same rows with all weights multiplied by a factor; ``n_rows`` stays as it is.
-
-        Parameters
-        ----------
-        factor : float
-            Above 0 and at most 1.
-        """
-        return self.times(check_decay(factor))
-
-    def times(self, factor: float) -> Statistics:
-        """The same rows with all weights multiplied by a factor.
-
-        Parameters
-        ----------
-        factor : float
-            Above 0.
-
-        Returns
-        -------
-        Statistics
-        """
-        if factor == 1.0:
-            return self
-        sums: dict[str, Any] = {}
-        for name in self._summed:
-            value = getattr(self, name)
-            if name != "n_rows" and value is not None:
-                sums[name] = value * (factor * factor if name == "sum_w2" else factor)
-        return replace(self, **sums)
-
-    def __radd__(self, other: object) -> Statistics:
-        if isinstance(other, int) and other == 0:  # so that sum(list_of_statistics) works
-            return self
-        return NotImplemented
-
     @property
     def fingerprint(self) -> str:
         """Hash of what must be equal so that two statistics can be added."""
@@ -325,7 +235,7 @@ class Statistics:
             digest.update(self.score_base.encode())
         return digest.hexdigest()
 
-    def _difference(self, other: Statistics) -> str:
+    def difference(self, other: Statistics) -> str:
         """Why two statistics cannot be added, in words; empty if they can."""
         a, b = self.features, other.features
         if a.dimension != b.dimension:
@@ -367,7 +277,7 @@ class Statistics:
         """Facts and arrays to save, without those of the features. Symmetric matrices are saved as
         their upper triangles."""
         arrays = {"origin": self.origin, "noise_levels": self.noise_levels}
-        for name in self._summed:
+        for name in self.sum_names():
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
                 is_symmetric = name.endswith(("gram", "gram_phi"))
@@ -388,10 +298,7 @@ class Statistics:
         if "covariance" in arrays:
             covariance = storage.take(arrays, "covariance", (d, d), path)
         phases = storage.take(arrays, "phases", (S,), path)
-        try:
-            features = Features.from_facts(z, phases, covariance, facts)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
+        features = Features.from_facts(z, phases, covariance, facts)
         return cls.from_members(path, features, facts, arrays)
 
     @classmethod
@@ -437,14 +344,11 @@ class Statistics:
             values["sum_dphi_score"] = storage.take(arrays, "sum_dphi_score", (S, d), path)
         if arrays:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
-        try:
-            return cls(
-                features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
-                sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
-                provenance=dict(facts["provenance"]), score_base=facts.get("score_base"), **values,
-            )  # fmt: skip
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
+        return cls(
+            features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
+            sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
+            provenance=dict(facts["provenance"]), score_base=facts.get("score_base"), **values,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         noise = f", {len(self.noise_levels)} noise levels" if len(self.noise_levels) else ""
