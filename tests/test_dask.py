@@ -33,7 +33,7 @@ from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.moments import moments_of
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.statistics import grid_box
-from tgpfast.statistics.triangles import pack_triangle
+from tgpfast.statistics.statistics import pack_triangle
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 

@@ -17,7 +17,7 @@ from tgpfast.data.blocks import Blocks
 from tgpfast.density.exponent import PointTilt
 from tgpfast.runtime import memory
 from tgpfast.statistics import chunk_transforms, chunks, costs, spectral, transform_plan, transforms
-from tgpfast.statistics.spectral_targets import bandwidths_of
+from tgpfast.statistics.fourier_sums import bandwidths_of
 from tgpfast.statistics.spectral_work import SpectralWork
 
 EPS = np.finfo(np.float64).eps

@@ -423,8 +423,10 @@ def copy_blocks(blocks: Generator[Block, None, None]) -> Iterator[Block]:
 
 
 def as_blocks(X: Any, **options: Any) -> Any:
-    """Return `Blocks` of X; for a distributed collection its partitions, which stay where they
-    are."""
+    """Return `Blocks` of X, or X itself if it is one, which its maker has checked. A distributed
+    collection becomes partitions, which stay where they are."""
+    if isinstance(X, Blocks):
+        return X
     for recognizes, opens in _collections:
         if recognizes(X):
             return opens(X, **options)

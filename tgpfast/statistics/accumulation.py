@@ -121,9 +121,7 @@ def accumulate(
         tolerance=tolerance, engine=engine, precision=precision, backend=backend,
         n_threads=n_threads, progress=progress,
     )  # fmt: skip
-    blocks = X  # from fit, which has checked them
-    if not isinstance(X, Blocks):
-        blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+    blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
     limit = memory.budget(blocks.budget if budget is None else budget)
     if base is None:
         return _run_pass(blocks, options, limit)

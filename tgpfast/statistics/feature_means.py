@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from ..validation import Array
 from . import costs
 from .chunks import Chunks
 from .mergeable_sums import MergeableSums
-from .overflow import check_feature_sums
+from .statistics import check_feature_sums
 from .transform_plan import FINE, TransformPlan, plan_transform
 from .transforms import (
     TRANSFORM_DIMENSIONS,
@@ -161,19 +160,23 @@ def _accumulate_part(
     """The sums over all rows, or over one partition."""
     module, count = threads.resolve()
     angles = Angles.of(features, origin)
-    frequencies = angles.frequencies
+    frequencies, eps = angles.frequencies, eps_for(tolerance)
     F = np.zeros(features.n_features, np.complex128)
     n, n_rows, sum_w2, by_transform = 0.0, 0, 0.0, False
     with Progress(progress, "rows", blocks.n_rows) as bar:
         for x, w in Chunks(blocks):
             y = x - origin
-            plan, inside = plan_sums(y, frequencies, eps_for(tolerance), budget)
+            plan, inside = plan_sums(y, frequencies, eps, budget)
             if plan is not None:
-                F += _transform_inside(y, w, inside, plan, frequencies, tolerance, count)
+                weights = np.ones(len(y)) if w is None else w
+                (sums,) = transform_inside(
+                    y[inside], [weights[inside]], plan, frequencies, eps, count
+                )
+                F += sums
                 by_transform = True
             if not inside.all():
                 rest = None if w is None else w[~inside]
-                F += _sum_waves(frequencies, y[~inside], rest, module, count)
+                F += sum_waves(frequencies, y[~inside], rest, module, count)
             n += len(x) if w is None else float(w.sum())
             sum_w2 += len(x) if w is None else float(w @ w)
             n_rows += len(x)
@@ -188,25 +191,16 @@ def _accumulate_part(
     return FeatureMeans(features, n, n_rows, sum_w2, sum_phi, provenance=provenance)
 
 
-def _transform_inside(
-    y: Array, w: Array | None, inside: NDArray[np.bool_], plan: TransformPlan, frequencies: Array,
-    tolerance: float, n_threads: int,
-) -> Complex:  # fmt: skip
-    """Fourier sums of the points inside the box of the plan, (S,)."""
-    weights = np.ones(len(y)) if w is None else w
-    columns = [y[inside, k] - m for k, m in enumerate(plan.middle)]
-    axes = [np.ascontiguousarray(frequencies[:, k]) for k in range(y.shape[1])]
-    strengths = weights[inside].astype(np.complex128)
-    part = transform(columns, strengths, axes, eps_for(tolerance), FINE, n_threads)
-    turned: Complex = part * np.exp(1j * (frequencies @ plan.middle))
-    return turned
-
-
-def _sum_waves(
-    frequencies: Array, y: Array, w: Array | None, module: ModuleType, n_threads: int
-) -> Complex:
-    cosines, sines = sum_waves(frequencies, y, w, module, n_threads)
-    return cosines + 1j * sines
+def transform_inside(
+    y: Array, strengths: Iterable[Array], plan: TransformPlan, frequencies: Array, eps: float,
+    n_threads: int,
+) -> list[Complex]:  # fmt: skip
+    """Fourier sums of points inside the box of a plan, (S,) for each set of strengths (n,)."""
+    columns = [y[:, k] - m for k, m in enumerate(plan.middle)]
+    axes = [np.ascontiguousarray(axis) for axis in frequencies.T]
+    turn = np.exp(1j * (frequencies @ plan.middle))
+    sets = (strength.astype(np.complex128) for strength in strengths)
+    return [turn * transform(columns, s, axes, eps, FINE, n_threads) for s in sets]
 
 
 def plan_sums(

@@ -84,7 +84,7 @@ class LatticeStatistics(MergeableSums):
         """``modes`` with |k_j| <= m_j: all that MAP needs of the rows."""
         return self.doubled.resize_modes(self.modes, self.features.n_modes)
 
-    def difference(self, other: LatticeStatistics) -> str:
+    def _difference(self, other: LatticeStatistics) -> str:
         """Why two statistics cannot be added, in words; empty if they can."""
         if self.features.box_fingerprint != other.features.box_fingerprint:
             return "their lattices differ in box, modes or walls"

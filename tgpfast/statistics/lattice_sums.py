@@ -158,9 +158,7 @@ def _accumulate(
     tolerance, levels = positive("tolerance", tolerance), check_levels(noise_levels)
     threads = Threads() if threads is None else threads
     _check_base(base, features, levels)
-    blocks = X
-    if not isinstance(X, Blocks):
-        blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+    blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
     limit = memory.budget(blocks.budget if budget is None else budget)
     check_memory(features, len(bases), limit, base is not None, len(levels))
     part = functools.partial(

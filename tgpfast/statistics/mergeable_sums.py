@@ -52,7 +52,7 @@ class MergeableSums:
         """Names of the fields that add."""
         return [f.name for f in fields(cls) if f.name not in cls.not_added]
 
-    def difference(self: T, other: T) -> str:
+    def _difference(self: T, other: T) -> str:
         """Why two sums cannot be added, in words; empty if they can."""
         return "" if self.features == other.features else "their features differ"
 
@@ -82,7 +82,7 @@ class MergeableSums:
         return self._combine(other, "subtracted", operator.sub)
 
     def _combine(self: T, other: T, verb: str, operate: Callable[[Any, Any], Any]) -> T:
-        if difference := self.difference(other):
+        if difference := self._difference(other):
             raise ValueError(f"these statistics cannot be {verb}: {difference}")
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in self.sum_names()}
         sums = {name: operate(a, b) for name, (a, b) in pairs.items() if a is not None}

@@ -1,7 +1,7 @@
 """The spectral engine: for d <= 3 every statistic is a Fourier transform of the data.
 
 All of F(w) = sum_i w_i e^{i w . x_i} comes from non-uniform FFTs in O(N + S^2 + grid), where the
-direct engine takes O(N S^2); `spectral_statistics` has the formulas. Up to one chunk of points, or
+direct engine takes O(N S^2); `fourier_sums` has the formulas. Up to one chunk of points, or
 where a fixed grid would cost more, each chunk is transformed. Else all points are spread on one
 grid, which is read at the end. The few points outside a box, which is chosen by its cost, are left
 to the direct engine.
@@ -24,9 +24,8 @@ from ..validation import Array
 from .chunk_transforms import ChunkTransforms
 from .chunks import Chunks, Rows
 from .direct import accumulate_direct
+from .fourier_sums import FourierSums, statistics_from_fourier_sums, without_moments
 from .moment_sums import MomentSums
-from .spectral_statistics import statistics_from_fourier_sums, without_moments
-from .spectral_targets import FourierSums
 from .spectral_work import COST_ROWS, SpectralWork
 from .spread_grid import GridFiller, SpreadGrid
 from .statistics import Statistics

@@ -29,13 +29,17 @@ from ..runtime.progress import Progress
 from ..validation import Array, positive
 from .chunks import Chunks, Rows
 from .direct import accumulate_direct
+from .fourier_sums import (
+    FourierSums,
+    Targets,
+    bandwidths_of,
+    statistics_from_fourier_sums,
+    without_moments,
+)
 from .grid_box import choose_grid, sample_for_box
 from .moment_sums import MomentSums
-from .overflow import check_moments
-from .spectral_statistics import statistics_from_fourier_sums, without_moments
-from .spectral_targets import FourierSums, Targets, bandwidths_of
 from .spread_grid import GridFiller, OutsideError, SpreadGrid
-from .statistics import Statistics, check_features, check_levels, check_origin
+from .statistics import Statistics, check_features, check_levels, check_moments, check_origin
 from .transforms import TRANSFORM_DIMENSIONS, eps_for, load_finufft
 
 SPECTRUM_KIND = "spectrum"  # of a saved file
@@ -134,9 +138,7 @@ class Spectrum:
         """
         tolerance = positive("tolerance", tolerance)
         load_finufft()
-        blocks = X  # from a pass over partitions, which has checked them
-        if not isinstance(X, Blocks):
-            blocks = as_blocks(X, sample_weight=sample_weight)
+        blocks = as_blocks(X, sample_weight=sample_weight)
         module = kernels.load(backend)
         count = kernels.resolve_threads(module, n_threads)
         limit = memory.budget(blocks.budget if budget is None else budget)

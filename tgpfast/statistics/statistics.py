@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable
@@ -14,9 +15,9 @@ from ..data import storage
 from ..features.random import Features
 from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
 from .mergeable_sums import MergeableSums
-from .triangles import pack_triangle, unpack_triangle
 
 STATISTICS_KIND = "statistics"  # of a saved file
+SYMMETRIC = ("gram", "gram_phi", "noise_gram")  # sums that are saved and sent as triangles
 
 
 def check_features(features: Any) -> Features:
@@ -52,6 +53,46 @@ def check_origin(origin: Any, d: int) -> Array:
     if len(point) != d:
         raise ValueError(f"origin must have shape ({d},), got {point.shape}")
     return point
+
+
+def check_feature_sums(sum_phi: Array) -> None:
+    """ValueError where the angles of some rows overflowed."""
+    if not np.isfinite(sum_phi).all():
+        raise ValueError(
+            "the features of some rows are not finite: |x| / bandwidth overflows. "
+            "Scale the data or raise the bandwidth"
+        )
+
+
+def check_moments(sum_x: Array, sum_xx: Array) -> None:
+    """ValueError where the squares of some rows overflowed; it names the column."""
+    if not (np.isfinite(sum_x).all() and np.isfinite(sum_xx).all()):
+        column = int(np.flatnonzero(~np.isfinite(np.diag(sum_xx)))[0])
+        raise ValueError(
+            f"the sum of squares of column {column} overflows; scale the data, or give an "
+            "origin near them"
+        )
+
+
+def pack_triangle(matrix: Array) -> Array:
+    """The upper triangle of a symmetric matrix, row by row: half the bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pack_triangle(np.array([[1.0, 2.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    return np.concatenate([row[i:] for i, row in enumerate(matrix)])
+
+
+def unpack_triangle(triangle: Array, n: int) -> Array:
+    """The symmetric (n, n) matrix whose upper triangle ``pack_triangle`` returned."""
+    matrix, at = np.empty((n, n)), 0
+    for i in range(n):
+        matrix[i, i:] = matrix[i:, i] = triangle[at : at + n - i]
+        at += n - i
+    return matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +276,7 @@ class Statistics(MergeableSums):
             digest.update(self.score_base.encode())
         return digest.hexdigest()
 
-    def difference(self, other: Statistics) -> str:
+    def _difference(self, other: Statistics) -> str:
         """Why two statistics cannot be added, in words; empty if they can."""
         a, b = self.features, other.features
         if a.dimension != b.dimension:
@@ -259,6 +300,19 @@ class Statistics(MergeableSums):
             return "they were accumulated with different bases; use the same base for both"
         return ""
 
+    def pack(self) -> Statistics:
+        """The same with upper triangles instead of symmetric matrices; these add as well."""
+        return self._reshaped(pack_triangle)
+
+    def unpack(self) -> Statistics:
+        """The inverse of ``pack``."""
+        return self._reshaped(functools.partial(unpack_triangle, n=self.features.n_features))
+
+    def _reshaped(self, function: Callable[[Array], Array]) -> Statistics:
+        matrices = {name: getattr(self, name) for name in SYMMETRIC}
+        made: Any = {name: function(m) for name, m in matrices.items() if m is not None}
+        return replace(self, **made)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an npz file without pickles; ``tgpfast.load`` reads it.
 
@@ -274,14 +328,9 @@ class Statistics(MergeableSums):
         storage.write(path, STATISTICS_KIND, {**facts, **self.features.facts}, arrays)
 
     def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Facts and arrays to save, without those of the features. Symmetric matrices are saved as
-        their upper triangles."""
-        arrays = {"origin": self.origin, "noise_levels": self.noise_levels}
-        for name in self.sum_names():
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                is_symmetric = name.endswith(("gram", "gram_phi"))
-                arrays[name] = pack_triangle(value) if is_symmetric else value
+        """Facts and arrays to save, without those of the features."""
+        values = {name: value for name, value in vars(self.pack()).items() if name != "features"}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         facts = {
             "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
             "provenance": self.provenance, "score_base": self.score_base,
@@ -335,20 +384,20 @@ class Statistics(MergeableSums):
             "noise_sum_dphi_x": (H, S, d),
         }  # fmt: skip
         values: dict[str, Any] = {k: storage.take(arrays, k, v, path) for k, v in shapes.items()}
-        for name in ("gram", "gram_phi", "noise_gram"):
+        for name in SYMMETRIC:
             wanted = name == "gram" or (name in arrays if name == "gram_phi" else H > 0)
-            triangle = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
-            values[name] = None if triangle is None else unpack_triangle(triangle, S)
-        values["sum_dphi_score"] = None
+            triangle = (S * (S + 1) // 2,)
+            values[name] = storage.take(arrays, name, triangle, path) if wanted else None
         if facts.get("score_base") is not None:
             values["sum_dphi_score"] = storage.take(arrays, "sum_dphi_score", (S, d), path)
         if arrays:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
-        return cls(
+        packed = cls(
             features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
             sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
             provenance=dict(facts["provenance"]), score_base=facts.get("score_base"), **values,
         )  # fmt: skip
+        return packed.unpack()
 
     def __repr__(self) -> str:
         noise = f", {len(self.noise_levels)} noise levels" if len(self.noise_levels) else ""
