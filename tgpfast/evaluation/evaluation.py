@@ -19,9 +19,9 @@ from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array, Seed, as_floats, as_seed, check_choice, whole
-from .marginals import Distance, Grids, ProjectedCDFs, block_rows, distance
+from .marginals import Grids, ProjectedCDFs, block_rows, distance
 from .model_draws import ModelDraws, draw_from_model, log_density_of
-from .result import ColumnDistance, Evaluation
+from .result import ColumnDistance, Distance, Evaluation
 from .scores import ScoredRows, score_rows
 
 CDF_BYTES = 2**26  # bytes of the data's CDFs held at once; more directions take further passes
@@ -154,7 +154,7 @@ def evaluate(
         n_effective=scored.n_effective,
         effective_sample_size=draws.n_effective,
         by_column=[
-            ColumnDistance(name, **asdict(found))
+            ColumnDistance(**asdict(found), name=name)
             for name, found in zip(names, in_columns, strict=True)
         ],
         units=units,
