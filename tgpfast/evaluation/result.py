@@ -173,9 +173,10 @@ class Evaluation:
         order = np.argsort(-getattr(self, by), kind="stable")[: whole("n", n)]
         return [
             Direction(
-                *(float(a[k]) for a in (self.ks, self.wd, self.ks_error, self.wd_error)),
+                ks=float(self.ks[k]), wd=float(self.wd[k]), ks_error=float(self.ks_error[k]),
+                wd_error=float(self.wd_error[k]),
                 vector=dict(zip(self.columns, self.directions[k].tolist(), strict=True)),
-            )
+            )  # fmt: skip
             for k in order
         ]
 
