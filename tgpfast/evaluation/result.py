@@ -176,7 +176,7 @@ class Evaluation:
                 ks=float(self.ks[k]), wd=float(self.wd[k]), ks_error=float(self.ks_error[k]),
                 wd_error=float(self.wd_error[k]),
                 vector=dict(zip(self.columns, self.directions[k].tolist(), strict=True)),
-            )  # fmt: skip
+            )
             for k in order
         ]
 

@@ -30,8 +30,7 @@ class ScoredRows:
         weights = np.ones(len(x)) if w is None else w
         self._sum_w += float(weights.sum())
         self._sum_w2 += float(weights @ weights)
-        if self.k:
-            self._sample.add(self._first + self.seen, x, weights)
+        self._sample.add(self._first + self.seen, x, weights)
         self.seen += len(x)
 
     def rows(self) -> tuple[Array, Array]:
