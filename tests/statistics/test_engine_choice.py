@@ -54,7 +54,7 @@ def test_auto_takes_the_faster_engine(machine, expected, levels, monkeypatch):
     stats = tgp.accumulate(X, FEATURES, noise_levels=levels, backend="numpy")
     made = stats.provenance
     assert made["engine"] == expected
-    assert made["estimated_direct"] == machine.direct(len(X), 40, 2, len(levels), False)
+    assert made["estimated_direct"] == len(X) * machine.direct_row(40, 2, len(levels), False)
     assert (made["estimated_spectral"] < made["estimated_direct"]) == (expected == "spectral")
 
 

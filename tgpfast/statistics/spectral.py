@@ -145,11 +145,8 @@ def _fill_one_grid(
     filler, size = GridFiller(place, n_threads), place.fill_rows
     for x, w in chunks:
         for start in range(0, len(x), size):
-            part = x[start : start + size]
-            weights = None if w is None else w[start : start + size]
-            left = filler.add(part, weights)
-            if left is not None:
-                outside.add(part[left], None if weights is None else weights[left])
+            rows = slice(start, start + size)
+            outside.add(*filler.add(x[rows], None if w is None else w[rows]))
     sums = FourierSums(work.features, work.bandwidths, place.center)
     base = [np.ascontiguousarray(axis) for axis in sums.base.T]
     sums.F, sums.G = place.sums(filler.grid, sums.targets.axes, base, n_threads)

@@ -442,12 +442,11 @@ def _fill(
     rows, weights = [np.zeros((0, place.dimension))], [np.zeros(0)]
     for x, w in chunks:
         moments.add(x, w)
-        outside = filler.add(x, w)
-        if outside is not None:
-            known = np.ones(len(x)) if w is None else w
-            counts = outside & (known > 0.0)
-            rows.append(x[counts])
-            weights.append(known[counts])
+        outside, own = filler.add(x, w)
+        if len(outside):
+            known = np.ones(len(outside)) if own is None else own
+            rows.append(outside[known > 0.0])
+            weights.append(known[known > 0.0])
             _check_outside(sum(map(len, rows)))
         bar.add(len(x))
     check_moments(moments.sum_x, moments.sum_xx)
