@@ -48,8 +48,7 @@ class Moments:
     def covariance(self) -> Array:
         """(d, d), in the units of the data; ValueError where float64 cannot hold it."""
         self.check_range()
-        covariance: Array = self.correlation * np.outer(self.deviation, self.deviation)
-        return covariance
+        return self.correlation * np.outer(self.deviation, self.deviation)
 
     def check_range(self) -> None:
         """Raise ValueError if squares of a column overflow or lose digits."""

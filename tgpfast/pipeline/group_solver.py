@@ -173,8 +173,7 @@ class GroupSolver:
         """b = gamma psi' + |Z|^2 psi, (B, S), for bases with mean 0."""
         solved = np.linalg.solve(self.covariances[groups], sum_dphi_x.transpose(0, 2, 1))
         psi_prime = np.einsum("sk,bks->bs", self.features.frequencies, solved)
-        right: Array = self.features.bandwidth * psi_prime + self.norms * sum_phi
-        return right
+        return self.features.bandwidth * psi_prime + self.norms * sum_phi
 
     def _solve_systems(
         self, groups: Ints, grams: Array, right: Array, solutions: GroupSolutions

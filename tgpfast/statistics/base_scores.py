@@ -46,8 +46,7 @@ def accumulate_base_scores(
         _accumulate_part, features=features, base=base, tolerance=tolerance,
         budget=memory.budget(blocks.budget),
     )  # fmt: skip
-    total: Array = blocks.reduce(part, backend, n_threads, progress)
-    return total
+    return blocks.reduce(part, backend, n_threads, progress)
 
 
 def _accumulate_part(

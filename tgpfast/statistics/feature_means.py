@@ -129,8 +129,7 @@ def accumulate_feature_means(
         _accumulate_part, features=features, origin=origin, tolerance=tolerance,
         budget=memory.budget(blocks.budget),
     )  # fmt: skip
-    means: FeatureMeans = blocks.reduce(part, backend, n_threads, progress)
-    return means
+    return blocks.reduce(part, backend, n_threads, progress)
 
 
 def accumulate_feature_means_of_each(

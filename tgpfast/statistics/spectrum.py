@@ -149,8 +149,7 @@ class Spectrum:
             part = functools.partial(
                 _spread_partition, bandlimit=bandlimit, box=box, tolerance=tolerance, budget=limit
             )
-            total: Spectrum = blocks.reduce(part, backend, n_threads, progress)
-            return total
+            return blocks.reduce(part, backend, n_threads, progress)
         with (
             np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
             Progress(progress, "rows", blocks.n_rows) as bar,
