@@ -262,16 +262,12 @@ class Blocks:
         return table, None if weights is None else check_weights(weights, len(table))
 
     def _decode(self, source: ParquetRows) -> Iterator[Array]:
-        """Yield blocks of a parquet file; a small file is held after its first pass."""
+        """Yield blocks of a parquet file; a small file is read at once and held."""
         if not source.is_small:
             yield from source.iterate(self.block_rows)
-            return
-        held, at = np.empty(source.shape), 0
-        for rows in source.iterate(self.block_rows):
-            held[at : at + len(rows)] = rows
-            yield held[at : at + len(rows)]
-            at += len(rows)
-        self._hold(held)
+        else:
+            self._hold(source.read_all())
+            yield self._source
 
     def _hold(self, rows: Array) -> None:
         """From now on, take rows from memory instead of the file."""
