@@ -15,7 +15,8 @@ from tgpfast.statistics import costs
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
-BACKENDS = ("numpy", "numba", "cython")
+NUMBA = pytest.param("numba", marks=pytest.mark.slow)  # compiles for seconds at first use
+BACKENDS = ("numpy", NUMBA, "cython")
 FIXED = {  # settings that are otherwise chosen from the data, which takes its time
     "method": "fd", "lam": 10.0, "gamma": "scott", "eta": "1/gamma2", "base": "empirical",
     "frequency_covariance": "data",

@@ -11,7 +11,7 @@ from conftest import doctored, fixed_fit
 
 import tgpfast as tgp
 
-METHODS = ("fd", "ncfd", "fvpd", "map")
+METHODS = ("fd", "ncfd", "fvpd", pytest.param("map", marks=pytest.mark.slow))
 UNITS = np.array([3.0, 0.02])
 
 
