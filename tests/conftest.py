@@ -15,12 +15,25 @@ from tgpfast.statistics import costs
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
-NUMBA = pytest.param("numba", marks=pytest.mark.slow)  # compiles for seconds at first use
-BACKENDS = ("numpy", NUMBA, "cython")
+BACKENDS = ("numpy", "numba", "cython")
 FIXED = {  # settings that are otherwise chosen from the data, which takes its time
     "method": "fd", "lam": 10.0, "gamma": "scott", "eta": "1/gamma2", "base": "empirical",
     "frequency_covariance": "data",
 }  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark tests of the Numba backend slow: it compiles for seconds at first use."""
+    for item in items:
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if any(isinstance(value, str) and value == "numba" for value in values):
+            item.add_marker(pytest.mark.slow)
+
+
+def slow(*values):
+    """Values of parameters with which a test takes seconds; left out by -m "not slow"."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def fixed_fit(X, **settings):

@@ -586,6 +586,7 @@ def shell(command, **environment):
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.parametrize("command", ["info {model}", "--help"])
 @pytest.mark.parametrize("output", [">&-", "2>&-", ">&- 2>&-"])
@@ -595,6 +596,7 @@ def test_closed_streams_are_no_error(command, output, model):
     assert result.stderr == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["info"], ["fit", "--help"]])
 def test_a_reader_that_has_left_is_no_error(arguments, model):
     """As `head` does: nobody reads the pipe any more."""

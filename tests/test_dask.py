@@ -290,6 +290,7 @@ REARRANGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, at dask's sorting
 @pytest.mark.parametrize("where", [CLUSTER, "threads", "sync"])
 @pytest.mark.parametrize("source", ["memory", "parquet"])
@@ -644,6 +645,7 @@ def fail_at(part, at, block_info=None):
     return part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_a_partition_that_raises_is_named(request, where):
     """With its own error as the cause; the cluster serves the next pass."""
@@ -933,6 +935,7 @@ def stacked_threads(blocks, threads):
     return count_threads(blocks, threads).view(Stacked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_tasks_are_held_to_their_threads(request, where):
     """One by default: a worker, or the pool here, runs as many tasks as it has threads."""

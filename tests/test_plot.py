@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast import plot
@@ -216,10 +216,10 @@ def test_outliers_do_not_shrink_the_picture():
 @pytest.mark.parametrize(
     "x",
     [
-        np.array([[0.0, 1.0], [1.0, 1.0]]),
-        np.array([[0.0, 1.0]]),
-        np.full((20, 2), 1e17),
-        np.array([[1e-9, 3.0], [1e-9, 3.0 + 1e-15]]),
+        slow(np.array([[0.0, 1.0], [1.0, 1.0]])),
+        slow(np.array([[0.0, 1.0]])),
+        slow(np.full((20, 2), 1e17)),
+        slow(np.array([[1e-9, 3.0], [1e-9, 3.0 + 1e-15]])),
         np.where(np.arange(100)[:, None] < 97, 0.0, 1.0) * [1.0, 5.0],
     ],
 )

@@ -742,6 +742,7 @@ def test_densities_integrate_to_one(kind):
     assert abs(mass.sum() - 1.0) <= beyond + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_marginals_and_draws_follow_the_density(kind, monkeypatch):
     for name in ("MOST_SAMPLING_CHAINS", "LEAST_SAMPLING_CHAINS"):
@@ -767,6 +768,7 @@ def test_marginals_and_draws_follow_the_density(kind, monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_come_from_grids_of_every_base(kind):
     """Judged by the marginal CDFs; draws of the base itself are refused."""
@@ -780,6 +782,7 @@ def test_samples_come_from_grids_of_every_base(kind):
     assert kstest(base @ [1.0, 0.0], lambda t: model.marginal_cdf([1.0, 0.0], t)).pvalue < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_densities_come_back_bit_by_bit(tmp_path, kind, d):
@@ -837,6 +840,7 @@ def far_rows(n=300):
     return make_rows(n) * [0.01, 300.0] + [5.0, -1_000.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "method"), PAIRS)
 def test_fit_is_the_pipeline_by_hand(kind, method, monkeypatch):
     x, solve = far_rows(), with_few_draws(monkeypatch)
@@ -904,6 +908,7 @@ def test_the_tails_of_a_student_are_kept():
     assert by_gaussian < -100.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_that_can_be_repeated(kind):
     """The first block is what EM reads, so that it is given all of the rows."""
@@ -931,6 +936,7 @@ def test_streams_that_are_used_up_are_refused(kind, given):
         small(iter([make_rows(300, 4)]), base=make(kind, 4) if given else kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_map_of_a_given_base_reads_a_stream_once(kind, monkeypatch):
     with_few_draws(monkeypatch)
@@ -1005,6 +1011,7 @@ def test_fitted_models_come_back_bit_by_bit(tmp_path, kind):
     assert back.settings == model.settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluate_takes_them(kind):
     x = make_rows(600)

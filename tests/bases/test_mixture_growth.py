@@ -135,6 +135,7 @@ def test_work_is_bounded_and_decides_the_result():
 # -- what does not matter -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_growth_repeats_bit_by_bit_for_any_number_of_threads(kernels, monkeypatch):
     monkeypatch.setattr(expectation_maximization, "SMALL_WORK", 0.0)  # or one thread would do
     x = make_mixture(3, 6).sample(1_500, seed=0)
@@ -223,6 +224,7 @@ def hard_rows():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", hard_rows())
 def test_hard_rows_neither_crash_nor_win_by_spikes(name):
     """Every width is at least the floor, and the density at most that of as narrow a component."""

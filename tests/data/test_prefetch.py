@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import assert_statistics
+from conftest import assert_statistics, slow
 
 import tgpfast as tgp
 from tgpfast.data import blocks as blocks_module
@@ -513,7 +513,7 @@ def many_chunks(monkeypatch, numbers, always=True):
         monkeypatch.setattr(SpectralWork, "seconds_by_chunks", lambda *args: np.inf)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, slow(2), slow(3)])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 def test_many_chunks_go_to_one_grid(d, weighted, stream, monkeypatch):

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import slow
 from scipy import stats
 
 import tgpfast as tgp
@@ -332,16 +333,13 @@ def quick_fit_of_array(d, n, in_order):
     return x, quick_fit(x)
 
 
-SLOW = pytest.mark.slow
-
-
 # every number of rows in both orders, every number of columns
 @pytest.mark.parametrize(
     ("n", "d", "in_order"),
     [
-        (50, 2, True), pytest.param(50, 4, False, marks=SLOW),
-        pytest.param(4_000, 1, True, marks=SLOW), pytest.param(4_000, 6, False, marks=SLOW),
-        pytest.param(20_000, 4, True, marks=SLOW), pytest.param(20_000, 2, False, marks=SLOW),
+        (50, 2, True), slow(50, 4, False),
+        slow(4_000, 1, True), slow(4_000, 6, False),
+        slow(20_000, 4, True), slow(20_000, 2, False),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", SOURCES)
@@ -363,7 +361,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("kind", "d", "n", "in_order"),
     [
-        pytest.param(kind, d, n, in_order, marks=SLOW if n > 50 else ())
+        slow(kind, d, n, in_order) if n > 50 else (kind, d, n, in_order)
         for kinds, d, n, in_order in CASES for kind in kinds
     ],
 )  # fmt: skip
@@ -376,6 +374,7 @@ def test_the_default_fit_of_every_source_is_that_of_the_array(
     agree(model, want, held_out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_the_command_line_gives_the_same_model(tmp_path, of_array, suffix):
     from tgpfast import cli
@@ -401,6 +400,7 @@ def test_weights_reach_the_sample(tmp_path):
         agree(tgp.fit(source, sample_weight=given, **options), want, x[::50])
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_first_rows_would_fail(tmp_path, of_array, monkeypatch):
     """Negative control: the rows of one cluster only, as streams gave them once."""
     x, want = of_array(2, 4_000, True)
@@ -462,6 +462,7 @@ class Counted:
         return iter(cut(self.x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "d", "passes"),
     [

@@ -5,13 +5,13 @@ import oracle
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import fixed_fit, load_backend
+from conftest import fixed_fit, load_backend, slow
 
 import tgpfast as tgp
 from tgpfast.data.scaling import Scaling
 from tgpfast.density.exponent import PointTilt
 
-METHODS = ("fd", "ncfd", "fvpd", pytest.param("map", marks=pytest.mark.slow))
+METHODS = ("fd", "ncfd", "fvpd", slow("map"))
 SCALES = ("standardize", "center", "none")
 UNITS = np.array([3.0, 0.02, 50.0])  # of the columns of scaled models
 EPS = np.finfo(float).eps
@@ -123,6 +123,7 @@ def test_fit_models_are_densities_per_unit_of_the_data(method, scale):
     assert (abs(jacobian) > 0.5) == (scale == "standardize")  # the term is not an idle one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [None, *SCALES])
 @pytest.mark.parametrize("method", METHODS)
 def test_normalised_minus_unnormalised_is_minus_log_z(method, scale):
@@ -234,7 +235,7 @@ def stencil(function, y, k, h):
 
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("d", [1, 3])
-@pytest.mark.parametrize("method", ["fd", "fvpd"])
+@pytest.mark.parametrize("method", ["fd", slow("fvpd")])
 def test_gradient_and_laplacian_equal_finite_differences(method, d, scaled):
     model, x = fitted(method, d) if scaled else solved(method, d)
     y = x[::10]
@@ -414,6 +415,7 @@ def test_marginal_cdf_of_the_base_alone_is_the_normal_one():
         assert error < (1e-8 if d <= 2 else 1e-3)  # Sobol points: better than 0.5 / sqrt(131072)
 
 
+@pytest.mark.slow
 def test_marginal_cdf_agrees_with_samples_in_four_dimensions():
     model, x = fitted("fd", d=3, n_features=30)
     draws = model.sample(20_000, seed=3)
@@ -430,7 +432,7 @@ def test_marginal_cdf_agrees_with_samples_in_four_dimensions():
     assert np.abs(share - four.marginal_cdf(v, places)).max() < 4.5 * 0.5 / np.sqrt(17_000)
 
 
-@pytest.mark.parametrize("base", ["empirical", "mixture"])
+@pytest.mark.parametrize("base", ["empirical", slow("mixture")])
 def test_marginal_cdf_in_units_of_any_size(base):
     """Of the data and of the direction: squares of neither may overflow or vanish."""
     x = rows(2)

@@ -27,6 +27,7 @@ def exact(theta, place, slow=0.3):
     return np.logaddexp.reduce(terms) + np.log(z[1] - z[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [4, 7])
 def test_a_mode_that_base_draws_miss_is_found_and_weighed(d):
     """Eight deviations away: one draw of the base in 10^15 lands there."""

@@ -7,11 +7,11 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import doctored, fixed_fit
+from conftest import doctored, fixed_fit, slow
 
 import tgpfast as tgp
 
-METHODS = ("fd", "ncfd", "fvpd", pytest.param("map", marks=pytest.mark.slow))
+METHODS = ("fd", "ncfd", "fvpd", slow("map"))
 UNITS = np.array([3.0, 0.02])
 
 
@@ -206,6 +206,7 @@ def test_a_flipped_bit_never_gives_another_model(saved, tmp_path):
     assert refused > 20
 
 
+@pytest.mark.slow
 def test_modes_are_saved_so_that_samples_stay_the_same(tmp_path):
     """In more than three columns draws depend on the modes that `fit` found from the rows."""
     rng = np.random.default_rng(1)

@@ -159,6 +159,7 @@ def small(tmp_path, monkeypatch):
 # -- what is written ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_files_of_a_run(run):
     """A page, its markdown, a csv a table and a png a figure; no more."""
     tables = ["distances_median", "distances_mean", "run_times", "other_sets", "missing",
@@ -221,6 +222,7 @@ def fresh(rows, method, seed):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", published.METHOD_NAMES)
 def test_figures_are_those_of_fit_and_evaluate(run, method):
     """The mean over seeds, and its deviation, of distances of standardised rows; MAP has seed 0."""
@@ -254,6 +256,7 @@ def test_distances_are_in_the_units_that_the_paper_used(monkeypatch):
     assert seen["units"] == "data"
 
 
+@pytest.mark.slow
 def test_sets_that_the_paper_does_not_have(run):
     """In a table of their own, with one seed, and nowhere beside the paper's figures."""
     header, rows = table(run.output, "other_sets")
@@ -302,6 +305,7 @@ def test_only_the_papers_rows_and_columns_are_the_papers_set(shape):
     assert row[-3:] == [1.0, 0.28, 0.28 if same else None]
 
 
+@pytest.mark.slow
 def test_csv_gives_what_npz_gives(run, tmp_path, tables_only):
     """The same rows from a text file, to the last bit; also the label and the paper's figures."""
     (tmp_path / "data").mkdir()
@@ -353,6 +357,7 @@ def test_failures_are_listed_with_their_reasons(run):
         assert not any(failed in text for failed in why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -418,6 +423,7 @@ def test_faults_of_the_program_are_not_swallowed(error, small, tmp_path, monkeyp
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_figure_that_fails_is_a_failure(tmp_path, monkeypatch):
     """Here three columns where a picture needs two; the other pictures are made."""
     (tmp_path / "data").mkdir()
@@ -443,6 +449,7 @@ def test_warnings_become_notices(run):
     assert notice["notice"].startswith("figure California: ")
 
 
+@pytest.mark.slow
 def test_notices_are_counted_by_set(small, tmp_path, monkeypatch, tables_only):
     """Once each, with how often: four methods gave each warning; nothing reaches the user."""
     true = experiments.evaluate
@@ -544,6 +551,7 @@ def test_the_defaults_are_the_papers():
 # -- no data, and wrong folders -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_data_only_what_is_generated(no_data):
     """XO and Smile; every other set is listed with its source, and there are no tables of it."""
     folder, _ = no_data
@@ -619,6 +627,7 @@ def test_find_in_an_empty_folder(tmp_path):
     assert find(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_two_files_of_one_set_are_told_apart(tmp_path, tables_only):
     """By their file names, in the tables and among the failures."""
     folder = tmp_path / "data"

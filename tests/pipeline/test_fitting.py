@@ -4,13 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.moments import moments_of
 
-METHODS = ("fd", "ncfd", "fvpd", pytest.param("map", marks=pytest.mark.slow))
+METHODS = ("fd", "ncfd", "fvpd", slow("map"))
 
 
 def make_data(n=300, d=3, seed=0):
@@ -127,6 +127,7 @@ def test_every_source_gives_the_same_density(tmp_path):
     assert small(tmp_path / "x.csv").table.columns == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_an_iterator_needs_moments():
     x = make_data(d=4)
     with pytest.raises(ValueError, match=r"read only once.*moments=\(n, mean, covariance\)"):
@@ -162,6 +163,7 @@ def test_bad_moments(bad):
         small(make_data(), moments=bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames_keep_their_names(library):
     module = pytest.importorskip(library)
@@ -194,6 +196,7 @@ def test_integer_weights_are_repeated_rows():
     assert weighted.settings["weights"] == "as given"
 
 
+@pytest.mark.slow
 def test_weights_are_rescaled_to_the_effective_number_of_rows():
     x = make_data()
     w = np.random.default_rng(1).uniform(0.1, 1.0, len(x))
@@ -236,6 +239,7 @@ def test_learned_base_says_how_it_was_found():
     assert 0.3 < model.settings["base_spread"] < 4.0
 
 
+@pytest.mark.slow
 def test_a_learned_base_whose_mass_is_elsewhere_is_told_of():
     """On an arc scores alone make the base so wide that most of the mass lies far from the rows,
     in ripples that draws from that base meet often: effective samples do not show it."""
@@ -269,6 +273,7 @@ def test_seeds_are_judged_everywhere(seed):
             call()
 
 
+@pytest.mark.slow
 def test_a_seed_may_be_none_or_a_generator():
     """The integer that was used is recorded, and gives the same model again."""
     x = make_data(60, 2)
@@ -308,6 +313,7 @@ def test_an_array_is_no_option(name):
         small(make_data(), **{name: np.ones(2)})
 
 
+@pytest.mark.slow
 def test_scaled_base_of_a_stream():
     """Is that of an array; rows that can be read only once are refused."""
     x = make_data()
@@ -371,6 +377,7 @@ def test_constant_duplicate_and_collinear_columns_are_named():
         small(frame)
 
 
+@pytest.mark.slow
 def test_too_few_rows():
     x = make_data(5, 3)
     with pytest.raises(ValueError, match="one row"):
@@ -393,6 +400,7 @@ def test_extreme_scales_are_finite(method, scale, factor):
     assert np.isfinite(model.sample(5)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_scale_and_offset_change_nothing_but_the_units(method):
     """Standardised, data moved by 1e9 and stretched by 1e6 have the same density in their units."""
@@ -412,15 +420,15 @@ def test_rows_that_overflow_in_the_units_of_the_model_have_no_density():
         model.grad_log_density(np.full((1, 3), 1e300))
 
 
-@pytest.mark.parametrize("d", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("d", [1, 2, slow(4)])
 @pytest.mark.parametrize(
     ("base", "method"),
     [
         ("empirical", "fd"), ("empirical", "ncfd"), ("empirical", "fvpd"),
         ("mixture", "fd"), ("mixture", "fvpd"), ("student", "fd"),
-        pytest.param("empirical", "map", marks=pytest.mark.slow),
-        pytest.param("mixture", "map", marks=pytest.mark.slow),
-        pytest.param("student", "map", marks=pytest.mark.slow),
+        slow("empirical", "map"),
+        slow("mixture", "map"),
+        slow("student", "map"),
     ],
 )  # fmt: skip
 def test_rows_at_the_ends_of_the_range_of_floats(base, method, d):
@@ -536,7 +544,7 @@ def test_noise_out_of_range(sigma_max):
 
 
 @pytest.mark.parametrize(
-    "options", [{"gamma": 1e-6}, {"gamma": 1e8}, {"lam": 1e-300}, {"lam": 1e300}]
+    "options", [slow({"gamma": 1e-6}), {"gamma": 1e8}, {"lam": 1e-300}, {"lam": 1e300}]
 )
 def test_parameters_at_the_ends_of_their_range(options):
     with warnings.catch_warnings():

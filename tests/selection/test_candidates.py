@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import oracle
 import pytest
-from conftest import FIXED
+from conftest import FIXED, slow
 from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
@@ -757,6 +757,7 @@ RESPECTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "value"), RESPECTED)
 def test_what_is_given_is_respected(name, value):
     """In the candidates and in the model; all else is open."""
@@ -1034,6 +1035,7 @@ def test_one_standard_error_is_passed_on(looks_again, monkeypatch, rule):
     assert asked == [rule] * 3
 
 
+@pytest.mark.slow
 def test_one_standard_error_is_smoother(monkeypatch):
     """Few rows, that cannot tell lambdas apart: never less smooth, whatever the rows, and for some
     of them more."""
@@ -1207,7 +1209,7 @@ def samples_of(name, n, seed):
 
 
 @pytest.mark.parametrize("n", [60, 400])
-@pytest.mark.parametrize("name", ["moons", "tails", "square", "line"])
+@pytest.mark.parametrize("name", [slow("moons"), "tails", slow("square"), slow("line")])
 def test_never_worse_than_the_gaussian(name, n):
     """On rows not seen, up to three standard errors of the difference, row by row, and one of those
     that the choice was made from, which cannot tell less apart."""
@@ -1231,7 +1233,7 @@ def over_the_base(n, d):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("n", [60, 150, 400])
+@pytest.mark.parametrize("n", [slow(60), 150, slow(400)])
 def test_normal_samples_have_no_tilt_to_find(n, d):
     """The base alone is taken, or what is lost to it on rows not seen is within the error of what
     seemed to be gained."""
@@ -1242,6 +1244,7 @@ def test_normal_samples_have_no_tilt_to_find(n, d):
         assert gain.mean() >= -row["gain_error"]
 
 
+@pytest.mark.slow
 def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
     """Negative control, on the samples of the test above: the best of many candidates is above the
     base by luck alone; on rows not seen all of them lose, and some by more than their error."""
@@ -1255,6 +1258,7 @@ def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
     assert any(gain < -error for gain, error in lost)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model():
     x = moons(200)
     first, again, other = (fit(x, base="mixture", seed=seed) for seed in (1, 1, 2))
@@ -1265,7 +1269,7 @@ def test_the_same_seed_gives_the_same_model():
 
 @pytest.mark.parametrize(
     ("base", "method"),
-    [("empirical", "auto"), ("mixture", "fd"), ("student", "map"), ("mixture", "fvpd")],
+    [slow("empirical", "auto"), slow("mixture", "fd"), ("student", "map"), slow("mixture", "fvpd")],
 )
 def test_threads_change_nothing(looks_again, base, method):
     """Not a bit, with the direct engine: scores, the refinement, and the model."""
@@ -1281,6 +1285,7 @@ def test_threads_change_nothing(looks_again, base, method):
     np.testing.assert_array_equal(one.log_density(x), two.log_density(x))
 
 
+@pytest.mark.slow
 def test_what_was_compared_is_saved(tmp_path):
     model = fit(moons(200))
     model.save(tmp_path / "model.npz")

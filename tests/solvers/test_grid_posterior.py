@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast.kernels.thread_choice import Threads
@@ -29,7 +29,7 @@ def both(d, lam=2.0):
     return by_transforms, NodeObjective(stats, base, lam, nodes, Threads()), stats, base
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, slow(3)])
 def test_value_and_gradient_equal_those_at_explicit_nodes(d):
     """The same nodes, but for the corners of the box, which hold less than 1e-15 of the base."""
     grid, plain, stats, _ = both(d)
@@ -62,6 +62,7 @@ def test_the_direction_solves_the_newton_system(d, monkeypatch):
     assert residual < 1e-5 * np.linalg.norm(gradient)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_optimum_is_that_of_the_plain_solver(d, monkeypatch):
     _, base, stats = make(d)

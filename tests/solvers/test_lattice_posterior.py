@@ -129,6 +129,7 @@ def test_every_kernel_is_solved_and_fits_better_than_the_base(kernel):
     assert score == pytest.approx(np.mean(values) + logs / len(held) - report["log_z"], abs=1e-8)
 
 
+@pytest.mark.slow
 def test_random_features_drawn_from_the_lattice_approach_its_density():
     """Frequencies drawn from the lattice's own spectral density: log q agrees as S grows."""
     x = np.concatenate([rng.normal(-1, 0.4, (200, 1)), rng.normal(1.2, 0.6, (200, 1))])

@@ -65,6 +65,7 @@ def slopes(x, w, stats, theta, P, h, lam):
 # -- the joint optimum ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_joint_solution_is_stationary(d, weighted):

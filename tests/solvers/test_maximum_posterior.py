@@ -7,7 +7,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.optimize
-from conftest import BACKENDS, load_backend
+from conftest import BACKENDS, load_backend, slow
 
 import tgpfast as tgp
 from tgpfast.kernels.thread_choice import Threads
@@ -127,7 +127,7 @@ def test_quadrature_nodes_integrate_the_base(d):
 # -- the optimum ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("d", [slow(1), slow(2), 4])
 def test_newton_converges(d):
     x, w, stats, base = make(d)
     model = tgp.solve(stats, base, "map", 0.4, n_draws=2_000, seed=5)
@@ -159,7 +159,7 @@ def precisions(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("share", [0.999, 100.0])
+@pytest.mark.parametrize("share", [slow(0.999), 100.0])
 def test_a_rough_curvature_leads_to_the_same_optimum(share, monkeypatch):
     """Up to 3e5 lam rows: both are within |gradient| / lam of the one optimum, in as many steps."""
     _, _, stats, base = make(4)
@@ -186,6 +186,7 @@ def test_more_rows_take_a_curvature_in_float64(monkeypatch):
     assert set(seen) == {"float64"}
 
 
+@pytest.mark.slow
 def test_newton_equals_the_papers_iteration():
     """F is concave with modulus lam: both are within |gradient| / lam of the one optimum."""
     _, _, stats, base = make(1, n_features=4, n=40)
@@ -302,7 +303,7 @@ def test_stored_features_give_the_same_objective(d):
 
 @pytest.mark.parametrize(
     ("d", "n_draws", "kind"),
-    [(1, 1_000, "quadrature"), (2, 20_000, "quadrature"), (3, 100_000, "quadrature"),
+    [(1, 1_000, "quadrature"), slow(2, 20_000, "quadrature"), slow(3, 100_000, "quadrature"),
      (4, 4_000, "sobol"), (3, 4_000, "sobol")],
 )  # fmt: skip
 def test_nodes_are_recorded(d, n_draws, kind):
@@ -361,6 +362,7 @@ def test_data_enter_through_sum_phi_alone():
     np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 4])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_threads_change_nothing(backend, d):

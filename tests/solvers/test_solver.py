@@ -650,6 +650,7 @@ def test_bad_backend_and_threads_are_errors_before_any_work(options, small):
         tgp.solve(small.stats, small.base, **options)
 
 
+@pytest.mark.slow
 def test_cg_of_eight_thousand_features_within_memory():
     """What is made beside the statistics: the system, a sketch of rank 1,000 with its factors, and
     vectors; never a second matrix of S x S."""

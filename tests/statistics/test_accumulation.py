@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 import threadpoolctl
-from conftest import load_backend
+from conftest import load_backend, slow
 
 import tgpfast as tgp
 from tgpfast import kernels
@@ -103,7 +103,7 @@ def assert_statistics(stats, want, bound):
 
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 @pytest.mark.parametrize(
-    ("n", "S", "d"), [(1, 7, 1), (40, 1, 2), (700, 33, 3), (3000, 48, 10), (513, 130, 4)]
+    ("n", "S", "d"), [(1, 7, 1), (40, 1, 2), (700, 33, 3), slow(3000, 48, 10), slow(513, 130, 4)]
 )
 def test_equals_the_oracle(backend, precision, n, S, d):
     features, x = make_features(S, d), make_data(n, d)
@@ -172,6 +172,7 @@ def test_comparison_catches_a_wrong_field(backend):
             assert_statistics(stats, wrong, bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 def test_bit_identical_for_any_thread_count(backend, precision, monkeypatch):
     features, x = make_features(40, 3), make_data(5000, 3)
@@ -190,6 +191,7 @@ def test_bit_identical_for_any_thread_count(backend, precision, monkeypatch):
         assert stats.provenance["threads"] == 1
 
 
+@pytest.mark.slow
 def test_backends_agree(monkeypatch):
     features, x = make_features(60, 5), make_data(2000, 5)
     names = kernels.available()

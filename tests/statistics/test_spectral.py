@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import oracle
 import pytest
-from conftest import assert_statistics, set_costs, with_noise_bounds
+from conftest import assert_statistics, set_costs, slow, with_noise_bounds
 
 pytest.importorskip("finufft")
 
@@ -146,7 +146,7 @@ def recorded(monkeypatch):
 
 
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-9, 1e-12])
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, slow(3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_the_direct_engine(kind, d, tolerance):
     """Every field, for every kind of data; weights and an origin in turn."""
