@@ -782,7 +782,6 @@ def test_samples_come_from_grids_of_every_base(kind):
     assert kstest(base @ [1.0, 0.0], lambda t: model.marginal_cdf([1.0, 0.0], t)).pvalue < 1e-3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_densities_come_back_bit_by_bit(tmp_path, kind, d):

@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from conftest import fixed_fit, load_backend, slow
+from conftest import fixed_fit, load_backend
 from scipy.stats import ks_2samp, multivariate_normal, wasserstein_distance
 
 import tgpfast as tgp
@@ -51,7 +51,7 @@ def weighted_deviation(x, w=None):
     return np.sqrt(np.average((x - np.average(x, 0, w)) ** 2, 0, w))
 
 
-@pytest.mark.parametrize("name", ["numpy", "numba", slow("cython")])
+@pytest.mark.parametrize("name", ["numpy", "numba", "cython"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from tgpfast.paper.reproduction import reproduce
 from tgpfast.paper.tables import set_label, time_rows
 
 pytest.importorskip("matplotlib")
-pytestmark = pytest.mark.slow  # whole runs of the experiments
 
 TINY = Settings(
     n_features=20, n_seeds=2, n_directions=5, n_samples=500, n_grid=50, kde_features=200,
@@ -182,6 +181,7 @@ def test_the_files_of_a_run(run):
         assert f"({name}.png)" in text
 
 
+@pytest.mark.slow
 def test_the_report_does_not_say_where_it_was_made(run, tmp_path):
     """Neither the folders nor anything above them."""
     for name, text in texts(run.output).items():
@@ -194,6 +194,7 @@ def test_the_report_does_not_say_where_it_was_made(run, tmp_path):
 # -- the tables -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["median", "mean"])
 def test_rows_and_the_papers_figures(run, measure):
     """A row a set and method, in the paper's order; its figures are those of ``published``."""
@@ -276,6 +277,7 @@ def test_sets_that_the_paper_does_not_have(run):
         assert "shells" not in texts(run.output)[f"{name}.csv"]
 
 
+@pytest.mark.slow
 def test_run_times(run):
     """Beside the paper's; a ratio only where the work was the same."""
     header, rows = table(run.output, "run_times")
@@ -316,6 +318,7 @@ def test_csv_gives_what_npz_gives(run, tmp_path, tables_only):
         assert table(tmp_path / "out", name)[1] == [r for r in rows if "MAGIC" in r["data set"]]
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_deviation(tmp_path, tables_only):
     (tmp_path / "data").mkdir()
     np.save(tmp_path / "data" / "higgs_60.npy", SMALL)
@@ -329,6 +332,7 @@ def test_one_seed_has_no_deviation(tmp_path, tables_only):
 # -- what is not there, and what goes wrong -------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_missing_sets_are_listed_and_never_shown(run):
     """With their sources; files that are there, broken or not, are not among them."""
     header, rows = table(run.output, "missing")
@@ -343,6 +347,7 @@ def test_missing_sets_are_listed_and_never_shown(run):
         assert not any(name in text for text in elsewhere.values())
 
 
+@pytest.mark.slow
 def test_failures_are_listed_with_their_reasons(run):
     """A bad value, a text column, a constant column: named as in the file; the others still ran."""
     header, rows = table(run.output, "failures")
@@ -357,7 +362,6 @@ def test_failures_are_listed_with_their_reasons(run):
         assert not any(failed in text for failed in why)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -440,6 +444,7 @@ def test_a_figure_that_fails_is_a_failure(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_warnings_become_notices(run):
     """Those of this folder: the Fourier estimate has few effective draws. None was raised."""
     header, rows = table(run.output, "notices")
@@ -479,6 +484,7 @@ def test_a_clean_run_has_neither_failures_nor_notices(small, tmp_path, tables_on
 # -- the figures ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_california_figure_has_all_methods_and_both_estimates(run):
     """One bandwidth for all, and round kernels of that width, as in the paper; lambda 10."""
     ((_, (models, path), options),) = (d for d in run.drawn if d[0] == "samples")
@@ -498,6 +504,7 @@ def test_the_california_figure_has_all_methods_and_both_estimates(run):
     assert ladder is models["NCFD"]
 
 
+@pytest.mark.slow
 def test_the_cdf_figure_names_the_columns(run):
     """Ten directions of standardised rows, by FVPD, with the names that the file brought."""
     ((_, (models, rows), options),) = (d for d in run.drawn if d[0] == "marginal_cdfs")
@@ -509,6 +516,7 @@ def test_the_cdf_figure_names_the_columns(run):
     assert np.allclose(rows.std(axis=0), 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_contour_figures(run):
     """Four methods on MNIST-2D, XO and Smile; XO and Smile have the rows that were asked for."""
     drawn = [args for name, args, _ in run.drawn if name == "contours"]
@@ -524,6 +532,7 @@ def test_the_contour_figures(run):
 # -- how it was run -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_settings_seeds_and_versions_are_recorded(run):
     text = section(run.output, "How this was run")
     facts = dict(re.findall(r"^- ([^:]+): (.*)$", text, flags=re.MULTILINE))
@@ -564,6 +573,7 @@ def test_without_data_only_what_is_generated(no_data):
     assert {p.stem for p in folder.glob("*.csv")} <= {"missing", "notices"}
 
 
+@pytest.mark.slow
 def test_progress_names_each_step(no_data):
     """On standard error, until all is done."""
     painted = no_data[1].split("\r")[1:]
