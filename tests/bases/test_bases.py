@@ -25,7 +25,7 @@ from tgpfast.bases import quasirandom as normals
 from tgpfast.bases import student as student_base
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.scaling import Scaling
-from tgpfast.statistics import base_scores
+from tgpfast.statistics import feature_means
 from tgpfast.statistics.base_scores import accumulate_base_scores
 
 MixtureBase, StudentBase, GaussianBase = tgp.MixtureBase, tgp.StudentBase, tgp.GaussianBase
@@ -416,14 +416,14 @@ def test_sums_of_scores_over_blocks_that_do_not_divide():
 def transforms(monkeypatch):
     """Features so dear that transforms are taken wherever they can; the list grows with each."""
     pytest.importorskip("finufft")
-    done, plain = [], base_scores.transform
+    done, plain = [], feature_means.transform
 
     def watched(columns, *args):
         done.append(len(columns[0]))
         return plain(columns, *args)
 
     set_costs(monkeypatch, feature=1e-3)
-    monkeypatch.setattr(base_scores, "transform", watched)
+    monkeypatch.setattr(feature_means, "transform", watched)
     return done
 
 

@@ -358,13 +358,11 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "d", "n", "in_order"),
-    [
-        slow(kind, d, n, in_order) if n > 50 else (kind, d, n, in_order)
-        for kinds, d, n, in_order in CASES for kind in kinds
-    ],
-)  # fmt: skip
+    [(kind, d, n, in_order) for kinds, d, n, in_order in CASES for kind in kinds],
+)
 def test_the_default_fit_of_every_source_is_that_of_the_array(
     tmp_path, of_array, kind, d, n, in_order
 ):
