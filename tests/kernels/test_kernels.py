@@ -1088,6 +1088,7 @@ def all_outputs(kernels, p, noisy, dtype, n_threads):
         yield call_log_kernel_sums(kernels, 1.3 * p.x[:200], p.x, weights, n_threads)
 
 
+@pytest.mark.slow
 @compiled_only
 @every_dtype
 @pytest.mark.parametrize(
