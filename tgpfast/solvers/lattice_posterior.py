@@ -28,9 +28,9 @@ from ..validation import Array, positive
 from .conjugate_gradients import Operator, conjugate_gradients
 from .lattice_preconditioner import LevelPreconditioner
 
-NEWTON_STEPS, NEWTON_CG_STEPS = 100, 1_000
+NEWTON_STEPS, CG_STEPS = 100, 1_000
 FORCING = 0.3  # largest relative residual of a Newton direction; sqrt(gradient norm) if smaller
-LEAST_LINE_STEP = 1e-10  # of a line search
+LEAST_STEP = 1e-10  # of a line search
 SUFFICIENT = 1e-4  # share of the expected gain that a step must make
 ROUNDING = 1e-13  # of the objective, below which no step can be told from another
 ROUGH_TOLERANCE = 1e-2  # of the gradient, at which grids are compared for the first time
@@ -303,9 +303,8 @@ class _Run:
                 return x
             self.is_preconditioned = False
         found = conjugate_gradients(
-            product, gradient, tolerance=tolerance, max_steps=NEWTON_CG_STEPS, start=x,
-            is_rough=True,
-        )  # fmt: skip
+            product, gradient, tolerance=tolerance, max_steps=CG_STEPS, start=x, is_rough=True
+        )
         self.n_products += found.steps
         return found.x
 
@@ -335,7 +334,7 @@ def _search_line(
 ) -> Point | None:
     """The first point of a shrinking sequence that gains enough; None where none does."""
     length = 1.0
-    while length >= LEAST_LINE_STEP:
+    while length >= LEAST_STEP:
         trial = objective.at(point.u + length * direction)
         gain = SUFFICIENT * length * slope - ROUNDING * abs(point.value)
         if trial.value >= point.value + gain:

@@ -19,7 +19,7 @@ from ..validation import Array
 from .mergeable_sums import MergeableSums
 from .statistics import check_levels
 
-LATTICE_KIND = "lattice"  # of a saved file
+KIND = "lattice"  # of a saved file
 POSITIONS = "positions"  # mark of sums weighted by x, which serve every Gaussian base
 
 
@@ -147,14 +147,14 @@ class LatticeStatistics(MergeableSums):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an npz file without pickles; ``tgpfast.load`` reads it."""
         facts, arrays = self._members()
-        storage.write(path, LATTICE_KIND, facts, arrays)
+        storage.write(path, KIND, facts, arrays)
 
     def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """(facts, arrays) of a file."""
         f = self.features
         arrays = {"lengths": f.lengths, "origin": f.origin, "margin": np.asarray(f.margin)}
         arrays["noise_levels"] = self.noise_levels
-        for name in self.sum_names():
+        for name in SUMS:
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
                 arrays[name] = _as_reals(value)
@@ -192,6 +192,9 @@ class LatticeStatistics(MergeableSums):
 
     def __repr__(self) -> str:
         return f"LatticeStatistics(n_rows={self.n_rows:,}, n={self.n:.6g}, {self.features!r})"
+
+
+SUMS = LatticeStatistics.sum_names()  # the fields that add
 
 
 def doubled(features: LatticeFeatures) -> LatticeFeatures:
@@ -236,4 +239,4 @@ def _from_reals(array: Array, features: LatticeFeatures) -> Modes:
         return array
     return np.ascontiguousarray(array).view(np.complex128)[..., 0]
 
-storage.register_reader(LATTICE_KIND, LatticeStatistics._from_file)
+storage.register_reader(KIND, LatticeStatistics._from_file)
