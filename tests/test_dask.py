@@ -394,6 +394,7 @@ def test_one_dimension_is_one_column():
     assert_close(tgp.accumulate(frame(x)["c0"], f, **QUIET), want)
 
 
+@pytest.mark.slow
 def test_a_series_wherever_its_length_is_asked_for():
     x, f = rows(1), features(1, bandwidth=0.7)
     w = np.random.default_rng(1).uniform(size=ROWS)
@@ -507,6 +508,7 @@ def test_bases_and_estimates_are_made_of_partitions(kind, monkeypatch):
     assert np.abs(there.density(x) - here.density(x)).max() < 1e-9 * here.density(x).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [chunked, frame])
 def test_evaluate_takes_partitions_one_after_the_other(kind):
     """The CDFs, and the rows that are scored, are those of the rows here."""

@@ -277,6 +277,7 @@ def test_a_base_with_moments_of_features_serves_fvpd(scale):
         fixed_fit(make_rows(), base=make("logistic"), method="fvpd", n_features=5)
 
 
+@pytest.mark.slow
 def test_draws_in_four_dimensions():
     """Importance sampling with draws of one's own base, which are not quasi-random."""
     x = make_rows(4)

@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.stats
-from conftest import doctored, set_costs
+from conftest import doctored, set_costs, slow
 from example_bases import (
     assert_monte_carlo,
     clusters,
@@ -539,6 +539,7 @@ def test_accumulate_refuses_what_is_no_base():
 # -- Fisher divergence ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
@@ -660,6 +661,7 @@ def test_learn_base_refuses_them():
 # -- maximum a posteriori ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("solver", "lam"), [("newton", 2.0), ("gradient", 60.0)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_map_is_flat_at_its_nodes(kind, solver, lam):
@@ -727,6 +729,7 @@ def grid_integral(model, low, high, n=400):
     return points, np.exp(model.log_density(points)) * cell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_densities_integrate_to_one(kind):
     """Up to the error of the normaliser, and the tails beyond the grid: with four degrees about
@@ -782,7 +785,7 @@ def test_samples_come_from_grids_of_every_base(kind):
     assert kstest(base @ [1.0, 0.0], lambda t: model.marginal_cdf([1.0, 0.0], t)).pvalue < 1e-3
 
 
-@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("d", [slow(1), 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_densities_come_back_bit_by_bit(tmp_path, kind, d):
     model, x = tilted(kind, d), make_rows(50, d)
@@ -878,7 +881,7 @@ def test_a_base_in_the_units_of_the_data_is_the_one_fitted_in_the_models(kind):
     assert np.abs(gap).max() <= 1e-12 * condition
 
 
-@pytest.mark.parametrize("scale", ["standardize", "center", "none"])
+@pytest.mark.parametrize("scale", [slow("standardize"), "center", slow("none")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_density_follows_the_units(kind, scale):
     """With rows in other units the density is divided by the volume; the normaliser's error is
@@ -948,6 +951,7 @@ def test_map_of_a_given_base_reads_a_stream_once(kind, monkeypatch):
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_fit_with_weights(kind):
     """Only their proportions count; without weight rows do not."""

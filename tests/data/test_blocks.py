@@ -354,6 +354,7 @@ def test_a_short_first_block_does_not_stop_a_stream(first):
     np.testing.assert_allclose(model.log_density(x), want.log_density(x), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_stream_is_spread_with_the_threads_that_were_asked_for(monkeypatch):
     from tgpfast.statistics import spectrum
 

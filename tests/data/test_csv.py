@@ -153,6 +153,7 @@ LINES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("lines_at_once", [1, 5, 1000])
 @pytest.mark.parametrize("columns", [[0, 1], ["b"], ["b", "a"]])

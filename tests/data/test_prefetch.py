@@ -59,6 +59,7 @@ def assert_same_bits(a, b):
 # -- the thread ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 50])
 def test_items_come_in_order(depth, n):
@@ -210,6 +211,7 @@ def test_blocks_of_few_columns_wait_in_greater_number(tmp_path):
 KINDS = ("memmap", "view of a memmap", "float32", "npy", "csv", "generator", "callable", "list")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
     """Blocks are equal one by one, and so are the statistics of both engines."""
@@ -251,6 +253,7 @@ def test_a_small_memmap_needs_no_thread(tmp_path, monkeypatch):
     assert len(list(Blocks(tmp_path / "x.npy", block_rows=500))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_name_row_and_column(kind, tmp_path, monkeypatch):
     """A bad value far into the data is named as it is without a thread."""

@@ -384,6 +384,7 @@ def test_the_command_line_gives_the_same_model(tmp_path, of_array, suffix):
     agree(tgp.load(output), want, two_clusters(500, 2, seed=1))
 
 
+@pytest.mark.slow
 def test_weights_reach_the_sample(tmp_path):
     """Weights of a stream, of an array and of partitions: the same model."""
     x = two_clusters(4_000, 2)
@@ -416,7 +417,7 @@ def test_a_sample_of_the_first_rows_would_fail(tmp_path, of_array, monkeypatch):
 # -- precision -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["fd", "fvpd", "ncfd"])
+@pytest.mark.parametrize("method", ["fd", slow("fvpd"), slow("ncfd")])
 @pytest.mark.parametrize("kind", ["csv", "blocks", "factory"])
 def test_streams_of_many_rows_choose_their_precision(tmp_path, kind, method):
     """From the sample, as arrays do."""
@@ -509,6 +510,7 @@ def test_bandwidths_of_map_are_compared_in_one_pass(monkeypatch):
     assert source.calls > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "passes"),
     [({"lam": 10.0, "gamma": 0.5, "base": "empirical"}, 1),

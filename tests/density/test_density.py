@@ -133,6 +133,7 @@ def test_normalised_minus_unnormalised_is_minus_log_z(method, scale):
     assert np.abs(gap + model.log_normalizer.value).max() <= 4 * EPS * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_change_of_units_changes_the_log_density_by_its_jacobian(method):
     """Data in other units give the same density of the same points, by change of variables."""
@@ -170,7 +171,7 @@ def test_backends_agree_to_rounding(method, name):
     assert abs(model.log_normalizer.value - other.log_normalizer.value) < 1e-11
 
 
-@pytest.mark.parametrize("method", ["fd", "fvpd"])
+@pytest.mark.parametrize("method", ["fd", slow("fvpd")])
 def test_any_number_of_rows_and_single_rows(method):
     """Block edges of the kernels change nothing but rounding; a row alone is as among others."""
     model, _ = solved(method, d=2, S=7)
@@ -303,6 +304,7 @@ def test_the_mass_is_one_on_a_grid_of_its_own(method, scale, d):
 # -- noise ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("sigma", [0.0, 0.35, 2.0])
 def test_at_noise_is_the_density_of_that_level(sigma, scaled):
@@ -378,6 +380,7 @@ def integrated_cdf(model, x, direction, places):
     return np.array(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("direction", "method", "scaled"),
     [
@@ -480,6 +483,7 @@ def test_marginal_cdf_errors(direction, grid, words):
 # -- frames ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 @pytest.mark.parametrize("method", ["fd", "fvpd"])
 def test_frames_in_frames_out(kind, method):

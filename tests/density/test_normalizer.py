@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import slow
 from scipy import integrate
 from scipy.stats import norm
 
@@ -90,6 +91,7 @@ def test_quadrature_equals_gauss_legendre_in_two_dimensions(make):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theta", [0.0, 0.5, -3.0, 20.0])
 @pytest.mark.parametrize("w", [[2.5], [0.5, -1.5]])
 def test_effective_sample_size_is_that_of_base_draws(w, theta):
@@ -245,7 +247,7 @@ def test_a_poor_normaliser_warns_once_and_says_what_to_try(d):
     model.log_density(y)  # warnings are errors here: a second one would fail
 
 
-@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("d", [1, 2, slow(4)])
 def test_a_mild_tilt_does_not_warn(d):
     z = one_feature(np.full(d, 0.7), 1.0).log_normalizer
     assert not z.is_poor

@@ -77,7 +77,7 @@ def test_draws_follow_the_marginal_cdfs(method, d, kind):
     assert p_values(model, base, units).min() < LEAST
 
 
-@pytest.mark.parametrize("method", ["grid", "importance", "mala"])
+@pytest.mark.parametrize("method", ["grid", "importance", slow("mala")])
 def test_draws_of_a_narrow_density(method):
     """A strong tilt: several modes, each much narrower than the base."""
     model = tilted(1, 3.0, w=2.0)
@@ -105,6 +105,7 @@ def test_grid_draws_are_not_on_the_nodes_and_do_not_repeat():
     assert max(map(len, model.integrator.quadrature.grids[0].axes)) < N / 5  # cells fill
 
 
+@pytest.mark.slow
 def test_mala_of_a_strong_tilt_in_four_dimensions():
     """One wave: along it the law is a one-dimensional integral, across it standard normal."""
     w, theta, c = np.array([0.2, -0.1, 0.2, 0.0]), 20.0, -0.6
@@ -124,6 +125,7 @@ def test_mala_of_a_strong_tilt_in_four_dimensions():
     assert kstest(draws @ w / length, "norm").pvalue < LEAST
 
 
+@pytest.mark.slow
 def test_mala_keeps_the_law_it_starts_from_and_finds_it(monkeypatch):
     """More draws than chains: rounds are thinned and mixed, and each follows the density."""
     model = tilted(3, 0.8)
@@ -172,6 +174,7 @@ def test_mala_gives_every_mode_its_share(n, seed):
         assert np.abs(got - running).max() < 1.95 * (effective**-0.5 + n**-0.5)
 
 
+@pytest.mark.slow
 def test_a_chain_without_its_metropolis_step_is_refused(monkeypatch):
     """Negative control: large Langevin steps, all accepted, do not have the density's law."""
     model = tilted(1, 3.0, w=2.0)
@@ -219,7 +222,7 @@ def test_the_seed_alone_decides(method, d, kind, monkeypatch):
 @pytest.mark.parametrize(
     ("d", "theta", "expected"),
     [
-        (1, 0.5, "grid"), (2, 0.5, "grid"), (3, 0.5, "grid"), (4, 0.3, "importance"),
+        (1, 0.5, "grid"), (2, 0.5, "grid"), (3, 0.5, "grid"), slow(4, 0.3, "importance"),
         (4, 0.0, "base"), (1, 0.0, "base"),
     ],
 )  # fmt: skip

@@ -67,7 +67,7 @@ def test_round_trip_is_exact(method, known, frame, tmp_path):
     assert np.array_equal(tgp.load(twice).log_density(x), model.log_density(x))
 
 
-@pytest.mark.parametrize("base", ["learned", "scaled"])
+@pytest.mark.parametrize("base", ["learned", slow("scaled")])
 def test_models_of_other_bases_and_solved_ones_are_saved_too(base, tmp_path):
     path = tmp_path / "m.npz"
     model = fixed_fit(rows(), n_features=15, base=base)
@@ -108,6 +108,7 @@ def saved(tmp_path_factory):
     return paths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "changes", "words"),
     [

@@ -41,11 +41,13 @@ OPTIONAL = ("numba", "llvmlite", "finufft", "matplotlib", "pandas", "polars", "d
             "torch", "threadpoolctl", "tqdm", "pyarrow")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_import_takes_no_numba_and_no_optional_package():
     out, _ = run(f"import sys, tgpfast; print([m for m in {OPTIONAL} if m in sys.modules])")
     assert out == "[]"
 
 
+@pytest.mark.slow
 def test_submodules_are_imported_at_first_use():
     """Neither the import of the package nor that of its submodules takes matplotlib."""
     code = """
@@ -63,6 +65,7 @@ def test_submodules_are_imported_at_first_use():
     assert out.splitlines() == ["[]", "[]"]
 
 
+@pytest.mark.slow
 def test_names_that_do_not_exist_and_missing_packages_are_attribute_errors():
     """`hasattr` and `inspect.getmembers` go on; the message says what to install."""
     with pytest.raises(AttributeError, match="module 'tgpfast' has no attribute 'plots'"):
@@ -106,6 +109,7 @@ def test_auto_takes_the_first_that_imports(monkeypatch):
     assert kernels.load().NAME == "numpy"
 
 
+@pytest.mark.slow
 def test_environment_variable_sets_auto_only(monkeypatch):
     monkeypatch.setenv("TGPFAST_BACKEND", "numpy")
     x, features = np.zeros((2, 1)), tgp.Features([[1.0]], [0.0], 1.0)

@@ -362,6 +362,7 @@ def test_failures_are_listed_with_their_reasons(run):
         assert not any(failed in text for failed in why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -389,6 +390,7 @@ def test_one_failure_stops_nothing_else(error, reason, small, tmp_path, monkeypa
     assert {r["data set"] for r in table(tmp_path / "out", "other_sets")[1]} == {"pears"}
 
 
+@pytest.mark.slow
 def test_a_set_that_fails_half_way_has_no_rows(small, tmp_path, monkeypatch, tables_only):
     """Rather none than some of the methods; and the bar still ends with all done."""
     true = experiments.fit

@@ -29,7 +29,7 @@ def small(x, **options):
 # -- the pipeline --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", ["standardize", "center", "none"])
+@pytest.mark.parametrize("scale", [slow("standardize"), slow("center"), "none"])
 @pytest.mark.parametrize("method", METHODS)
 def test_fit_is_moments_features_accumulate_solve(method, scale):
     """Every step by hand, from the formulas of the design, gives the same density."""
@@ -84,7 +84,7 @@ def test_paper_settings_are_those_of_the_experiments():
     assert (model.method, model.settings["lam"]) == ("fvpd", 0.1)
 
 
-@pytest.mark.parametrize("d", [1, 2, 30])
+@pytest.mark.parametrize("d", [1, 2, slow(30)])
 def test_one_call_just_works(d):
     x = make_data(200, d) if d > 1 else make_data(200, 2)[:, 0]
     model = small(x)
@@ -111,6 +111,7 @@ def test_frequency_covariances():
 # -- sources of rows -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_source_gives_the_same_density(tmp_path):
     x = make_data()
     want = small(x).log_density(x)
@@ -137,6 +138,7 @@ def test_an_iterator_needs_moments():
     assert np.abs(model.log_density(x) - small(x).log_density(x)).max() <= 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_an_iterator_of_few_columns_is_read_once_into_a_grid(method, weighted):
@@ -211,7 +213,7 @@ def test_weights_are_rescaled_to_the_effective_number_of_rows():
 # -- bases ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", ["standardize", "none"])
+@pytest.mark.parametrize("scale", ["standardize", slow("none")])
 def test_a_given_base_is_in_the_units_of_the_data(scale):
     x = make_data()
     base = tgp.GaussianBase(x.mean(axis=0) + 0.1, 1.5 * np.cov(x.T, bias=True))
@@ -232,6 +234,7 @@ def test_scaled_base_takes_the_factor_that_holds_out_best():
         ((x - x.mean(axis=0)) / x.std(axis=0)).T, bias=True))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_learned_base_says_how_it_was_found():
     model = small(make_data(), base="learned", lam=1.0)
     assert model.settings["base_report"]["method"] in ("joint", "coordinate")
@@ -255,6 +258,7 @@ def test_a_learned_base_whose_mass_is_elsewhere_is_told_of():
     assert not model.log_normalizer.is_poor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [-1, 1.5, "x", True, np.nan])
 def test_seeds_are_judged_everywhere(seed):
     x = make_data(60, 2)
@@ -389,6 +393,7 @@ def test_too_few_rows():
     assert np.isfinite(small(x[:2], base=base).log_density(x)).all()  # the remedy it names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scale", ["standardize", "center", "none"])
 @pytest.mark.parametrize("factor", [1e150, 1e-150])
@@ -455,7 +460,7 @@ def test_rows_at_the_ends_of_the_range_of_floats(base, method, d):
         assert np.isfinite(model.laplacian_log_density(rows)).all()
 
 
-@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("d", [1, 2, slow(4)])
 def test_other_models_at_the_ends_of_the_range_of_floats(d):
     x, features = make_data(100, d), tgp.Features.draw(20, 0.5, np.eye(d), seed=0)
     far = np.array([[1.7e308] * d, [-1.7e308] * d, [1e300] * d, x[0]])

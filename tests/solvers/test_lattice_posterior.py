@@ -178,6 +178,7 @@ def sum_of_waves(features, theta, x):
     return (waves @ (features.multiplicity * theta)).real
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("bandwidth", [0.2, 1.0])
 def test_the_box_hardly_changes_the_density_of_the_rows(kernel, bandwidth):

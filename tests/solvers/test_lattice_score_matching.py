@@ -158,6 +158,7 @@ def test_fvpd_is_the_dense_solve(name, eta):
     assert report["n_features"] == features.n_features
 
 
+@pytest.mark.slow
 def test_random_features_drawn_from_the_lattice_approach_its_fd():
     x = np.concatenate([rng.normal(-1, 0.4, (200, 1)), rng.normal(1.2, 0.6, (200, 1))])
     base = GaussianBase.from_data(x)

@@ -223,6 +223,7 @@ def bimodal(seed, n=200, n_features=40):
     return x, tgp.accumulate(x, features, precision="float64")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 4, 5])
 def test_indefinite_joint_precision_takes_coordinate_steps(seed):
     x, stats = bimodal(seed)

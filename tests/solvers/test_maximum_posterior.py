@@ -109,7 +109,7 @@ def test_second_moments_are_those_of_the_weighted_nodes(lam, error):
     assert nothing.size == 0
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, slow(3)])
 def test_quadrature_nodes_integrate_the_base(d):
     """Mass 1, the base's mean and covariance, and E[phi] of Eq. muphi, to the reach of the grid."""
     _, _, stats, base = make(d)
@@ -178,6 +178,7 @@ def test_a_rough_curvature_leads_to_the_same_optimum(share, monkeypatch):
     assert abs(rough.diagnostics["steps"] - fine.diagnostics["steps"]) <= 1
 
 
+@pytest.mark.slow
 def test_more_rows_take_a_curvature_in_float64(monkeypatch):
     _, _, stats, base = make(4)
     seen = precisions(monkeypatch)
@@ -211,6 +212,7 @@ def test_gradient_step_is_the_papers():
     np.testing.assert_allclose(model.theta, gradient / (0.4 + stats.n), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_optimum_in_one_dimension_equals_scipy():
     """Dense quadrature and a quasi-Newton method that share nothing with the package."""
     x, w, stats, base = make(1, n_features=6)
@@ -237,6 +239,7 @@ def test_optimum_in_one_dimension_equals_scipy():
     assert np.linalg.norm(model.theta - found.x) <= left / lam + 1e-10 * w.sum() / lam
 
 
+@pytest.mark.slow
 def test_line_search_refuses_steps_that_overshoot(monkeypatch):
     """Data far out in the base's tail and a weak prior: some full steps would lower the objective.
 
@@ -318,6 +321,7 @@ def test_nodes_are_recorded(d, n_draws, kind):
         assert report["n_nodes"] <= 4 * n_draws
 
 
+@pytest.mark.slow
 def test_draws_are_seeded_and_quadrature_needs_no_seed():
     for d, differ in ((2, False), (4, True)):
         _, _, stats, base = make(d, n_features=5)
@@ -406,7 +410,8 @@ def test_progress_is_shown_on_request(capsys):
 
 
 @pytest.mark.parametrize(
-    ("d", "spread", "lam", "gamma"), [(1, 0.02, 0.1, 0.1), (1, 0.02, 10.0, 0.1), (2, 0.1, 1.0, 0.5)]
+    ("d", "spread", "lam", "gamma"),
+    [(1, 0.02, 0.1, 0.1), (1, 0.02, 10.0, 0.1), slow(2, 0.1, 1.0, 0.5)],
 )
 def test_the_grid_is_refined_until_it_resolves_the_density(d, spread, lam, gamma):
     """Data much narrower than the features: peaks of e^tilt between coarse nodes would be missed.

@@ -274,6 +274,7 @@ def noise_gradients(problem, theta, lam, n_replicates, seed):
     return total + lam * theta
 
 
+@pytest.mark.slow
 def test_ncfd_has_zero_monte_carlo_gradient():
     """Within 5 standard errors of zero; a theta that is wrong by 5 per cent of |theta| is not."""
     problem = make(n_features=8, n=40)

@@ -233,6 +233,7 @@ def assert_same(a, b, kind=""):
         assert (x is None and y is None) or np.array_equal(x, y), f"{kind} {name}"
 
 
+@pytest.mark.slow
 def test_every_kind_of_array_gives_the_same_bits(backend, tmp_path):
     features, x = make_features(12, 3), make_data(40_000, 3).astype(np.float32).astype(float)
     want = tgp.accumulate(x, features, backend=backend, precision="float64")
@@ -303,6 +304,7 @@ def traced_peak(x, features):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_rows(tmp_path):
     """A pass over a memmap needs the memory of a pass over few rows, plus the blocks that are read
     ahead. The bound allows as many as can wait, since timing decides how many do."""

@@ -86,6 +86,7 @@ def test_auto_is_within_the_allowed_slowdown_of_the_faster_engine():
     assert {choose(*case[:4]) for case in MEASURED} == {"direct", "spectral"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [{"flop": 20.0}, {"flop": 0.05}, {"point_3": 0.01, "cell_3": 0.01}]
 )

@@ -170,7 +170,7 @@ def test_equals_the_direct_engine(kind, d, tolerance):
 
 
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-9, 1e-12])
-@pytest.mark.parametrize(("d", "S", "levels"), [(1, 40, (0.0,)), (2, 8, LADDER), (3, 8, LADDER)])
+@pytest.mark.parametrize(("d", "S", "levels"), [(1, 40, (0.0,)), (2, 8, LADDER), slow(3, 8, LADDER)])
 def test_equals_the_oracle(d, S, levels, tolerance):
     x, features = make_data("normal", d, n=250), make_features(S, d)
     origin = np.full(d, 0.3)
@@ -705,7 +705,7 @@ def test_estimates_are_finite_and_grow(kind):
     assert work.seconds(stream) is None
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, slow(2), slow(3)])
 def test_threads(d, monkeypatch):
     """The same bits for the same number of threads; another number stays within the tolerance."""
     monkeypatch.setattr(transforms, "SERIAL_SIZE", 0)  # else small work gets one thread
