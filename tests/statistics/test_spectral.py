@@ -170,7 +170,9 @@ def test_equals_the_direct_engine(kind, d, tolerance):
 
 
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-9, 1e-12])
-@pytest.mark.parametrize(("d", "S", "levels"), [(1, 40, (0.0,)), (2, 8, LADDER), slow(3, 8, LADDER)])
+@pytest.mark.parametrize(
+    ("d", "S", "levels"), [(1, 40, (0.0,)), (2, 8, LADDER), slow(3, 8, LADDER)]
+)
 def test_equals_the_oracle(d, S, levels, tolerance):
     x, features = make_data("normal", d, n=250), make_features(S, d)
     origin = np.full(d, 0.3)
