@@ -11,7 +11,7 @@ from functools import cached_property
 import pytest
 
 import tgpfast as tgp
-from tgpfast import datasets, plot
+from tgpfast import datasets, plot, sklearn
 from tgpfast.evaluation.result import Evaluation
 
 # modules that compile at import, or run a program
@@ -133,6 +133,7 @@ def public():
     """Name -> function or class of the package, its pictures and its toy data."""
     found = {name: getattr(tgp, name) for name in tgp.__all__}
     found |= {f"plot.{name}": getattr(plot, name) for name in plot.__all__}
+    found |= {f"sklearn.{name}": getattr(sklearn, name) for name in sklearn.__all__}
     found |= {f"datasets.{name}": f for name, f in datasets.GENERATORS.items()}
     found["Evaluation"] = Evaluation
     skipped = {"GroupedDensity"}  # made by `fit_groups`; its attributes are documented

@@ -8,7 +8,7 @@ outliers, draws new rows and answers probability questions.
 and loaded; `solve` computes a density from them.
 
 Importing this package imports neither Numba nor any optional package. The submodules ``cli``,
-``dask``, ``datasets``, ``paper`` and ``plot`` are imported at first use.
+``dask``, ``datasets``, ``paper``, ``plot`` and ``sklearn`` are imported at first use.
 
 References
 ----------
@@ -40,6 +40,7 @@ from .density.grouped import GroupedDensity
 from .evaluation.evaluation import evaluate
 from .evaluation.exact_kde import ExactKDE
 from .evaluation.fourier_kde import FourierKDE
+from .features.lattice import LatticeFeatures
 from .features.random import Features
 from .pipeline import updating as _updating  # noqa: F401 - registers Density.update
 from .pipeline.fitting import fit
@@ -67,9 +68,10 @@ if TYPE_CHECKING:
     from . import datasets as datasets
     from . import paper as paper
     from . import plot as plot
+    from . import sklearn as sklearn
 
 # imported at first use: `fit` does not need them, and some need optional packages
-_SUBMODULES = ("cli", "dask", "datasets", "paper", "plot")
+_SUBMODULES = ("cli", "dask", "datasets", "paper", "plot", "sklearn")
 
 __all__ = [
     "PAPER",
@@ -82,6 +84,7 @@ __all__ = [
     "FourierKDE",
     "GaussianBase",
     "GroupedDensity",
+    "LatticeFeatures",
     "MixtureBase",
     "PoorFitWarning",
     "PoorNormalizerWarning",

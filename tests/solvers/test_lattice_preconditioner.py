@@ -8,7 +8,8 @@ from tgpfast.bases.node_masses import BaseGrids
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.solvers import lattice_posterior
 from tgpfast.solvers.conjugate_gradients import conjugate_gradients
-from tgpfast.solvers.lattice_posterior import GridPosterior, solve_lattice_map
+from tgpfast.solvers.lattice_map import solve_lattice_map
+from tgpfast.solvers.lattice_posterior import LatticePosteriors
 from tgpfast.solvers.lattice_preconditioner import LevelPreconditioner
 from tgpfast.statistics.lattice_sums import accumulate_lattice
 
@@ -64,14 +65,20 @@ def test_it_saves_most_products_where_the_density_is_smooth():
     lam, grids = 0.05, BaseGrids(base, stats.features)
     theta, _ = solve_lattice_map(stats, base, lam, grids=grids, grid_tolerance=None)
     objective, coarse = (
-        GridPosterior(stats, grids.at(stats.features.grid_shape(o)), lam) for o in (2.0, 1.0)
-    )
-    point = objective.at(objective.whiten(theta))
-    product, b = objective.curvature(point), objective.whiten(stats.sum_waves)
+        LatticePosteriors(
+            stats.features, stats.sum_waves[None], np.array([stats.n]),
+            [grids.at(stats.features.grid_shape(o))], lam,
+        )
+        for o in (2.0, 1.0)
+    )  # fmt: skip
+    point = objective.at(objective.whiten(theta[None]))
+    product, b = objective.curvature(point), objective.whiten(stats.sum_waves[None])
     options = {"tolerance": 1e-6, "max_steps": 2000, "is_rough": True}
     plain = conjugate_gradients(product, b, **options)
-    precondition = coarse.preconditioner(coarse.at(point.u))
-    quick = conjugate_gradients(product, b, precondition=precondition, **options)
+    inverse = coarse.preconditioner(point.u[0])
+    quick = conjugate_gradients(
+        product, b, precondition=lambda r: inverse(r[0])[None], **options
+    )
     assert quick.steps < 0.4 * plain.steps
     assert np.linalg.norm(product(quick.x) - b) <= 1.1e-6 * np.linalg.norm(b)
 

@@ -29,6 +29,7 @@ WIDEST_COMPONENT = 1.0  # periods: a wider Gaussian is uniform to 3e-9, and has 
 LEAST_MASS = 1e-3  # within the walls, of a component whose columns are correlated
 ROUNDINGS = 16.0  # units in the last place that a row at a wall may be off
 DRAWS_AT_A_TIME = 2**16  # draws made together, at most
+WIDEST_WRAPPED = 0.25  # periods: wider Gaussians are as good as uniform once wrapped
 
 
 class Domain:
@@ -460,6 +461,51 @@ class BoundedMixtureBase(Base):
             f"BoundedMixtureBase({self.mixture.n_components} components, d={self.dimension}, "
             f"low={self.domain.low.tolist()}, high={self.domain.high.tolist()})"
         )
+
+
+def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
+    """The Gaussian of some rows, cut off at walls and wrapped around periods.
+
+    Along periodic axes the moments are those of rows unwrapped about their circular mean. Where
+    rows spread over more than WIDEST_WRAPPED of a period, the base is uniform along that axis, and
+    the axes are independent.
+
+    Parameters
+    ----------
+    x : (n, d) array
+        Rows in the domain.
+    weights : (n,) array
+    domain : Domain
+
+    Examples
+    --------
+    Hours around midnight:
+
+    >>> hours = np.array([[23.0], [0.5], [1.0], [22.5], [0.0]])
+    >>> base = confine_gaussian(hours, np.ones(5), Domain([0.0], [24.0], [True]))
+    >>> bool(base.log_density([[0.0]])[0] > base.log_density([[12.0]])[0])
+    True
+    """
+    unwrapped, periods = x.copy(), domain.high - domain.low
+    for k in np.flatnonzero(domain.periodic).tolist():
+        turns = np.exp(2j * np.pi * (x[:, k] - domain.low[k]) / periods[k])
+        middle = domain.low[k] + periods[k] * np.angle(weights @ turns) / (2.0 * np.pi)
+        unwrapped[:, k] -= periods[k] * np.round((x[:, k] - middle) / periods[k])
+    gaussian = GaussianBase.from_data(unwrapped, sample_weight=weights)
+    deviations = np.sqrt(np.diag(gaussian.covariance))
+    is_wide = domain.periodic & (deviations > WIDEST_WRAPPED * periods)
+    if not is_wide.any():
+        return BoundedMixtureBase.confine(gaussian, domain)
+    factors: list[Base] = []
+    for k in range(domain.dimension):
+        one = Domain(domain.low[k : k + 1], domain.high[k : k + 1], domain.periodic[k : k + 1])
+        along = GaussianBase(gaussian.mean[k : k + 1], gaussian.covariance[k : k + 1, k : k + 1])
+        is_uniform = bool(is_wide[k])
+        factors.append(
+            UniformBase(**one.parameters()) if is_uniform
+            else BoundedMixtureBase.confine(along, one)
+        )  # fmt: skip
+    return factors[0] if len(factors) == 1 else ProductBase(factors)
 
 
 def truncated_rule(part: GaussianBase, low: Array, high: Array) -> tuple[Array, Array]:

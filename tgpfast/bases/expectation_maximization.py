@@ -67,10 +67,13 @@ class Standards:
     floor : (d,) array
         Least width of a component along each column, in standard units: NARROWEST_COMPONENT, or the
         width of a step of the column, where that is more.
+    resolution : (d,) array
+        Steps of the columns, in units of the data; see `measure_columns`.
     """
 
     scaling: Scaling
     floor: Array
+    resolution: Array
 
 
 def measure_columns(x: Array, w: Array) -> Standards:
@@ -89,7 +92,7 @@ def measure_columns(x: Array, w: Array) -> Standards:
         Rows that each row counts as.
     """
     d = x.shape[1]
-    shift, scale, floor = np.empty(d), np.empty(d), np.empty(d)
+    shift, scale, floor, resolution = np.empty((4, d))
     share = w / w.sum()
     for j in range(d):
         order = np.argsort(x[:, j], kind="stable")
@@ -100,9 +103,9 @@ def measure_columns(x: Array, w: Array) -> Standards:
         spread = min(deviation, (high - low) / SPREAD_OF_QUARTILES) or deviation or 1.0
         reach = max(values[-1] - shift[j], shift[j] - values[0])
         scale[j] = max(spread, reach / LARGEST_COORDINATE)
-        step = _resolution(values, below, SAME_VALUE * scale[j]) / scale[j]
-        floor[j] = max(NARROWEST_COMPONENT, WIDTH_OF_A_STEP * step)
-    return Standards(Scaling(shift, scale), floor)
+        resolution[j] = _resolution(values, below, SAME_VALUE * scale[j])
+        floor[j] = max(NARROWEST_COMPONENT, WIDTH_OF_A_STEP * resolution[j] / scale[j])
+    return Standards(Scaling(shift, scale), floor, resolution)
 
 
 def _quantile(values: Array, below: Array, q: float) -> float:

@@ -15,7 +15,6 @@ from .base import Base
 
 GRID_ARRAYS = 8  # of a grid's size, that solving on it takes
 BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time
-LEAST_OUTSIDE = -0.01  # of the mass outside; below, the grid does not resolve the base
 MOST_LOST = 0.05  # mass beyond walls and periods, where a base must have none
 LEAST_CORRECTION = 0.1  # factor of a node's mass; below, the grid does not resolve the base
 
@@ -32,7 +31,7 @@ class NodeMasses:
     log_masses : array of the grid's shape
         Log of density times cell volume.
     outside : float
-        1 minus the sum of the masses.
+        1 minus the sum of the masses; at least 0.
     taper : array of the grid's shape
         T.
     """
@@ -46,19 +45,28 @@ class NodeMasses:
         """Nodes along each axis."""
         return self.log_masses.shape
 
-    def log_partition(self, exponent: Array) -> tuple[float, Array]:
-        """log Z and the masses of the nodes over Z, of an exponent at the nodes, taper included."""
-        terms = self.log_masses + exponent
-        top = float(terms.max())
-        if self.outside > 0.0:
-            top = max(top, float(np.log(self.outside)))
-        terms -= top
-        np.exp(terms, out=terms)
-        total = self.outside * np.exp(-top) + float(terms.sum())
-        if not total > 0.0:  # a negative mass outside of a grid that is too coarse
-            return -np.inf, terms
-        terms /= total
-        return top + float(np.log(total)), terms
+
+def log_partition(exponents: Array, masses: Sequence[NodeMasses]) -> tuple[Array, Array]:
+    """log Z of each exponent, (B,), and the masses of the nodes over Z, (B, grid).
+
+    Parameters
+    ----------
+    exponents : (B, grid) array
+        f at the nodes, without the taper. It is overwritten, and is the second result.
+    masses : B NodeMasses
+    """
+    for terms, of_base in zip(exponents, masses, strict=True):
+        terms *= of_base.taper
+        terms += of_base.log_masses
+    axes, outside = tuple(range(1, exponents.ndim)), np.array([m.outside for m in masses])
+    each = (slice(None), *(None,) * len(axes))
+    with np.errstate(divide="ignore", invalid="ignore"):  # none outside, or a grid too coarse
+        top = np.fmax(exponents.max(axis=axes), np.log(outside))
+        exponents -= top[each]
+        np.exp(exponents, out=exponents)
+        total = exponents.sum(axis=axes) + outside * np.exp(-top)
+        exponents /= total[each]
+        return np.where(total > 0.0, np.log(total) + top, -np.inf), exponents
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +133,8 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
             f"{outside:.1%} of the base's mass lies outside of a box with walls={features.walls}; "
             "use a base that is uniform, truncated or wrapped there"
         )
-    if outside < LEAST_OUTSIDE:
-        outside = 0.0
-    return NodeMasses(log_masses, outside, features.taper_on(axes))
+    # below zero it is an error of the rule, with which the posterior would not be concave
+    return NodeMasses(log_masses, max(outside, 0.0), features.taper_on(axes))
 
 
 def _log_density(base: Base, axes: Sequence[Array]) -> Array:

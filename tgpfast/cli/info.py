@@ -43,8 +43,8 @@ def _describe_model(model: Density) -> dict[str, Any]:
     if model.method != "base":
         facts.update(n_features=model.features.n_features, gamma=model.features.bandwidth)
     facts.update({k: v for k, v in model.settings.items() if k not in facts})
-    facts.update(seed=str(model.features.seed), diagnostics=model.diagnostics)
-    known = model.__dict__.get("log_normalizer")  # do not compute it only to print it
+    facts.update(seed=str(model.settings.get("seed")), diagnostics=model.diagnostics)
+    known = model.integrator.known_normalizer  # do not compute it only to print it
     if known is not None:
         facts["log normalizer"] = normalizer_text(known)
     return facts

@@ -17,6 +17,7 @@ from ..data import storage
 from ..data.blocks import Blocks, as_blocks
 from ..data.scaling import Scaling
 from ..data.table import BLOCK_ROWS, Table
+from ..features.lattice import LatticeFeatures
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
@@ -32,6 +33,7 @@ from ..validation import (
 )
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator
+from .lattice_exponent import LatticeTilt
 from .normalizer import Normalizer
 from .sampling import SAMPLING_METHODS, SamplingReport, draw_sample
 from .saving import density_fields, density_members
@@ -120,8 +122,8 @@ class Density:
     # -- parameters -------------------------------------------------------------------------------
 
     @property
-    def features(self) -> Features:
-        """The random Fourier features of the exponent."""
+    def features(self) -> Features | LatticeFeatures:
+        """The Fourier features of the exponent."""
         return self.tilt.features
 
     @property
@@ -131,14 +133,14 @@ class Density:
 
     @property
     def theta(self) -> Array:
-        """Coefficients of a point model, (S,).
+        """Coefficients of a point model: (S,), or of the mode shape of lattice features.
 
         Raises
         ------
         AttributeError
             FVPD has ``M`` and ``m`` instead.
         """
-        if isinstance(self.tilt, PointTilt):
+        if isinstance(self.tilt, PointTilt | LatticeTilt):
             return self.tilt.theta
         raise AttributeError("an FVPD model has no theta: it has M and m (and M^-1 m)")
 
@@ -237,7 +239,12 @@ class Density:
         level = float(as_floats(sigma, "sigma", "()", 0))
         if level < 0 or level * level == np.inf:
             raise ValueError(f"sigma={level}: expected a number of at least 0, of a finite square")
-        assert isinstance(self.tilt, PointTilt)
+        if not isinstance(self.tilt, PointTilt):
+            raise ValueError(
+                'at_noise needs random features; this model has lattice features: fit with '
+                'features="random"'
+            )
+        assert isinstance(self.features, Features)
         bandwidth = float(np.hypot(self.features.bandwidth, level))
         covariance = self.base.covariance + level**2 * np.eye(self.dimension)
         return replace(

@@ -22,6 +22,7 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics import costs
 from ..validation import Array
+from .lattice_exponent import LatticeTilt
 from .plane_waves import (
     PlaneWaves,
     evaluate_waves,
@@ -333,7 +334,7 @@ class PredictiveTilt(Exponent):
         return limit
 
 
-Tilt = PointTilt | PredictiveTilt
+Tilt = PointTilt | PredictiveTilt | LatticeTilt
 
 
 def _squared_norms(features: Features, stretch: Array) -> Array:

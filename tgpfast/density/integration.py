@@ -12,6 +12,8 @@ from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .exponent import Tilt
+from .lattice_exponent import LatticeTilt
+from .lattice_quadrature import LatticeQuadrature
 from .marginal_cdf import weighted_cdf
 from .modes import find_modes
 from .normalizer import (
@@ -63,8 +65,10 @@ class Integrator:
         return self.base.dimension <= QUADRATURE_DIMENSIONS
 
     @functools.cached_property
-    def quadrature(self) -> Quadrature:
+    def quadrature(self) -> Quadrature | LatticeQuadrature:
         """The density on grids, in one to three dimensions."""
+        if isinstance(self.tilt, LatticeTilt):
+            return LatticeQuadrature(self.tilt, self.base, self.threads)
         return Quadrature(self.tilt, self.base, self.threads)
 
     @functools.cached_property

@@ -18,6 +18,7 @@ from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..validation import Array
 from .annealing import estimate_by_annealing
 from .exponent import PredictiveTilt, Tilt
+from .lattice_quadrature import LatticeQuadrature
 from .proposal import Proposal
 from .quadrature import Quadrature
 
@@ -115,9 +116,15 @@ def warn_if_poor(normalizer: Normalizer) -> None:
     )
 
 
-def normalizer_of_quadrature(quadrature: Quadrature) -> Normalizer:
-    """The normalizer that grids give."""
+def normalizer_of_quadrature(quadrature: Quadrature | LatticeQuadrature) -> Normalizer:
+    """The normalizer that grids give.
+
+    The rules of a lattice resolve the tilt everywhere, whatever share of the base lies where its
+    mass is; all draws count.
+    """
     share = math.exp(min(2.0 * quadrature.value - quadrature.log_square, 0.0))
+    if isinstance(quadrature, LatticeQuadrature):
+        share = 1.0
     return Normalizer(
         quadrature.value, quadrature.error, share * DRAWS, "quadrature", quadrature.n_nodes
     )

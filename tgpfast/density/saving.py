@@ -14,17 +14,21 @@ from ..bases.mixture import MixtureBase
 from ..data import storage
 from ..data.scaling import Scaling
 from ..data.table import Table
+from ..features.lattice import LatticeFeatures
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_means import FeatureMeans
+from ..statistics.lattice_statistics import LatticeStatistics, as_reals, take_modes
 from ..statistics.statistics import Statistics, pack_triangle, unpack_triangle
 from ..validation import Array
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator
+from .lattice_exponent import LatticeTilt
 from .normalizer import Normalizer
 from .proposal import Proposal
 
 SAVED_METHODS = ("fd", "ncfd", "fvpd", "map", "base")
+LATTICE_PREFIX = "lattice_"  # of the names of the arrays of lattice features
 MODES_PREFIX = "modes_"  # of the names of the arrays of modes
 STATISTICS_PREFIX = "statistics_"  # of the names of the arrays of statistics
 BASE_PREFIX = "base_"  # of the names of the parameters of a base
@@ -52,25 +56,19 @@ def density_members(model: Any, *, statistics: bool) -> tuple[dict[str, Any], di
     ValueError
         Statistics are asked for, and the model has none.
     """
-    f, integrator = model.features, model.integrator
+    integrator = model.integrator
     kind, parameters = describe_base(model.base)
-    arrays = {
-        "frequencies": f.frequencies, "phases": f.phases, "origin": model.tilt.origin,
-        "shift": model.scaling.shift, "scale": model.scaling.scale, **_base_members(parameters),
+    of_tilt, arrays = _tilt_members(model.tilt)
+    arrays |= {
+        "shift": model.scaling.shift, "scale": model.scaling.scale, **_base_members(parameters)
     }  # fmt: skip
-    if f.covariance is not None:
-        arrays["covariance"] = f.covariance
-    if isinstance(model.tilt, PointTilt):
-        arrays["theta"] = model.tilt.theta
-    else:
-        arrays["m"], arrays["factor"] = model.tilt.m, pack_triangle(model.tilt.factor.T)
     known = integrator.known_normalizer
     proposal = None if integrator.uses_quadrature else integrator.known_proposal
     if proposal is not None and proposal.modes is not None:  # samples depend on them
         modes = _base_members(proposal.modes.parameters())
         arrays.update({MODES_PREFIX + name: array for name, array in modes.items()})
     facts = {
-        "method": model.method, **f.facts,
+        "method": model.method, **of_tilt,
         "base": kind, "selection": model.selection,
         "settings": model.settings, "diagnostics": model.diagnostics,
         "columns": model.table.columns, "kind_of_table": model.table.kind,
@@ -83,6 +81,21 @@ def density_members(model: Any, *, statistics: bool) -> tuple[dict[str, Any], di
         facts["statistics"], sums = model.statistics.to_members()
         arrays.update({STATISTICS_PREFIX + name: array for name, array in sums.items()})
     return facts, arrays
+
+
+def _tilt_members(tilt: Tilt) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Facts and arrays of an exponent and its features."""
+    if isinstance(tilt, LatticeTilt):
+        facts, arrays = tilt.features.members
+        box = {LATTICE_PREFIX + name: array for name, array in arrays.items()}
+        return {"lattice": facts}, {**box, "theta": as_reals(tilt.theta)}
+    f = tilt.features
+    arrays = {"frequencies": f.frequencies, "phases": f.phases, "origin": tilt.origin}
+    if f.covariance is not None:
+        arrays["covariance"] = f.covariance
+    if isinstance(tilt, PointTilt):
+        return f.facts, {**arrays, "theta": tilt.theta}
+    return f.facts, {**arrays, "m": tilt.m, "factor": pack_triangle(tilt.factor.T)}
 
 
 def _base_members(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -122,16 +135,19 @@ def _density_fields(
 ) -> dict[str, Any]:
     """As `density_fields`; takes what it reads out of the arrays."""
     take = functools.partial(storage.take, arrays, path=path)
-    method, features = facts["method"], _take_features(facts, arrays, path)
-    d, origin = features.dimension, take("origin", (features.dimension,))
-    shift, scale = take("shift", (d,)), take("scale", (d,))
-    is_finite = np.isfinite(shift).all() and np.isfinite(origin).all()
-    if not (is_finite and (scale > 0).all() and np.isfinite(scale).all()):
-        raise ValueError("shift, scale and origin must be finite, and scale positive")
+    method = facts["method"]
     if method not in SAVED_METHODS:
         raise ValueError(f"method {method!r} is not known")
-    tilt = _take_tilt(method, features, origin, take)
-    statistics = _take_statistics(path, features, facts, arrays) if "statistics" in facts else None
+    is_lattice = "lattice" in facts
+    tilt = _take_lattice(facts, arrays, path) if is_lattice else _take_tilt(facts, arrays, path)
+    d = tilt.features.dimension
+    shift, scale = take("shift", (d,)), take("scale", (d,))
+    is_finite = np.isfinite(shift).all() and np.isfinite(tilt.origin).all()
+    if not (is_finite and (scale > 0).all() and np.isfinite(scale).all()):
+        raise ValueError("shift, scale and origin must be finite, and scale positive")
+    statistics = None
+    if "statistics" in facts:
+        statistics = _take_statistics(path, tilt.features, facts, arrays)
     modes = _take_modes(arrays, d)
     base = _take_base(kind, arrays, d)
     if arrays:
@@ -162,9 +178,22 @@ def _take_features(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> 
     return Features.from_facts(z, phases, covariance, facts)
 
 
-def _take_tilt(method: str, features: Features, origin: Array, take: Take) -> Tilt:
-    S = features.n_features
-    if method != "fvpd":
+def _take_lattice(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> LatticeTilt:
+    box = _take_prefixed(arrays, LATTICE_PREFIX)
+    features = LatticeFeatures.from_members(
+        facts["lattice"], {name: storage.take(box, name, None, path) for name in tuple(box)}
+    )
+    theta = take_modes(arrays, "theta", features.mode_shape, features, path)
+    if not np.isfinite(theta).all():
+        raise ValueError("theta must be finite")
+    return LatticeTilt(features, theta)
+
+
+def _take_tilt(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> Tilt:
+    features = _take_features(facts, arrays, path)
+    take: Take = functools.partial(storage.take, arrays, path=path)
+    S, origin = features.n_features, take("origin", (features.dimension,))
+    if facts["method"] != "fvpd":
         theta = take("theta", (S,))
         if not np.isfinite(theta).all():
             raise ValueError("theta must be finite")
@@ -207,9 +236,11 @@ def _take_modes(arrays: dict[str, Any], d: int) -> MixtureBase | None:
 
 
 def _take_statistics(
-    path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
+    path: Any, features: Any, facts: dict[str, Any], arrays: dict[str, Any]
 ) -> Any:
     sums = _take_prefixed(arrays, STATISTICS_PREFIX)
+    if isinstance(features, LatticeFeatures):
+        return LatticeStatistics.from_members(path, dict(facts["statistics"]), sums)
     sums_class: Any = FeatureMeans if sums.keys() == {"sum_phi"} else Statistics
     return sums_class.from_members(path, features, dict(facts["statistics"]), sums)
 

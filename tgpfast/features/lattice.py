@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -239,6 +239,24 @@ class LatticeFeatures:
             f"LatticeFeatures({modes} modes, {self.kernel}, bandwidth={self.bandwidth:.6g}, "
             f"walls={self.walls})"
         )
+
+    @property
+    def members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays of a file; ``from_members`` reads them."""
+        facts = {
+            "n_modes": list(self.n_modes), "kernel": self.kernel, "bandwidth": self.bandwidth,
+            "walls": list(self.walls),
+        }  # fmt: skip
+        arrays = {"lengths": self.lengths, "origin": self.origin}
+        return facts, {**arrays, "margin": np.asarray(self.margin)}
+
+    @classmethod
+    def from_members(cls, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> LatticeFeatures:
+        """What ``members`` returned, read from a file."""
+        return cls(
+            n_modes=tuple(facts["n_modes"]), kernel=facts["kernel"], bandwidth=facts["bandwidth"],
+            walls=tuple(facts["walls"]), **{k: arrays[k] for k in ("lengths", "origin", "margin")},
+        )  # fmt: skip
 
     def with_modes(self, n_modes: int | Sequence[int]) -> LatticeFeatures:
         """The same box and kernel with other modes."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
+from ..features.lattice import LATTICE_DIMENSIONS
 from ..features.random import Features, covariance_of_frequencies
 from ..selection.candidates import (
     BASE_ALONE,
@@ -29,12 +30,11 @@ from ..selection.verification import LAM_FACTORS
 from ..solvers.solver import METHODS
 from ..statistics.required_sums import MANY_ROWS
 from ..validation import (
-    LEAST_BANDWIDTH,
-    MOST_BANDWIDTH,
     Array,
-    as_floats,
     check_bandwidth,
 )
+from .lattice_plan import choose_lattice_plan
+from .noise import most_noise
 from .plan import Plan
 from .random_features import RandomFeaturesPlan
 from .rows import Rows
@@ -84,7 +84,39 @@ def choose(settings: Settings, rows: Rows) -> Plan:
     Plan
         With complete settings.
     """
+    if uses_lattice(settings, rows):
+        return choose_lattice_plan(settings, rows)
     return choose_random_features(settings, rows)
+
+
+def uses_lattice(settings: Settings, rows: Rows) -> bool:
+    """Whether the features are those of a lattice.
+
+    Raises
+    ------
+    ValueError
+        If only a lattice can do what is asked, and there can be none.
+    """
+    d, has_sample = rows.dimension, rows.spectrum is None and rows.blocks.sample is not None
+    if settings.needs_lattice:
+        why = 'features="lattice"' if settings.features == "lattice" else "support and period"
+        if settings.features == "random" or d > LATTICE_DIMENSIONS:
+            raise ValueError(
+                f"{why}: lattices serve one to {LATTICE_DIMENSIONS} columns, without "
+                f'features="random"; X has {d}'
+            )
+        if not has_sample:
+            raise ValueError(
+                f"{why}: X can be read only once, and the lattice is laid out before; pass a list "
+                "of blocks, or a callable that returns a fresh iterator"
+            )
+        return True
+    if settings.features == "random" or d > LATTICE_DIMENSIONS or not has_sample:
+        return False
+    if not settings.suits_lattice:
+        return False
+    assert rows.blocks.sample is not None
+    return len(distinct_rows(rows.blocks.pilot(PILOT_ROWS))[0]) >= LEAST_PILOT_ROWS
 
 
 def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan:
@@ -98,7 +130,7 @@ def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan
     if rows.spectrum is not None and rows.split is not None and "lam" in settings.auto:
         chosen = replace(chosen, lam=_choose_stream_lambda(chosen, rows.split, features))
     if chosen.method == "ncfd":
-        chosen = replace(chosen, sigma_max=_most_noise(chosen, rows))
+        chosen = replace(chosen, sigma_max=most_noise(chosen, rows))
     return RandomFeaturesPlan(
         asked=settings, settings=chosen, features=features, selection=choice.selection,
         least_errors=choice.least_errors,
@@ -253,23 +285,3 @@ def _choose_stream_lambda(settings: Settings, split: SampleSplit, features: Feat
     gain = scores[best].gain_over(fold.held_base)
     is_sure = gain.mean > LEAST_GAIN_ERRORS * standard_error([gain])
     return float(lams[best]) if is_sure else BASE_ALONE
-
-
-# -- noise ----------------------------------------------------------------------------------------
-
-
-def _most_noise(settings: Settings, rows: Rows) -> float:
-    """sigma_max of NCFD as a number; "paper" is sqrt(tr V) / d."""
-    asked: Any = settings.sigma_max
-    if isinstance(asked, str) and asked == "paper":
-        asked = np.sqrt(rows.dimension * rows.variance) / rows.dimension
-    sigma = float(as_floats(asked, "sigma_max", "()", 0))
-    least = settings.n_noise_levels * LEAST_BANDWIDTH
-    if sigma < 0:
-        raise ValueError(f"sigma_max={sigma}: expected a number of at least 0")
-    if sigma > 0 and not least <= sigma <= MOST_BANDWIDTH:
-        raise ValueError(
-            f"sigma_max={sigma:.6g}: expected 0, or a number from {least:g} to "
-            f"{MOST_BANDWIDTH:g}; about 1 in scaled coordinates is usual"
-        )
-    return sigma

@@ -35,6 +35,10 @@ def fit(
     backend: str = "auto",
     n_threads: int | None = None,
     solver: str = "auto",
+    features: str = "auto",
+    kernel: str = "auto",
+    support: Any = None,
+    period: Any = None,
     one_standard_error: bool = False,
     seed: Seed = 0,
     progress: bool = False,
@@ -145,7 +149,8 @@ def fit(
         method=method, n_features=n_features, lam=lam, gamma=gamma, eta=eta, sigma_max=sigma_max,
         n_noise_levels=n_noise_levels, scale=scale, frequency_covariance=frequency_covariance,
         base=base, normalize_weights=normalize_weights, engine=engine, precision=precision,
-        backend=backend, n_threads=n_threads, solver=solver, seed=seed, progress=progress,
+        backend=backend, n_threads=n_threads, solver=solver, features=features, kernel=kernel,
+        support=support, period=period, seed=seed, progress=progress,
         one_standard_error=one_standard_error,
     )  # fmt: skip
     rows = read_rows(X, settings, sample_weight, moments)

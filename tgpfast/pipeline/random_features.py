@@ -28,6 +28,7 @@ from ..statistics.feature_means import FeatureMeans
 from ..statistics.required_sums import MANY_ROWS, RequiredSums, RowSums
 from ..statistics.statistics import Statistics
 from ..validation import Array
+from .noise import noise_levels
 from .rows import Rows
 from .settings import EM_BASES, GRAM_BASES, Settings
 from .start_base import (
@@ -78,9 +79,7 @@ class RandomFeaturesPlan:
         """sigma = h sigma_max / H, h = 0 .. H - 1, of NCFD; none of other methods."""
         if self.settings.method != "ncfd":
             return np.zeros(0)
-        n_levels = self.settings.n_noise_levels if self.settings.sigma_max > 0 else 1
-        levels: Array = self.settings.sigma_max * np.arange(n_levels) / n_levels
-        return levels
+        return noise_levels(self.settings.sigma_max, self.settings.n_noise_levels)
 
     def accumulate(self, rows: Rows) -> RandomFeaturesProblem:
         """Statistics of all rows, with the settings that suit all rows."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bases.base import Base
+from ..features.spectral_density import KERNELS
 from ..kernels.thread_choice import Threads
 from ..selection.candidates import SEARCHED_AS, SearchSpace
 from ..solvers.solver import METHODS, SOLVERS, check_solver
@@ -17,6 +18,7 @@ FREQUENCIES = ("auto", "data", "identity", "precision")
 BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 EM_BASES = ("mixture", "student")  # bases that expectation maximization fits to a sample
 GRAM_BASES = ("scaled", "learned")  # bases that are made from the full statistics
+FEATURE_KINDS = ("auto", "random", "lattice")
 MOST_NOISE_LEVELS = 1_000  # each level adds a rank-k update to the pass over the rows
 
 # What "auto" stands for where candidates cannot be compared: few rows, or rows read only once.
@@ -28,7 +30,7 @@ FALLBACK: dict[str, Any] = {
 PAPER: dict[str, Any] = {
     "method": "fd", "n_features": 1000, "lam": 0.1, "gamma": "scott", "eta": "1/gamma2",
     "sigma_max": "paper", "n_noise_levels": 10, "scale": "center", "base": "empirical",
-    "frequency_covariance": "data",
+    "frequency_covariance": "data", "features": "random",
 }  # fmt: skip
 
 
@@ -55,6 +57,10 @@ class Settings:
     backend: str = "auto"
     n_threads: int | None = None
     solver: str = "auto"
+    features: str = "auto"
+    kernel: str = "auto"
+    support: Any = None
+    period: Any = None
     one_standard_error: bool = False
     seed: int = 0
     progress: bool = False
@@ -123,7 +129,24 @@ class Settings:
     def needs_sample(self) -> bool:
         """Whether a sample of the rows decides on some setting."""
         sampled = isinstance(self.base, str) and self.base in (*EM_BASES, "scaled")
-        return bool(self.compared) or sampled
+        return bool(self.compared) or sampled or self.needs_lattice
+
+    @property
+    def needs_lattice(self) -> bool:
+        """Whether only a lattice can do what is asked."""
+        return self.features == "lattice" or bool(self.support) or bool(self.period)
+
+    @property
+    def suits_lattice(self) -> bool:
+        """Whether nothing is asked that concerns random features alone."""
+        of_random = {"n_features", "eta", "frequency_covariance"}
+        words = (self.engine, self.precision, self.solver)
+        return (
+            self.method in ("auto", "map") and of_random <= self.auto
+            and words == ("auto",) * 3 and not _is_word(self.gamma, "scott")
+            and not _is_word(self.base, *GRAM_BASES) and bool(self.compared)
+            and not self.one_standard_error
+        )  # fmt: skip
 
     @property
     def threads(self) -> Threads:
@@ -159,6 +182,8 @@ def _check_words(asked: Settings) -> None:
     """ValueError for a word that is not known."""
     check_choice("method", asked.method, ("auto", *METHODS))
     check_choice("scale", asked.scale, SCALES)
+    check_choice("features", asked.features, FEATURE_KINDS)
+    check_choice("kernel", asked.kernel, ("auto", *KERNELS))
     check_choice("engine", asked.engine, ENGINES)
     check_choice("precision", asked.precision, PRECISIONS)
     if asked.method == "auto":

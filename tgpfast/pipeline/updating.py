@@ -10,10 +10,10 @@ from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import as_blocks
 from ..density.density import Density, register_updater
-from ..density.exponent import PointTilt
 from ..runtime.warnings import DataWarning, warn
 from ..solvers.solver import base_alone, solve
 from ..statistics.feature_means import FeatureMeans
+from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.mergeable_sums import check_decay
 from ..statistics.required_sums import accumulate_like
 from ..validation import Array, check_flag
@@ -95,7 +95,7 @@ def _solve_again(model: Density, stats: Any, base: Base, run: dict[str, Any]) ->
         return solve(
             stats, base, model.method, settings["lam"], settings.get("eta"),
             model.diagnostics.get("solver", "auto"), seed=settings.get("seed") or 0,
-            start=model.theta if isinstance(model.tilt, PointTilt) else None, **run,
+            start=None if model.method == "fvpd" else model.theta, **run,
         )  # fmt: skip
     except ValueError as error:
         raise ValueError(
@@ -105,7 +105,9 @@ def _solve_again(model: Density, stats: Any, base: Base, run: dict[str, Any]) ->
 
 def _update_base(model: Density, stats: Any) -> Base:
     """From the moments of all rows where it was so before, and they are known; else as it is."""
-    if model.settings.get("base") != "empirical" or isinstance(stats, FeatureMeans):
+    if model.settings.get("base") != "empirical" or isinstance(
+        stats, FeatureMeans | LatticeStatistics
+    ):
         return model.base
     shift: Array = stats.sum_x / stats.n
     covariance = stats.sum_xx / stats.n - np.outer(shift, shift)

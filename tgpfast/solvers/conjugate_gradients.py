@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import norm
 
+from ..validation import Array
+
 Vector = NDArray[Any]  # real or complex, of any shape; the inner product is Re(conj(u) v)
 Operator = Callable[[Vector], Vector]
 
@@ -18,7 +20,7 @@ STALL_STEPS = 50  # steps without progress that are allowed whatever the size of
 PROGRESS = 0.99  # a residual counts as smaller below this share of the best
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CGResult:
     """Where an iteration ended.
 
@@ -26,8 +28,9 @@ class CGResult:
     ----------
     x : array
     steps : int
+        Of the slowest system.
     residual : float
-        |b - A x| / |b|, by the recurrence where the call was rough.
+        |b - A x| / |b|, the largest of all systems; by the recurrence where the call was rough.
     """
 
     x: Vector
@@ -36,8 +39,9 @@ class CGResult:
 
 
 def conjugate_gradients(
-    product: Operator, b: Vector, *, tolerance: float, max_steps: int, start: Vector | None = None,
-    precondition: Operator | None = None, is_rough: bool = False,
+    product: Operator, b: Vector, *, tolerance: float | Array, max_steps: int,
+    start: Vector | None = None, precondition: Operator | None = None, is_rough: bool = False,
+    is_batch: bool = False,
 ) -> CGResult:  # fmt: skip
     """Solve A x = b until |b - A x| <= tolerance |b|.
 
@@ -50,7 +54,7 @@ def conjugate_gradients(
     product : callable
         v -> A v, a new array.
     b : array, real or complex, of any shape
-    tolerance : float
+    tolerance : float, or (B,) array for a batch
         Relative residual to reach.
     max_steps : int
     start : array, default zero
@@ -59,6 +63,8 @@ def conjugate_gradients(
     is_rough : bool, default False
         Trust the residual of the recurrence, without the products that check it: for directions of
         Newton's method.
+    is_batch : bool, default False
+        The first axis of b counts systems of their own, which run together.
 
     Examples
     --------
@@ -68,44 +74,76 @@ def conjugate_gradients(
     >>> found.x.round(9), found.steps
     (array([1., 1.]), 2)
     """
+    if not is_batch:
+        found = conjugate_gradients(
+            lambda v: product(v[0])[None], b[None], tolerance=tolerance, max_steps=max_steps,
+            start=None if start is None else start[None], is_rough=is_rough, is_batch=True,
+            precondition=None if precondition is None else lambda r: precondition(r[0])[None],
+        )  # fmt: skip
+        return CGResult(found.x[0], found.steps, found.residual)
     x = np.zeros_like(b) if start is None else start.copy()
     r = b.copy() if start is None else b - product(x)
-    best, best_x, target = _norm(r), x.copy(), tolerance * _norm(b)
+    best, best_x, sizes = norms(r), x.copy(), norms(b)
+    target = tolerance * sizes
     z = r if precondition is None else precondition(r)
-    p, rz = z.copy(), _dot(r, z)
+    p, rz = z.copy(), inner_products(r, z)
     steps = stalled = restarts = 0
-    while steps < max_steps and stalled < max(STALL_STEPS, b.size):
-        if best <= target:
+    while steps < max_steps and stalled < max(STALL_STEPS, b[0].size):
+        if (best <= target).all():
             if is_rough or restarts == RESTARTS:
                 break
             r, restarts = b - product(best_x), restarts + 1
-            best = _norm(r)
-            if best <= target:
+            best = norms(r)
+            if (best <= target).all():
                 break
             x, z = best_x.copy(), r if precondition is None else precondition(r)
-            p, rz = z.copy(), _dot(r, z)
+            p, rz = z.copy(), inner_products(r, z)
         image = product(p)
         steps += 1
-        curvature = _dot(p, image)
-        if not curvature > 0.0:
+        curvature = inner_products(p, image)
+        goes = curvature > 0.0
+        if not goes.any():
             break
-        x += (rz / curvature) * p
-        r -= (rz / curvature) * image
-        size = _norm(r)
-        stalled += 1
-        if size < PROGRESS * best:
-            best, best_x, stalled = size, x.copy(), 0
+        length = columns(np.where(goes, rz / np.where(goes, curvature, 1.0), 0.0), p)
+        x += length * p
+        image *= length
+        r -= image
+        size = norms(r)
+        is_better, stalled = size < PROGRESS * best, stalled + 1
+        if is_better.any():
+            best, stalled = np.where(is_better, size, best), 0
+            if is_better.all():
+                np.copyto(best_x, x)
+            else:
+                best_x[is_better] = x[is_better]
         z = r if precondition is None else precondition(r)
-        previous, rz = rz, _dot(r, z)
-        p *= rz / previous
+        previous, rz = rz, inner_products(r, z)
+        p *= columns(rz / np.where(previous > 0.0, previous, 1.0), p)
         p += z
-    left = best if is_rough else _norm(b - product(best_x))
-    return CGResult(best_x, steps, left / (_norm(b) or 1.0))
+    left = best if is_rough else norms(b - product(best_x))
+    return CGResult(best_x, steps, float((left / np.where(sizes > 0.0, sizes, 1.0)).max()))
 
 
-def _dot(a: Vector, b: Vector) -> float:
-    return float(np.vdot(a, b).real)
+def inner_products(a: Vector, b: Vector) -> Array:
+    """Re(conj(a_j) b_j) summed over all but the first axis, (B,)."""
+    mine, theirs = (_as_reals(v) for v in (a, b))
+    products: Array = np.einsum("ij,ij->i", mine, theirs)
+    return products
 
 
-def _norm(a: Vector) -> float:
-    return float(norm(a.ravel()))  # of scipy: squares do not overflow
+def norms(a: Vector) -> Array:
+    """Norms over all but the first axis, (B,); squares do not overflow."""
+    flat = _as_reals(a)
+    return np.array([norm(row, check_finite=False) for row in flat])
+
+
+def columns(values: Array, like: Vector) -> Array:
+    """(B,) numbers in a shape that multiplies arrays (B, ...)."""
+    return values.reshape((-1,) + (1,) * (like.ndim - 1))
+
+
+def _as_reals(a: Vector) -> Array:
+    """Rows of real numbers, (B, n); those of complex numbers are their parts."""
+    flat = np.ascontiguousarray(a).reshape(len(a), -1)
+    reals: Array = flat.view(np.float64) if flat.dtype.kind == "c" else flat
+    return reals

@@ -136,7 +136,7 @@ def linear_form(stats: LatticeStatistics, base: Base) -> Modes:
     f = stats.features
     assert stats.core_modes is not None
     assert stats.core_scores is not None
-    plain = stats.doubled.resize_modes(stats.core_modes, f.n_modes)
+    plain = stats.band.resize_modes(stats.core_modes, f.n_modes)
     scores = stats.core_scores
     if stats.scores_of == POSITIONS:
         precision = np.linalg.inv(base.covariance)

@@ -10,9 +10,12 @@ import numpy as np
 from ..bases.base import Base
 from ..density.density import Density
 from ..density.exponent import PointTilt, PredictiveTilt, Tilt
+from ..density.lattice_exponent import LatticeTilt
+from ..features.lattice import LatticeFeatures
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.fisher import fd_system, ncfd_system
+from ..statistics.lattice_statistics import LatticeStatistics, doubled
 from ..statistics.statistics import Statistics
 from ..validation import (
     Array,
@@ -26,6 +29,8 @@ from ..validation import (
     whole,
 )
 from .closed_form import fd_shift, fvpd_system
+from .lattice_map import solve_lattice_map
+from .lattice_score_matching import solve_lattice_fd, solve_lattice_fvpd, solve_lattice_ncfd
 from .linear_systems import SYSTEM_CG_STEPS, factorize, solve_system
 from .maximum_posterior import map_theta
 
@@ -62,7 +67,7 @@ class Solution(NamedTuple):
 
 
 def solve(
-    stats: Statistics,
+    stats: Statistics | LatticeStatistics,
     base: Base,
     method: str = "fd",
     lam: float = 0.1,
@@ -81,7 +86,7 @@ def solve(
 
     Parameters
     ----------
-    stats : Statistics
+    stats : Statistics or LatticeStatistics
         From ``accumulate``; method="ncfd" needs some with noise levels.
     base : Base
         The density that is tilted, in the same coordinates: a `GaussianBase` for every method; a
@@ -99,12 +104,14 @@ def solve(
         to 6,000 features. For method="map": "newton" (also "auto"), or "gradient", the paper's.
     n_draws : int, default 100_000
         Draws from the base behind the expectations of "map", where no quadrature grid serves.
+        Lattice features need none; ``solver``, ``n_steps`` and ``seed`` do not concern them.
     n_steps : int, default 2,000 of cg, 100 of newton, 10,000 of gradient
         Iterations at most.
     seed : int, None or numpy.random.Generator, default 0
         Of the draws of "map" and of the preconditioner of "cg".
     start : (S,) array, default zero
-        theta at which "cg" starts, such as one learned from most of the same rows.
+        theta at which "cg", and every solver of lattice features, starts, such as one learned from
+        most of the same rows.
     backend, n_threads : see ``accumulate``
         For the passes of "map" and for evaluating the result.
     progress : bool, default False
@@ -127,6 +134,10 @@ def solve(
     (50,)
     """
     check_choice("method", method, METHODS)
+    if isinstance(stats, LatticeStatistics):
+        return _solve_lattice(
+            stats, base, method, positive("lam", lam), eta, start, Threads(backend, n_threads)
+        )
     check_pair(stats, base, sums_serve=method == "map")
     gamma, lam = stats.features.bandwidth, positive("lam", lam)
     check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
@@ -188,6 +199,33 @@ def _solve_score_matching(
     return Solution(PointTilt(stats.features, theta, base.mean), settings, report)
 
 
+def _solve_lattice(
+    stats: LatticeStatistics, base: Base, method: str, lam: float, eta: float | None,
+    start: Any, threads: Threads,
+) -> Density:  # fmt: skip
+    """Algorithms 1 to 4 with lattice features."""
+    check_pair(stats, base)
+    workers, features, of_method = threads.resolve()[1], stats.features, {}
+    if method == "map":
+        theta, report = solve_lattice_map(stats, base, lam, start=start, workers=workers)
+    elif method == "fvpd":
+        eta = _check_eta(eta, features.bandwidth, method)
+        theta, report = solve_lattice_fvpd(stats, base, lam, eta=eta, workers=workers)
+        features, of_method = doubled(features), {"eta": eta}
+    else:
+        learn = solve_lattice_fd if method == "fd" else solve_lattice_ncfd
+        theta, report = learn(stats, base, lam, start=start, workers=workers)
+        if method == "ncfd":
+            of_method = {"noise_levels": stats.noise_levels.tolist()}
+    settings = {
+        "method": method, "lam": lam, "gamma": features.bandwidth, **_facts_of(stats), **of_method
+    }  # fmt: skip
+    return Density(
+        method, LatticeTilt(features, theta), base, settings, report, threads=threads,
+        statistics=stats,
+    )  # fmt: skip
+
+
 def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
     """The base as a density of its own, with a tilt of zero.
 
@@ -196,7 +234,12 @@ def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
     """
     if isinstance(stats, Statistics) and stats.score_base is not None:
         stats = replace(stats, sum_dphi_score=None, score_base=None)
-    tilt = PointTilt(stats.features, np.zeros(stats.features.n_features), base.mean)
+    features = stats.features
+    tilt: Tilt
+    if isinstance(features, LatticeFeatures):
+        tilt = LatticeTilt(features, np.zeros(features.mode_shape, features.mode_dtype))
+    else:
+        tilt = PointTilt(features, np.zeros(features.n_features), base.mean)
     settings = {
         "method": "base", "lam": None, "gamma": None, "eta": None, **_facts_of(stats),
         "n_features": 0,
@@ -208,8 +251,14 @@ def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
 
 def _facts_of(stats: Any) -> dict[str, Any]:
     """What settings record of the statistics."""
-    return {
-        "n_features": stats.features.n_features, "seed": stats.features.seed, "n": stats.n,
+    features = stats.features
+    kind: dict[str, Any]
+    if isinstance(features, LatticeFeatures):
+        kind = {"features": "lattice", "n_modes": list(features.n_modes)}
+    else:
+        kind = {"features": "random", "seed": features.seed}
+    return kind | {
+        "kernel": features.kernel, "n_features": features.n_features, "n": stats.n,
         "provenance": dict(stats.provenance),
     }  # fmt: skip
 
@@ -219,7 +268,8 @@ def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
 
     sums_serve : whether sums of features alone, which `fit` makes for MAP, will do
     """
-    if not isinstance(stats, Statistics) and not (sums_serve and isinstance(stats, FeatureMeans)):
+    serves = (Statistics, LatticeStatistics, *((FeatureMeans,) if sums_serve else ()))
+    if not isinstance(stats, serves):
         raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
     if not isinstance(base, Base):
         raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")

@@ -9,14 +9,17 @@ from typing import Any
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
+from ..features.lattice import LatticeFeatures
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.warnings import FallbackWarning, warn
+from ..validation import check_flag
 from .base_scores import accumulate_base_scores
 from .direct import accumulate_direct
 from .engine_choice import choose_engine
 from .grid_box import sample_for_box
+from .lattice_sums import accumulate_lattice
 from .pass_options import PassOptions
 from .precision_choice import choose_precision
 from .spectral import accumulate_spectral
@@ -27,7 +30,7 @@ from .statistics import Statistics, register_accumulator
 
 def accumulate(
     X: Any,
-    features: Features,
+    features: Features | LatticeFeatures,
     *,
     noise_levels: Any = (),
     sample_weight: Any = None,
@@ -41,7 +44,7 @@ def accumulate(
     n_threads: int | None = None,
     budget: Any = None,
     progress: bool = False,
-) -> Statistics:
+) -> Any:
     """Sum over the rows of X, in one pass, what every estimator is solved from.
 
     `Statistics` lists the sums. Memory does not grow with the number of rows. The direct engine
@@ -54,8 +57,9 @@ def accumulate(
         (n, d) rows, or an iterable of blocks of rows, whose items may be tuples (block, weights).
         One-dimensional arrays are one column. The partitions of a dask array or data frame are
         summed where they are (see ``tgpfast.dask``).
-    features : Features
-        The features to evaluate.
+    features : Features or LatticeFeatures
+        The features to evaluate. Sums of a lattice (up to three columns) serve every kernel and
+        bandwidth; ``origin``, ``gram_phi``, ``engine`` and ``precision`` do not concern them.
     noise_levels : sequence of float, default ()
         Sigmas of noise-conditional score matching (Algorithm 3 of the paper); the paper has 0 among
         them.
@@ -67,7 +71,8 @@ def accumulate(
         Whether to sum phi phi^T too, which held-out likelihoods of FVPD need.
     base : Base or None, default None
         A `MixtureBase` or `StudentBase` that method="fd" or "fvpd" is to tilt. Its score enters the
-        statistics, in a second pass over the rows. A Gaussian base needs no such pass.
+        statistics, in a second pass over the rows. A Gaussian base needs no such pass. Score
+        matching on a lattice needs every base, also a Gaussian one.
     tolerance : float, default 1e-9
         Largest error of F(w) / n of the spectral engine; the direct engine has none.
     engine : str, default "auto"
@@ -93,7 +98,8 @@ def accumulate(
 
     Returns
     -------
-    Statistics
+    Statistics or LatticeStatistics
+        By the kind of features.
 
     Raises
     ------
@@ -116,6 +122,12 @@ def accumulate(
     >>> stats.n_rows, stats.gram.shape
     (1000, (50, 50))
     """
+    if isinstance(features, LatticeFeatures):
+        return accumulate_lattice(
+            X, features, sample_weight=sample_weight, base=base, noise_levels=noise_levels,
+            tolerance=tolerance, budget=budget, threads=Threads(backend, n_threads),
+            progress=check_flag("progress", progress),
+        )  # fmt: skip
     options = PassOptions.check(
         features, noise_levels=noise_levels, origin=origin, gram_phi=gram_phi,
         tolerance=tolerance, engine=engine, precision=precision, backend=backend,

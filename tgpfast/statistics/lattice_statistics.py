@@ -37,8 +37,9 @@ class LatticeStatistics(MergeableSums):
     n_rows : int
     sum_w2 : float
         Sum of the squared weights.
-    modes : array of the doubled mode shape
-        sum_i w_i T(x_i) e^{-i w_k . (x_i - origin)}, |k_j| <= 2 m_j; cosines on wall axes.
+    modes : array
+        sum_i w_i T(x_i) e^{-i w_k . (x_i - origin)}, |k_j| <= m_j; cosines on wall axes. Where a
+        base was given, |k_j| <= 2 m_j, as score matching needs.
     sum_log_bases : (B,) array
         sum_i w_i log base(x_i) for each of the bases given to the pass.
     core_modes : array of the doubled mode shape, or None
@@ -75,14 +76,14 @@ class LatticeStatistics(MergeableSums):
     noise_core_scores: Modes | None = None
 
     @property
-    def doubled(self) -> LatticeFeatures:
-        """The lattice of ``modes``: twice as many along each axis."""
-        return doubled(self.features)
+    def band(self) -> LatticeFeatures:
+        """The lattice of ``modes``: for score matching twice as many along each axis."""
+        return band_of(self.features, has_scores=self.scores_of is not None)
 
     @functools.cached_property
     def sum_waves(self) -> Modes:
         """``modes`` with |k_j| <= m_j: all that MAP needs of the rows."""
-        return self.doubled.resize_modes(self.modes, self.features.n_modes)
+        return self.band.resize_modes(self.modes, self.features.n_modes)
 
     def _difference(self, other: LatticeStatistics) -> str:
         """Why two statistics cannot be added, in words; empty if they can."""
@@ -132,10 +133,11 @@ class LatticeStatistics(MergeableSums):
             )
         parts: dict[str, Any] = {}
         for lattice, names in (
-            (self.doubled, ("modes", "core_modes", "noise_modes")),
+            (self.band, ("modes", "core_modes", "noise_modes")),
             (self.features, ("core_scores", "noise_core_modes", "noise_core_scores")),
         ):
-            aim = doubled(smaller) if lattice is not self.features else smaller
+            has_scores = lattice is not self.features and self.scores_of is not None
+            aim = band_of(smaller, has_scores=has_scores)
             for name in names:
                 value = getattr(self, name)
                 if value is not None:
@@ -146,42 +148,36 @@ class LatticeStatistics(MergeableSums):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an npz file without pickles; ``tgpfast.load`` reads it."""
-        facts, arrays = self._members()
-        storage.write(path, KIND, facts, arrays)
+        storage.write(path, KIND, *self.to_members())
 
-    def _members(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """(facts, arrays) of a file."""
-        f = self.features
-        arrays = {"lengths": f.lengths, "origin": f.origin, "margin": np.asarray(f.margin)}
+    def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays to save, those of the features included."""
+        facts, arrays = self.features.members
         arrays["noise_levels"] = self.noise_levels
         for name in SUMS:
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
-                arrays[name] = _as_reals(value)
-        facts = {
-            "n_modes": list(f.n_modes), "kernel": f.kernel, "bandwidth": f.bandwidth,
-            "walls": list(f.walls), "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
+                arrays[name] = as_reals(value)
+        return facts | {
+            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
             "scores_of": self.scores_of, "provenance": self.provenance,
-        }  # fmt: skip
-        return facts, arrays
+        }, arrays  # fmt: skip
 
     @classmethod
-    def _from_file(
+    def from_members(
         cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]
     ) -> LatticeStatistics:
-        box = {name: storage.take(arrays, name, None, path)
-               for name in ("lengths", "origin", "margin")}  # fmt: skip
-        features = LatticeFeatures(
-            n_modes=tuple(facts["n_modes"]), kernel=facts["kernel"], bandwidth=facts["bandwidth"],
-            walls=tuple(facts["walls"]), **box,
-        )  # fmt: skip
+        """What ``to_members`` returned, read from a file, whose path is for error messages."""
+        box = ("lengths", "origin", "margin")
+        features = LatticeFeatures.from_members(
+            facts, {name: storage.take(arrays, name, None, path) for name in box}
+        )
         levels = check_levels(storage.take(arrays, "noise_levels", None, path))
         shapes = shapes_of_sums(features, len(levels), facts["scores_of"] is not None)
         logs = storage.take(arrays, "sum_log_bases", None, path)
         sums: dict[str, Any] = {"sum_log_bases": logs.reshape(-1)}
-        pair = () if features.mode_dtype is np.float64 else (2,)
         for name, shape in shapes.items():
-            sums[name] = _from_reals(storage.take(arrays, name, shape + pair, path), features)
+            sums[name] = take_modes(arrays, name, shape, features, path)
         if arrays:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
         return cls(
@@ -202,6 +198,11 @@ def doubled(features: LatticeFeatures) -> LatticeFeatures:
     return features.with_modes([2 * m for m in features.n_modes])
 
 
+def band_of(features: LatticeFeatures, *, has_scores: bool) -> LatticeFeatures:
+    """The lattice whose sums a pass makes: score matching needs those of products of waves."""
+    return doubled(features) if has_scores else features
+
+
 def scores_kind(base: Base | None, features: LatticeFeatures) -> str | None:
     """What score sums of a base are marked by: "positions" of a Gaussian on a lattice of waves,
     which serve every Gaussian, else the fingerprint of the base; None without one."""
@@ -215,7 +216,8 @@ def shapes_of_sums(
     features: LatticeFeatures, n_levels: int, has_scores: bool
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of the sums that statistics have."""
-    d, wide, narrow = features.dimension, doubled(features).mode_shape, features.mode_shape
+    d, narrow = features.dimension, features.mode_shape
+    wide = band_of(features, has_scores=has_scores).mode_shape
     shapes: dict[str, tuple[int, ...]] = {"modes": wide}
     if has_scores:
         shapes |= {"core_modes": wide, "core_scores": (d, *narrow)}
@@ -227,16 +229,21 @@ def shapes_of_sums(
     return shapes
 
 
-def _as_reals(array: Modes) -> Array:
+def as_reals(array: Modes) -> Array:
     """Complex numbers as pairs along one more axis."""
     if array.dtype.kind != "c":
         return array
     return np.ascontiguousarray(array).view(np.float64).reshape(*array.shape, 2)
 
 
-def _from_reals(array: Array, features: LatticeFeatures) -> Modes:
+def take_modes(
+    arrays: dict[str, Any], name: str, shape: tuple[int, ...], features: LatticeFeatures, path: Any
+) -> Modes:
+    """Modes of a file, complex or real as those of the features are."""
     if features.mode_dtype is np.float64:
-        return array
-    return np.ascontiguousarray(array).view(np.complex128)[..., 0]
+        return storage.take(arrays, name, shape, path)
+    pairs = storage.take(arrays, name, (*shape, 2), path)
+    return np.ascontiguousarray(pairs).view(np.complex128)[..., 0]
 
-storage.register_reader(KIND, LatticeStatistics._from_file)
+
+storage.register_reader(KIND, LatticeStatistics.from_members)

@@ -27,7 +27,7 @@ from .chunks import Chunks
 from .lattice_statistics import (
     POSITIONS,
     LatticeStatistics,
-    doubled,
+    band_of,
     scores_kind,
     shapes_of_sums,
 )
@@ -37,6 +37,22 @@ from .wave_sums import WaveSums, required_memory
 
 LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger
 WALL_ROUNDING = 1e-9  # of an axis' length, by which a row may lie beyond a wall
+
+
+class WallError(ValueError):
+    """A row beyond a wall of the lattice.
+
+    Parameters
+    ----------
+    row : int
+        Its number.
+    axis : int
+    message : str
+    """
+
+    def __init__(self, row: int, axis: int, message: str) -> None:
+        super().__init__(message)
+        self.row, self.axis = row, axis
 
 
 def accumulate_lattice(
@@ -94,7 +110,7 @@ def accumulate_lattice(
     >>> lattice = LatticeFeatures([8.0], 4, [-4.0])
     >>> stats = accumulate_lattice(np.array([[0.0], [1.0]]), lattice)
     >>> stats.n, stats.modes.shape
-    (2.0, (9,))
+    (2.0, (5,))
     """
     (found,) = _accumulate(
         X, features, None, [list(bases)], sample_weight=sample_weight, base=base,
@@ -205,7 +221,9 @@ def check_memory(
     def need(lattice: LatticeFeatures) -> int:
         sizes = shapes_of_sums(lattice, n_levels, has_scores).values()
         numbers = sum(np.prod(size, dtype=float) for size in sizes)
-        return int(2 * 16 * n_folds * numbers) + required_memory(doubled(lattice))
+        return int(2 * 16 * n_folds * numbers) + required_memory(
+            band_of(lattice, has_scores=has_scores)
+        )
 
     if need(features) <= budget:
         return
@@ -236,7 +254,7 @@ def _sum_part(
 ) -> _Folds:  # fmt: skip
     """The pass over all rows, or over one partition."""
     _, n_threads = threads.resolve()
-    waves = WaveSums(doubled(features), tolerance, n_threads)
+    waves = WaveSums(band_of(features, has_scores=base is not None), tolerance, n_threads)
     sums = [_Sums(features, waves, base, levels, fold_bases) for fold_bases in bases]
     row = blocks.first_row
     with Progress(progress, "rows", blocks.n_rows) as bar:
@@ -280,10 +298,11 @@ def _check_walls(x: Array, features: LatticeFeatures, first: int) -> None:
             beyond |= column > high + room
         if beyond.any():
             at = int(np.flatnonzero(beyond)[0])
-            raise ValueError(
+            raise WallError(
+                first + at, axis,
                 f"row {first + at} has {column[at]:.6g} in column {axis}, beyond a wall of the "
-                f"lattice, which reaches from {low:.6g} to {high:.6g}"
-            )
+                f"lattice, which reaches from {low:.6g} to {high:.6g}",
+            )  # fmt: skip
 
 
 class _Sums:

@@ -21,6 +21,7 @@ from .feature_means import (
     accumulate_feature_means,
     accumulate_feature_means_of_each,
 )
+from .lattice_statistics import LatticeStatistics
 from .spectrum import Spectrum
 from .spread_grid import OutsideError
 from .statistics import Statistics
@@ -141,18 +142,25 @@ class RequiredSums:
         )  # fmt: skip
 
 
-def accumulate_like(stats: RowSums, rows: Blocks, base: Base, **options: Any) -> RowSums:
+def accumulate_like(
+    stats: RowSums | LatticeStatistics, rows: Blocks, base: Base, **options: Any
+) -> Any:
     """The same kind of sums, with the same features and accuracy, over other rows.
 
     Parameters
     ----------
-    stats : Statistics or FeatureMeans
+    stats : Statistics, FeatureMeans or LatticeStatistics
     rows : Blocks
     base : Base
         The base whose score the statistics hold, if they hold one.
     options
         ``backend``, ``n_threads`` and ``progress``.
     """
+    if isinstance(stats, LatticeStatistics):
+        return accumulate(
+            rows, stats.features, noise_levels=stats.noise_levels,
+            base=base if stats.scores_of else None, **options,
+        )  # fmt: skip
     if isinstance(stats, FeatureMeans):
         return accumulate_feature_means(
             rows, stats.features, base.mean, tolerance=FEATURE_MEAN_TOLERANCE, **options

@@ -1,0 +1,182 @@
+"""`Axes`: where rows may lie. Walls and periods of columns, as `fit` was given them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..bases.bounded import Domain
+from ..data.scaling import Scaling
+from ..data.table import column_name
+from ..statistics.lattice_sums import WallError
+from ..validation import Array
+from .rows import Rows
+from .settings import Settings
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Walls and periods of every column.
+
+    Attributes
+    ----------
+    domain : Domain
+        In the model's coordinates.
+    given : Domain
+        In the units of the data.
+    columns : list of str or None
+        Names of the columns.
+    """
+
+    domain: Domain
+    given: Domain
+    columns: list[str] | None
+
+    @classmethod
+    def of(cls, settings: Settings, rows: Rows) -> Axes:
+        """The axes that ``support`` and ``period`` of a fit describe.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a column that is not there, or ends that make no interval.
+        """
+        d, columns = rows.dimension, rows.table.columns
+        low, high, periodic = np.full(d, -np.inf), np.full(d, np.inf), np.zeros(d, bool)
+        for key, pair in _as_mapping("support", settings.support).items():
+            k = _find_column("support", key, columns, d)
+            low[k], high[k] = _as_ends(pair, column_name(k, columns))
+        for key, length in _as_mapping("period", settings.period).items():
+            k = _find_column("period", key, columns, d)
+            name = column_name(k, columns)
+            if np.isfinite(low[k]) or np.isfinite(high[k]):
+                raise ValueError(f"column {name} has both a period and a support; give one")
+            low[k], periodic[k] = _first_period(_as_period(length, name), k, rows), True
+            high[k] = low[k] + _as_period(length, name)
+        given = Domain(low, high, periodic)
+        return cls(_rescaled(given, rows.scaling), given, columns)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no column has a wall or a period."""
+        return bool(np.isinf(self.domain.low).all() and np.isinf(self.domain.high).all())
+
+    @property
+    def support(self) -> list[tuple[float | None, float | None]]:
+        """Walls of every axis, None where there is none."""
+        low, high = self.domain.walls
+        return [
+            (None if math.isinf(a) else float(a), None if math.isinf(b) else float(b))
+            for a, b in zip(low, high, strict=True)
+        ]
+
+    @property
+    def periods(self) -> list[float | None]:
+        """Period of every axis, None where there is none."""
+        lengths = np.where(self.domain.periodic, self.domain.high - self.domain.low, np.nan)
+        return [None if math.isnan(p) else float(p) for p in lengths]
+
+    def inside(self, x: Array) -> Array:
+        """Rows moved into the first period, and to the walls where they are beyond."""
+        return np.clip(self.domain.wrap(x), *self.domain.walls)
+
+    def explain(self, function: Callable[[], Result]) -> Result:
+        """Call a pass over the rows; a row beyond a wall is named in the units of the data."""
+        try:
+            return function()
+        except WallError as error:
+            name = column_name(error.axis, self.columns)
+            low, high = self.given.low[error.axis], self.given.high[error.axis]
+            raise ValueError(
+                f"row {error.row}, column {name} lies outside of its support ({low:g}, {high:g}); "
+                "remove such rows, or widen the support"
+            ) from error
+
+    def record(self) -> dict[str, Any]:
+        """Plain numbers for ``model.settings``; nothing where all axes are open."""
+        if self.is_open:
+            return {}
+        low, high = self.given.walls
+        walls = np.isfinite(low) | np.isfinite(high)
+        name = [column_name(k, self.columns) for k in range(len(low))]
+        return {
+            "support": {name[k]: [float(low[k]), float(high[k])] for k in np.flatnonzero(walls)},
+            "period": {
+                name[k]: float(self.given.high[k] - self.given.low[k])
+                for k in np.flatnonzero(self.given.periodic)
+            },
+        }
+
+
+def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
+    with np.errstate(invalid="ignore"):
+        return domain.rescaled(scaling)
+
+
+def _as_mapping(name: str, value: Any) -> Mapping[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"{name} must be a dictionary from columns to values, such as "
+            f"{_EXAMPLES[name]}, got {type(value).__name__}"
+        )
+    return value
+
+
+_EXAMPLES = {"support": '{"price": (0, None)}', "period": '{"hour": 24}'}
+
+
+def _find_column(name: str, key: Any, columns: Sequence[str] | None, d: int) -> int:
+    """Number of a column that is given by its name or number."""
+    if isinstance(key, str) and columns is not None and key in columns:
+        return list(columns).index(key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool) and -d <= key < d:
+        return int(key) % d
+    known = f"0 to {d - 1}" if columns is None else ", ".join(map(repr, columns))
+    raise ValueError(f"{name}: there is no column {key!r}; the columns are {known}")
+
+
+def _as_ends(pair: Any, name: str) -> tuple[float, float]:
+    """(low, high), infinite where there is no wall."""
+    try:
+        first, second = pair
+        low = -np.inf if first is None else float(first)
+        high = np.inf if second is None else float(second)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"support of column {name}: expected a pair (low, high), either of them None where "
+            f"there is no wall, got {pair!r}"
+        ) from None
+    if not low < high:
+        raise ValueError(f"support of column {name}: {low:g} must be below {high:g}")
+    return low, high
+
+
+def _as_period(length: Any, name: str) -> float:
+    try:
+        value = float(length)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"period of column {name}: expected a positive number, got {length!r}")
+    return value
+
+
+def _first_period(length: float, k: int, rows: Rows) -> float:
+    """Where the period begins that samples lie in: at 0, or half a period below, if the rows are
+    there; else at the least row."""
+    sample = rows.blocks.sample
+    if sample is None:
+        return 0.0
+    low, high = float(sample.x[:, k].min()), float(sample.x[:, k].max())
+    for start in (0.0, -0.5 * length):
+        if start <= low and high <= start + length:
+            return start
+    return low

@@ -1,0 +1,427 @@
+"""The plan with lattice features, for one to three columns: settings by held-out rows, statistics
+of every fold of the rows in one pass, base, and solver."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bases.base import Base
+from ..bases.bounded import BoundedMixtureBase, UniformBase, confine_gaussian
+from ..bases.expectation_maximization import measure_columns
+from ..bases.gaussian import GaussianBase
+from ..bases.mixture_growth import grow_mixture
+from ..bases.student import StudentBase
+from ..density.density import Density
+from ..features.lattice import LatticeFeatures
+from ..selection.candidates import BASE_ALONE, CAREFUL_ROWS
+from ..selection.lattice_choice import (
+    NARROWEST,
+    WIDEST,
+    LatticeChoice,
+    LatticeSpace,
+    decide,
+    search_settings,
+    try_base,
+)
+from ..selection.lattice_search import HeldOutRows, LatticeSearch
+from ..solvers.lattice_score_matching import DENSE_FEATURES
+from ..solvers.solver import base_alone, solve
+from ..statistics.lattice_statistics import LatticeStatistics
+from ..statistics.lattice_sums import accumulate_lattice, accumulate_lattice_folds
+from ..validation import Array
+from .domain import Axes
+from .noise import most_noise, noise_levels
+from .rows import Rows
+from .settings import FALLBACK, Settings
+
+N_LATTICE_FOLDS = 5
+CROSS_VALIDATED_ROWS = 4_000  # up to so many rows every fold is held out; of more, one is enough
+# most modes along the longest axis, by dimension, and times so many rows to the power 1 / d
+MOST_MODES, MODES_PER_ROW = {1: 1024, 2: 128, 3: 10}, {1: 2.0, 2: 2.0, 3: 1.0}
+LEAST_MODES = {1: 64, 2: 16, 3: 6}
+# the box has margins for this bandwidth, in standard deviations: wider ones see its period
+BOX_BANDWIDTH = {1: 1.0, 2: 0.3, 3: 0.3}
+# fewer rows are described as well by one Gaussian and a tilt; more are not needed, by dimension
+LEAST_MIXTURE_ROWS, MOST_MIXTURE_ROWS = 500, {1: 5_000, 2: 5_000, 3: 20_000}
+# components of a base, by dimension: in one and two columns the tilt adds what is missing
+MIXTURE_COMPONENTS = {1: 8, 2: 8, 3: 160}
+WORTH_A_MIXTURE = 0.03  # nats a row below the best tilt, within which a mixture is tried as a base
+MIXTURE_WORK = {1: 1e8, 2: 1e8, 3: 8e9}  # operations that growing one may take; 1e9 is 0.5 s
+BASES = ("student", "empirical", "mixture")
+# where nothing is compared; the bandwidth in standard deviations
+DEFAULT_KERNEL, DEFAULT_BANDWIDTH, DEFAULT_LAM = "matern52", 0.5, 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The random sample of the rows, and the fold of each.
+
+    Attributes
+    ----------
+    x : (n, d) array
+        In the model's coordinates.
+    weights : (n,) array
+    fold : (n,) ints
+    """
+
+    x: Array
+    weights: Array
+    fold: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Rows, axes: Axes) -> Sample:
+        """The sample of the first pass, moved into the first period of periodic columns."""
+        drawn = rows.blocks.sample
+        assert drawn is not None
+        weights = np.ones(len(drawn.x)) if drawn.weights is None else drawn.weights
+        fold = np.asarray(drawn.keys % np.uint64(N_LATTICE_FOLDS), dtype=np.int64)
+        x = axes.inside(rows.scaling.apply(drawn.x))
+        return cls(x, weights * rows.weight_factor, fold)
+
+    def without(self, fold: int) -> tuple[Array, Array]:
+        """Rows and weights of the other folds."""
+        kept = self.fold != fold
+        return self.x[kept], self.weights[kept]
+
+
+# -- choosing -------------------------------------------------------------------------------------
+
+
+def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
+    """The plan with a lattice.
+
+    Parameters
+    ----------
+    settings : Settings
+    rows : Rows
+        Of at most three columns, with a sample.
+    """
+    axes = Axes.of(settings, rows)
+    sample = Sample.of(rows, axes)
+    if settings.method not in ("auto", "map") or not settings.compared:
+        return _plan_as_given(settings, rows, axes, sample)
+    features = _make_lattice(settings, rows, axes, sample)
+    held = [0] if rows.n > CROSS_VALIDATED_ROWS else list(range(N_LATTICE_FOLDS))
+    maker = BaseMaker(settings, rows, axes, sample)
+    kinds = _base_kinds(settings, rows, axes)
+    # a mixture takes longest to make; where the sample is all rows, the tilts say if it is needed
+    is_late = "mixture" in kinds[1:] and len(held) > 1 and len(sample.x) == rows.blocks.n_rows
+    early = [kind for kind in kinds if not (kind == "mixture" and is_late)]
+    bases = {kind: [maker.without(kind, fold) for fold in held] for kind in early}
+    search = LatticeSearch(
+        features, _sum_folds(settings, rows, axes, features, held, bases), held, bases,
+        settings.threads.resolve()[1],
+    )  # fmt: skip
+    space = _space(settings, rows, kinds, features)
+    of_held = np.isin(sample.fold, held)
+    held_rows = HeldOutRows(sample.x[of_held], sample.fold[of_held], sample.weights[of_held])
+    found = search_settings(search, replace(space, bases=tuple(early)))
+    if is_late and _mixture_may_win(search, maker, held_rows):
+        mixtures = [maker.without("mixture", fold) for fold in held]
+        search.add_base("mixture", mixtures, held_rows.sum_log_densities(mixtures))
+    for kind in list(search.bases)[1:]:
+        try_base(search, space, found, kind)
+    choice = decide(search, space, held_rows)
+    best = choice.best.candidate
+    total = sum(search.folds[1:], search.folds[0])
+    stats = replace(
+        total.corner(search.lattice(best.n_modes).n_modes).with_kernel(best.kernel, best.bandwidth),
+        sum_log_bases=np.zeros(0),
+    )
+    base = maker.make(best.base, sample.x, sample.weights)
+    chosen = _with_answers(settings, "map", best.kernel, best.bandwidth, best.lam, best.base)
+    theta = choice.best.theta
+    return LatticePlan(
+        asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=choice,
+        start=None if theta is None else theta.mean(axis=0), resolution=_resolution(sample),
+    )  # fmt: skip
+
+
+def _plan_as_given(settings: Settings, rows: Rows, axes: Axes, sample: Sample) -> LatticePlan:
+    """The plan with the settings as given; open ones take values that suit most data."""
+    method = "map" if settings.method == "auto" else settings.method
+    kernel = DEFAULT_KERNEL if settings.kernel == "auto" else settings.kernel
+    gamma, lam, word = settings.gamma, settings.lam, settings.base
+    if isinstance(gamma, str):
+        gamma = DEFAULT_BANDWIDTH * math.sqrt(rows.variance)
+    if isinstance(lam, str):
+        lam = DEFAULT_LAM if method == "map" else FALLBACK["lam"]
+    if isinstance(word, str) and word == "auto":
+        word = "empirical"
+    base = BaseMaker(settings, rows, axes, sample).make(word, sample.x, sample.weights)
+    features = _make_lattice(settings, rows, axes, sample).with_kernel(str(kernel), float(gamma))
+    levels: Sequence[float] | Array = ()
+    if method == "fvpd":
+        features = _with_most_features(features, DENSE_FEATURES)
+    if method == "ncfd":
+        levels = noise_levels(most_noise(settings, rows), settings.n_noise_levels)
+    stats = axes.explain(
+        lambda: accumulate_lattice(
+            rows.blocks, features, base=None if method == "map" else base, noise_levels=levels,
+            threads=settings.threads, progress=settings.progress,
+        )
+    )  # fmt: skip
+    chosen = _with_answers(settings, method, str(kernel), float(gamma), float(lam), word)
+    return LatticePlan(
+        asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=None,
+        start=None, resolution=_resolution(sample),
+    )  # fmt: skip
+
+
+def _with_answers(
+    settings: Settings, method: str, kernel: str, gamma: float, lam: float, base: Any
+) -> Settings:
+    """The settings with nothing open."""
+    return replace(
+        settings, features="lattice", method=method, kernel=kernel, gamma=gamma, lam=lam,
+        base=settings.base if isinstance(settings.base, Base) else base, eta=None,
+        n_features=None, frequency_covariance=None,
+    )  # fmt: skip
+
+
+def _make_lattice(settings: Settings, rows: Rows, axes: Axes, sample: Sample) -> LatticeFeatures:
+    """The box of the rows, with as many modes as rows and resolution warrant."""
+    d = rows.dimension
+    modes = MODES_PER_ROW[d] * rows.n ** (1.0 / d)
+    modes = 2 ** math.ceil(math.log2(min(max(modes, LEAST_MODES[d]), MOST_MODES[d])))
+    width = BOX_BANDWIDTH[d] * math.sqrt(rows.variance)
+    if not isinstance(settings.gamma, str):
+        width = settings.gamma
+    features = LatticeFeatures.for_data(
+        sample.x, min(modes, MOST_MODES[d]), "matern32", width, support=axes.support,
+        period=axes.periods,
+    )  # fmt: skip
+    origin = np.where(axes.domain.periodic, axes.domain.low, features.origin)
+    features = replace(features, origin=origin)
+    # no wave is shorter than two steps of a column
+    steps = np.maximum(_resolution(sample), 1e-300)
+    finest = np.maximum(1.0, np.minimum(np.pi / (steps * features.frequency_steps), modes))
+    return features.with_modes(np.minimum(features.n_modes, finest.astype(int)).tolist())
+
+
+def _with_most_features(features: LatticeFeatures, most: int) -> LatticeFeatures:
+    """The lattice with fewer modes, so that it has at most so many features."""
+    smaller = features
+    while smaller.n_features > most:
+        smaller = smaller.with_modes([max(1, int(0.9 * m)) for m in smaller.n_modes])
+    return smaller
+
+
+def _resolution(sample: Sample) -> Array:
+    """Steps of the columns in the model's coordinates, (d,)."""
+    return measure_columns(sample.x, sample.weights).resolution
+
+
+def _space(
+    settings: Settings, rows: Rows, kinds: Sequence[str], features: LatticeFeatures
+) -> LatticeSpace:
+    """The values that open settings may take, and the one value of each other setting."""
+    unit = math.sqrt(rows.variance)
+    gamma, lam = settings.gamma, settings.lam
+    space = LatticeSpace(
+        bandwidths=(NARROWEST * unit, WIDEST * unit) if isinstance(gamma, str) else (gamma, gamma),
+        bases=tuple(kinds), simplest="empirical" if "empirical" in kinds else kinds[0],
+        may_be_base_alone=isinstance(lam, str), max_modes=_modes_of_longest(features),
+        few_rows=rows.n <= CAREFUL_ROWS,
+    )  # fmt: skip
+    if not isinstance(lam, str):
+        space = replace(space, lams=(lam, lam))
+    return space if settings.kernel == "auto" else replace(space, kernels=(settings.kernel,))
+
+
+def _modes_of_longest(features: LatticeFeatures) -> int:
+    """Modes that the longest axis would have at the resolution of the finest axis."""
+    steps = features.frequency_steps
+    return int(float((np.array(features.n_modes) * steps).max() / steps.min()) * (1 + 1e-9))
+
+
+# -- bases ----------------------------------------------------------------------------------------
+
+
+def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
+    """Names of the bases that are compared; settings are searched with the first."""
+    if isinstance(settings.base, Base):
+        return ["given"]
+    if settings.base != "auto":
+        return [settings.base]
+    if not axes.is_open:
+        return ["uniform", "empirical"] if axes.domain.is_bounded else ["empirical"]
+    return [kind for kind in BASES if kind != "mixture" or rows.n >= LEAST_MIXTURE_ROWS]
+
+
+@dataclass(frozen=True, eq=False)
+class BaseMaker:
+    """Makes bases from rows of the sample, on the domain of the fit; each mixture once.
+
+    Attributes
+    ----------
+    settings : Settings
+    rows : Rows
+    axes : Axes
+    sample : Sample
+    """
+
+    settings: Settings
+    rows: Rows
+    axes: Axes
+    sample: Sample
+    _known: dict[tuple[str, int], Base] = field(default_factory=dict)
+
+    def without(self, kind: str, fold: int) -> Base:
+        """A base learned without the rows of a fold."""
+        if (kind, fold) not in self._known:
+            self._known[kind, fold] = self.make(kind, *self.sample.without(fold))
+        return self._known[kind, fold]
+
+    def make(self, kind: str, x: Array, weights: Array) -> Base:
+        """A base of this kind for some rows."""
+        if isinstance(self.settings.base, Base):
+            return self.settings.base.rescaled(self.rows.scaling)
+        if kind == "uniform":
+            return UniformBase(**self.axes.domain.parameters())
+        base: Base
+        if kind == "student":
+            base = StudentBase._by_em(x, weights)
+        elif kind == "mixture":
+            base = _grow_small_mixture(x, weights, self.settings.seed)
+        elif self.axes.is_open:
+            return GaussianBase.from_data(x, sample_weight=weights)
+        else:
+            return confine_gaussian(x, weights, self.axes.domain)
+        is_open = self.axes.is_open
+        return base if is_open else BoundedMixtureBase.confine(base, self.axes.domain)
+
+
+def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows) -> bool:
+    """Whether a mixture alone comes close to the best candidate on the rows of one fold."""
+    here = rows.of_fold(0)
+    best = search.row_values(search.scored[0], here)
+    mixture = maker.without("mixture", 0).log_density_at(here.x)
+    share = here.weights / here.weights.sum()
+    return bool(share @ mixture > share @ best - WORTH_A_MIXTURE)
+
+
+def _sum_folds(
+    settings: Settings, rows: Rows, axes: Axes, features: LatticeFeatures, held: Sequence[int],
+    bases: dict[str, list[Base]],
+) -> list[LatticeStatistics]:  # fmt: skip
+    """One pass: the sums of every fold, with the log densities of its own bases. Folds that are
+    only learned from have any base's."""
+    place = {fold: k for k, fold in enumerate(held)}
+    of_folds = [
+        [made[place.get(fold, 0)] for made in bases.values()] for fold in range(N_LATTICE_FOLDS)
+    ]
+    return axes.explain(
+        lambda: accumulate_lattice_folds(
+            rows.blocks, features, N_LATTICE_FOLDS, bases=of_folds, threads=settings.threads,
+            progress=settings.progress,
+        )
+    )  # fmt: skip
+
+
+def _grow_small_mixture(x: Array, weights: Array, seed: int) -> Base:
+    """A mixture grown on some of the rows, one in N_LATTICE_FOLDS of them held out."""
+    some = np.random.default_rng(0).permutation(len(x))[: MOST_MIXTURE_ROWS[x.shape[1]]]
+    x, weights, d = x[some], weights[some], x.shape[1]
+    held = np.arange(len(x)) % N_LATTICE_FOLDS == 0
+    grown = grow_mixture(
+        x[~held], weights[~held], x[held], weights[held], seed=seed,
+        max_components=MIXTURE_COMPONENTS[d], max_work=MIXTURE_WORK[d], covariances=("full",),
+    )  # fmt: skip
+    return grown.refit(x, weights)
+
+
+# -- the plan and the problem ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LatticePlan:
+    """Complete settings with lattice features, and the sums of all rows.
+
+    It is its own problem: the pass that compares settings makes the statistics.
+
+    Attributes
+    ----------
+    asked : Settings
+        What the user asked for.
+    settings : Settings
+        What was chosen; complete.
+    statistics : LatticeStatistics
+    base : Base
+    axes : Axes
+    choice : LatticeChoice or None
+        What was compared.
+    start : array of the mode shape or None
+        theta at which solving starts.
+    resolution : (d,) array
+        Steps of the columns, in the model's coordinates.
+    """
+
+    asked: Settings
+    settings: Settings
+    statistics: LatticeStatistics
+    base: Base
+    axes: Axes
+    choice: LatticeChoice | None
+    start: Any
+    resolution: Array
+
+    def accumulate(self, rows: Rows) -> LatticePlan:
+        """The sums are made already."""
+        return self
+
+    def solve(self, method: str, lam: float) -> Density:
+        """The model with this method and lambda; the base alone for BASE_ALONE."""
+        if lam == BASE_ALONE:
+            return base_alone(self.statistics, self.base, self.settings.threads)
+        return solve(
+            self.statistics, self.base, method, lam, start=self.start,
+            backend=self.settings.backend, n_threads=self.settings.n_threads,
+        )  # fmt: skip
+
+    def record(self, model: Density, rows: Rows) -> dict[str, Any]:
+        """How the settings of a model came about."""
+        chosen = self.settings
+        record: dict[str, Any] = {
+            "features": "lattice", "kernel": chosen.kernel,
+            "base": chosen.base if isinstance(chosen.base, str) else "given",
+            "base_facts": repr(model.base), **self.axes.record(),
+            "resolution": (self.resolution * rows.scaling.scale).tolist(),
+            "frequency_covariance": None,
+        }  # fmt: skip
+        if chosen.method == "ncfd":
+            record["n_noise_levels"] = chosen.n_noise_levels
+        if self.choice is not None:
+            record["held_out_gain"] = self.choice.gain
+            record["held_out_gain_error"] = self.choice.gain_error
+        if model.method == "base":
+            return record | {"gamma_rule": None, "kernel": None}
+        rule = "given" if not isinstance(self.asked.gamma, str) else "selected"
+        return record | {"gamma": chosen.gamma, "gamma_rule": rule}
+
+    def candidates(self, settings: dict[str, Any], rows: Rows) -> list[dict[str, Any]] | None:
+        """The candidates that were compared, the chosen one first; scores in units of the data."""
+        if self.choice is None:
+            return None
+        chosen, log_volume = self.choice.best, rows.scaling.log_volume
+        alone = [s for s in self.choice.scored if s.candidate.is_base_alone]
+        if settings["method"] == "base" and not chosen.candidate.is_base_alone:
+            chosen = next(s for s in alone if s.candidate.base == chosen.candidate.base)
+        others = [s for s in self.choice.scored if s is not chosen]
+        rows_ = []
+        for scored in [chosen, *others]:
+            c = scored.candidate
+            tilted = {"kernel": c.kernel, "gamma": c.bandwidth, "lam": c.lam, "n_modes": c.n_modes}
+            if c.is_base_alone:
+                tilted = dict.fromkeys(tilted)
+            rows_.append({
+                "method": "base" if c.is_base_alone else "map", "base": c.base, **tilted,
+                "score": scored.score - log_volume, "chosen": scored is chosen,
+            })  # fmt: skip
+        return rows_

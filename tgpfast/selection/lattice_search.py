@@ -1,0 +1,274 @@
+"""Held-out log-likelihoods of lattice densities, from sums over the folds of the rows.
+
+The sums of every fold are known (`accumulate_lattice_folds`), so that no candidate reads the data:
+the sums of the rows learned from are the total less the fold, and the held-out log-likelihood is
+linear in the sums of the fold. Its normalizer is taken on a finer grid than the one that the
+candidate was learned on, which sees spikes between the nodes. All folds run in one call, and every
+candidate starts from the solution of the nearest one before.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bases.base import Base
+from ..bases.node_masses import BaseGrids
+from ..features.lattice import OVERSAMPLING, LatticeFeatures
+from ..features.lattice_transform import Modes
+from ..solvers.lattice_posterior import LatticePosteriors, maximize_posteriors
+from ..statistics.lattice_statistics import LatticeStatistics
+from ..validation import Array
+from .candidates import BASE_ALONE
+
+FINER = {1: 2.0, 2: 2.0, 3: 1.5}  # nodes along an axis of the finer grid, as a multiple
+SEARCH_GAIN = 3e-4  # nats a row that a Newton step promises where a candidate is solved enough
+
+
+@dataclass(frozen=True)
+class LatticeCandidate:
+    """Settings of a lattice density.
+
+    Attributes
+    ----------
+    kernel : str
+    bandwidth : float
+    lam : float
+        BASE_ALONE for the base alone.
+    n_modes : int
+        Along the longest axis.
+    base : str
+        Name of the base.
+    """
+
+    kernel: str
+    bandwidth: float
+    lam: float
+    n_modes: int
+    base: str
+
+    @property
+    def is_base_alone(self) -> bool:
+        """Whether there is no tilt."""
+        return self.lam == BASE_ALONE
+
+    @property
+    def smoothness(self) -> tuple[float, float]:
+        """Larger is smoother, roughly: by the variance of f's slope under the prior."""
+        return (self.lam * self.bandwidth, -float(self.n_modes))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredCandidate:
+    """A candidate and what held-out rows say of it.
+
+    Attributes
+    ----------
+    candidate : LatticeCandidate
+    score : float
+        Mean held-out log-likelihood of a row.
+    theta : (folds, mode shape) array, or None for a base alone
+    log_z : (folds,) array, or None
+        On the finer grid.
+    """
+
+    candidate: LatticeCandidate
+    score: float
+    theta: Modes | None = None
+    log_z: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """A sample of the held-out rows, by which standard errors of differences are estimated.
+
+    Attributes
+    ----------
+    x : (n, d) array
+    fold : (n,) ints
+        Place of each row's fold among those held out.
+    weights : (n,) array
+    """
+
+    x: Array
+    fold: NDArray[np.int64]
+    weights: Array
+
+    def of_fold(self, place: int) -> HeldOutRows:
+        """The rows of one fold."""
+        mine = self.fold == place
+        return HeldOutRows(self.x[mine], self.fold[mine], self.weights[mine])
+
+    def sum_log_densities(self, bases: Sequence[Base]) -> Array:
+        """Sums over each fold of the log density of its base."""
+        parts = [self.of_fold(place) for place in range(len(bases))]
+        return np.array([
+            float(part.weights @ base.log_density_at(part.x))
+            for part, base in zip(parts, bases, strict=True)
+        ])  # fmt: skip
+
+    def standard_error(self, values: Array) -> float:
+        """Standard error of the weighted mean of values at the rows."""
+        share = self.weights / self.weights.sum()
+        return math.sqrt(float(np.square(share) @ np.square(values - float(share @ values))))
+
+
+@dataclass(eq=False)
+class LatticeSearch:
+    """Scores candidates on the folds of the rows.
+
+    Attributes
+    ----------
+    features : LatticeFeatures
+        The box, and the most modes.
+    folds : list of LatticeStatistics
+        Sums of every fold.
+    held : list of int
+        Numbers of the folds that are held out in turn.
+    bases : dict
+        Name -> one base for each held-out fold, learned without its rows. The sums of log densities
+        of ``folds`` are in the order of this dictionary.
+    workers : int, default 1
+        Threads of each FFT.
+
+    ``log_base`` has the sums of the log density of each base over each held-out fold.
+    """
+
+    features: LatticeFeatures
+    folds: Sequence[LatticeStatistics]
+    held: Sequence[int]
+    bases: dict[str, list[Base]]
+    workers: int = 1
+    log_base: dict[str, Array] = field(init=False)
+    _scored: dict[LatticeCandidate, ScoredCandidate] = field(default_factory=dict)
+
+    @functools.cached_property
+    def held_n(self) -> Array:
+        """Sums of weights of the held-out folds."""
+        return np.array([self.folds[k].n for k in self.held])
+
+    def __post_init__(self) -> None:
+        self.log_base = {
+            name: np.array([self.folds[k].sum_log_bases[place] for k in self.held])
+            for place, name in enumerate(self.bases)
+        }
+        self._grids = {name: self._grids_of(bases) for name, bases in self.bases.items()}
+
+    def _grids_of(self, bases: Sequence[Base]) -> list[BaseGrids]:
+        return [BaseGrids(base, self.features) for base in bases]
+
+    def add_base(self, name: str, bases: list[Base], log_base: Array) -> None:
+        """Add a base to those that can be scored.
+
+        Parameters
+        ----------
+        name : str
+        bases : list of Base
+            One for each held-out fold, learned without its rows.
+        log_base : (folds,) array
+            Sums of its log density over each held-out fold.
+        """
+        self.bases[name], self.log_base[name] = bases, log_base
+        self._grids[name] = self._grids_of(bases)
+
+    def lattice(self, n_modes: int) -> LatticeFeatures:
+        """The lattice with so many modes along its longest axis."""
+        return self._part(n_modes)[0]
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019 - a search lives as long as one fit
+    def _part(self, n_modes: int) -> tuple[LatticeFeatures, Modes, Modes, Array]:
+        """(lattice, sums learned from, sums held out, weights learned from) of the held-out
+        folds."""
+        steps = self.features.frequency_steps  # the longest axis has the smallest
+        counts = np.ceil(n_modes * steps.min() / steps * (1.0 - 1e-9)).astype(int)
+        lattice = self.features.with_modes(np.minimum(counts, self.features.n_modes).tolist())
+        sums = np.array([
+            self.features.resize_modes(part.sum_waves, lattice.n_modes) for part in self.folds
+        ])  # fmt: skip
+        held, n = sums[list(self.held)], sum(part.n for part in self.folds)
+        return lattice, sums.sum(axis=0) - held, held, n - self.held_n
+
+    def posteriors(self, candidate: LatticeCandidate, *, finer: bool = False) -> LatticePosteriors:
+        """The posteriors of the rows learned from, on the usual grid or a finer one."""
+        lattice, sums, _, n = self._part(candidate.n_modes)
+        factor = FINER[lattice.dimension] if finer else 1.0
+        shape = lattice.grid_shape(factor * OVERSAMPLING)
+        masses = [grids.at(shape) for grids in self._grids[candidate.base]]
+        return LatticePosteriors(
+            lattice.with_kernel(candidate.kernel, candidate.bandwidth), sums, n, masses,
+            candidate.lam, self.workers,
+        )  # fmt: skip
+
+    def score(self, candidate: LatticeCandidate) -> ScoredCandidate:
+        """The held-out log-likelihood of a candidate; each is computed once."""
+        known = self._scored.get(candidate)
+        if known is None:
+            alone = candidate.is_base_alone
+            known = self._score_base(candidate) if alone else self._score_tilt(candidate)
+            self._scored[candidate] = known
+        return known
+
+    def _score_base(self, candidate: LatticeCandidate) -> ScoredCandidate:
+        total = self.log_base[candidate.base].sum() / self.held_n.sum()
+        return ScoredCandidate(candidate, float(total))
+
+    def _score_tilt(self, candidate: LatticeCandidate) -> ScoredCandidate:
+        posteriors = self.posteriors(candidate)
+        start = posteriors.whiten(self._start(candidate))
+        theta = maximize_posteriors(posteriors, start, least_gain=SEARCH_GAIN).theta
+        log_z = self.posteriors(candidate, finer=True).log_partition(theta)[0]
+        lattice, _, held, _ = self._part(candidate.n_modes)
+        tilt = np.array([lattice.inner(*pair) for pair in zip(theta, held, strict=True)])
+        sums = tilt + self.log_base[candidate.base] - self.held_n * log_z
+        score = float(sums.sum() / self.held_n.sum())
+        return ScoredCandidate(candidate, score if np.isfinite(score) else -np.inf, theta, log_z)
+
+    def _start(self, candidate: LatticeCandidate) -> Modes:
+        """The solution of the nearest candidate that was scored; else zero."""
+
+        def distance(other: LatticeCandidate) -> float:
+            return (
+                abs(math.log(other.lam / candidate.lam))
+                + 2.0 * abs(math.log(other.bandwidth / candidate.bandwidth))
+                + 2.0 * abs(math.log(other.n_modes / candidate.n_modes))
+                + 2.0 * (other.kernel != candidate.kernel) + 4.0 * (other.base != candidate.base)
+            )  # fmt: skip
+
+        tilted = [c for c in self._scored if not c.is_base_alone]
+        nearest = min(tilted, key=distance, default=None)
+        lattice = self.lattice(candidate.n_modes)
+        if nearest is None:
+            return np.zeros((len(self.held), *lattice.mode_shape), lattice.mode_dtype)
+        theta = self._scored[nearest].theta
+        assert theta is not None
+        return self.lattice(nearest.n_modes).resize_modes(theta, lattice.n_modes)
+
+    def row_values(self, scored: ScoredCandidate, rows: HeldOutRows) -> Array:
+        """Log density at held-out rows, (n,), by linear interpolation on the finer grid: enough for
+        standard errors."""
+        from scipy.interpolate import RegularGridInterpolator
+
+        values = np.empty(len(rows.x))
+        for place, base in enumerate(self.bases[scored.candidate.base]):
+            mine = np.flatnonzero(rows.fold == place)
+            values[mine] = base.log_density_at(rows.x[mine])
+        if scored.theta is None or scored.log_z is None:
+            return values
+        finer = self.posteriors(scored.candidate, finer=True)
+        tilt = finer.transform.to_grid(scored.theta) * finer.taper
+        axes = self.lattice(scored.candidate.n_modes).nodes(finer.shape)
+        for place in range(len(tilt)):
+            mine = np.flatnonzero(rows.fold == place)
+            read = RegularGridInterpolator(axes, tilt[place], bounds_error=False, fill_value=0.0)
+            values[mine] += read(rows.x[mine]) - scored.log_z[place]
+        return values
+
+    @property
+    def scored(self) -> list[ScoredCandidate]:
+        """All candidates so far, best first."""
+        return sorted(self._scored.values(), key=lambda s: -s.score)

@@ -1,0 +1,212 @@
+"""MAP with lattice features (Algorithm 1): Newton's method on grids that are refined as needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import fft
+
+from ..bases.base import Base
+from ..bases.node_masses import BaseGrids
+from ..features.lattice import LatticeFeatures
+from ..features.lattice_transform import Modes
+from ..runtime.warnings import PrecisionWarning, warn
+from ..statistics.lattice_statistics import LatticeStatistics
+from ..validation import positive
+from .conjugate_gradients import Operator, norms
+from .lattice_posterior import LatticePosteriors, PosteriorPoint, maximize_posteriors
+
+ROUGH_TOLERANCE = 1e-2  # of the gradient, at which grids are compared for the first time
+REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
+NEGLIGIBLE = 1e-14  # of the largest prior variance: such modes move f by 1e-6 of its scale
+GRID_TOLERANCE = 1e-4  # change of log Z, and of the relative gradient, on a finer grid
+MOST_NODES = {1: 2**20, 2: 2**22, 3: 2**24}  # of a grid, by dimension: a second of work a step
+
+
+def solve_lattice_map(
+    stats: LatticeStatistics,
+    base: Base,
+    lam: float,
+    *,
+    shape: Sequence[int] | None = None,
+    start: Modes | None = None,
+    tolerance: float = 1e-6,
+    least_gain: float = 0.0,
+    grid_tolerance: float | None = GRID_TOLERANCE,
+    grids: BaseGrids | None = None,
+    workers: int = 1,
+) -> tuple[Modes, dict[str, Any]]:
+    """theta of the maximum of the log posterior, and a report.
+
+    Parameters
+    ----------
+    stats : LatticeStatistics
+        With the kernel and the bandwidth of the prior as those of its features.
+    base : Base
+        In the coordinates of the lattice.
+    lam : float > 0
+        Precision of the prior on f.
+    shape : (d,) ints, default twice as many as the waves need
+        Nodes of the first grid.
+    start : array of the mode shape, default zero
+        Modes to begin with, of this lattice or of another one in the same box.
+    tolerance : float, default 1e-6
+        Norm of the gradient in whitened coordinates over that of the sums over the rows.
+    least_gain : float, default 0.0
+        Stop also when a Newton step gains less than this, in nats a row; for settings that are only
+        compared. 1e-5 takes about half of the work.
+    grid_tolerance : float or None, default 1e-4
+        The grid is refined until log Z and the relative gradient change by less on a finer one.
+        None skips this check.
+    grids : BaseGrids, optional
+        The base on grids, to be used again by other solves in this box.
+    workers : int, default 1
+        Threads of the FFTs.
+
+    Returns
+    -------
+    theta : array of the mode shape
+    report : dict
+        "newton_steps", "cg_products", "gradient_norm", "objective", "shape" of the grid, "log_z",
+        and "log_z_error", which is nan if it was not checked.
+
+    References
+    ----------
+    Algorithm 1 of the paper, whose gradient ascent Newton's method replaces.
+    """
+    lam, tolerance = positive("lam", lam), positive("tolerance", tolerance)
+    if not stats.n > 0.0:
+        raise ValueError("the statistics are of no rows")
+    if base.dimension != stats.features.dimension:
+        raise ValueError(
+            f"base has dimension {base.dimension}, the lattice has {stats.features.dimension}"
+        )
+    kept = stats.corner(_modes_that_matter(stats.features))
+    run = _Run(kept, lam, BaseGrids(base, kept.features) if grids is None else grids, workers)
+    run.begin(tuple(kept.features.grid_shape() if shape is None else shape), start)
+    # a grid that is too coarse shows early, before the optimum has put spikes between its nodes
+    for goal in sorted({max(tolerance, ROUGH_TOLERANCE), tolerance}, reverse=True):
+        run.solve(goal, least_gain, grid_tolerance)
+    report: dict[str, Any] = {
+        "newton_steps": run.n_steps, "cg_products": run.n_products,
+        "gradient_norm": float(run.objective.gradient_norms(run.point)[0]),
+        "objective": float(run.point.value[0]),
+        "shape": run.objective.shape, "log_z": run.log_z, "log_z_error": run.log_z_error,
+    }  # fmt: skip
+    _warn_if_poor(report, tolerance if least_gain == 0.0 else np.inf, grid_tolerance)
+    theta = run.objective.to_theta * run.point.u[0]
+    return kept.features.resize_modes(theta, stats.features.n_modes), report
+
+
+class _Run:
+    """One solve: the grid in use, the point reached, the work done."""
+
+    objective: LatticePosteriors
+    point: PosteriorPoint
+    log_z: float
+
+    def __init__(
+        self, stats: LatticeStatistics, lam: float, grids: BaseGrids, workers: int
+    ) -> None:
+        self.stats, self.lam, self.grids, self.workers = stats, lam, grids, workers
+        self.n_steps = self.n_products = 0
+        # densities of the roughest kernel vary too much within a wavelength
+        self.is_preconditioned = stats.features.kernel != "matern12"
+        self.log_z_error = math.nan
+
+    def begin(self, shape: tuple[int, ...], start: Modes | None) -> None:
+        """Start at some modes on the grid of this shape."""
+        f = self.stats.features
+        if start is None:
+            start = np.zeros(f.mode_shape, f.mode_dtype)
+        elif start.shape != f.mode_shape:
+            start = _resized(start, f)
+        self.objective = self._on_grid(shape)
+        self.point = self.objective.at(self.objective.whiten(start[None]))
+
+    def solve(self, tolerance: float, least_gain: float, grid_tolerance: float | None) -> None:
+        """Go to the optimum, on finer and finer grids until two agree."""
+        while True:
+            found = maximize_posteriors(
+                self.objective, self.point.u, tolerance=tolerance, least_gain=least_gain,
+                precondition=self._precondition if self.is_preconditioned else None,
+            )  # fmt: skip
+            self.point, self.is_preconditioned = found.point, found.preconditioning_pays
+            self.n_steps += found.steps
+            self.n_products += found.products
+            self.log_z = float(self.point.log_z[0])
+            finer = _finer(self.objective.shape)
+            if grid_tolerance is None or finer is None:
+                return
+            other = self._on_grid(finer)
+            there = other.at(self.point.u)
+            moved = norms(other.gradient(there) - self.objective.gradient(self.point))
+            error = abs(float(there.log_z[0]) - self.log_z)
+            self.log_z, self.log_z_error = float(there.log_z[0]), error
+            if max(error, float(moved[0] / other.scale[0])) <= grid_tolerance:
+                return
+            self.objective, self.point = other, there
+
+    def _on_grid(self, shape: tuple[int, ...]) -> LatticePosteriors:
+        stats = self.stats
+        return LatticePosteriors(
+            stats.features, stats.sum_waves[None], np.array([stats.n]), [self.grids.at(shape)],
+            self.lam, self.workers,
+        )  # fmt: skip
+
+    def _precondition(self, u: Modes) -> Operator:
+        """Function r -> about the inverse of minus the Hessian times r."""
+        return self._on_grid(self.stats.features.grid_shape(1.0)).preconditioner(u)
+
+
+def _finer(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """A grid to compare with, or None where it would have too many nodes."""
+    by = REFINEMENT[len(shape)]
+    finer = tuple(fft.next_fast_len(math.ceil(by * n), True) for n in shape)
+    return finer if math.prod(finer) <= MOST_NODES[len(finer)] else None
+
+
+def _modes_that_matter(features: LatticeFeatures) -> list[int]:
+    """The largest k along each axis whose prior variance is not negligible."""
+    counts = []
+    for axis, (m, step) in enumerate(zip(features.n_modes, features.frequency_steps, strict=True)):
+        others = tuple(j for j in range(features.dimension) if j != axis)
+        variance = features.prior_variance.max(axis=others)
+        matter = np.abs(features.frequencies[axis][variance > NEGLIGIBLE * variance.max()])
+        counts.append(min(m, max(1, round(float(matter.max()) / step))))
+    return counts
+
+
+def _resized(start: Modes, features: LatticeFeatures) -> Modes:
+    """Modes of another lattice in the same box, as those of this one."""
+    counts = [
+        size - 1 if size_is_half else (size - 1) // 2
+        for size, size_is_half in zip(start.shape, _is_half(features), strict=True)
+    ]
+    return features.with_modes(counts).resize_modes(start, features.n_modes)
+
+
+def _is_half(features: LatticeFeatures) -> list[bool]:
+    """Whether an axis stores k >= 0 only."""
+    return [size == m + 1 for size, m in zip(features.mode_shape, features.n_modes, strict=True)]
+
+
+def _warn_if_poor(
+    report: dict[str, Any], tolerance: float, grid_tolerance: float | None
+) -> None:
+    if report["gradient_norm"] > tolerance:
+        warn(
+            f"MAP stopped after {report['newton_steps']} steps at a gradient of "
+            f"{report['gradient_norm']:.1e} of that of the data, above {tolerance:g}; raise lam",
+            PrecisionWarning,
+        )
+    if grid_tolerance is not None and not report["log_z_error"] <= grid_tolerance:
+        shape = " x ".join(str(n) for n in report["shape"])
+        warn(
+            f"log Z is known to {report['log_z_error']:.2g} only on a grid of {shape} nodes, and a "
+            "finer one would be too large. Raise lam or the bandwidth, or use fewer modes",
+            PrecisionWarning,
+        )
