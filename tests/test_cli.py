@@ -678,3 +678,18 @@ def test_numba_without_its_compiler(tmp_path):
     done = shell(command + " --backend numba", NUMBA_DISABLE_JIT="1")
     assert done.returncode == 1
     assert b"NUMBA_DISABLE_JIT" in done.stderr or b"No module" in done.stderr
+
+
+def test_walls_and_periods_are_given_by_column(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = np.c_[rng.uniform(0, 24, 300), rng.exponential(size=300)]
+    np.savetxt(tmp_path / "x.csv", rows, delimiter=",", header="hour,price", comments="")
+    out = str(tmp_path / "m.npz")
+    command = ["fit", str(tmp_path / "x.csv"), "-o", out, "--support", "price=0:", "--period"]
+    assert run(*command, "hour=24") == 0
+    model = tgp.load(out)
+    assert model.settings["period"] == {"0 ('hour')": 24.0}
+    assert model.log_density([[3.0, -1.0]])[0] == -np.inf
+    with pytest.raises(SystemExit):
+        run(*command, "hour")
+    assert "COLUMN=NUMBER" in capsys.readouterr().err

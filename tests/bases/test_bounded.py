@@ -8,7 +8,13 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.interpolate import make_interp_spline
 
-from tgpfast.bases.bounded import BoundedMixtureBase, Domain, ProductBase, UniformBase
+from tgpfast.bases.bounded import (
+    BoundedMixtureBase,
+    Domain,
+    ProductBase,
+    UniformBase,
+    fit_truncated,
+)
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.student import StudentBase
@@ -163,8 +169,28 @@ def test_a_base_is_its_parameters(base):
 
 def test_a_product_with_an_unknown_factor_is_not_loaded():
     parameters = ProductBase([StudentBase([0.0], [[1.0]], 3.0), BASES["uniform"]]).parameters()
-    with pytest.raises(ValueError, match=r"\['student'\] cannot be loaded"):
-        ProductBase.from_parameters(parameters)
+    renamed = {name.replace("student", "cauchy"): array for name, array in parameters.items()}
+    with pytest.raises(ValueError, match="cauchy"):
+        ProductBase.from_parameters(renamed)
+    again = ProductBase.from_parameters(parameters)
+    x = np.full((1, again.dimension), 0.3)
+    assert again.log_density(x) == ProductBase(
+        [StudentBase([0.0], [[1.0]], 3.0), BASES["uniform"]]
+    ).log_density(x)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (0.5, 2.0), (-1.0, 1.0)])
+@pytest.mark.parametrize(("low", "high"), [(0.0, INF), (-0.5, 1.5), (-INF, 0.3)])
+def test_truncated_gaussians_are_found_from_their_moments(mean, deviation, low, high):
+    law = stats.truncnorm((low - mean) / deviation, (high - mean) / deviation, mean, deviation)
+    found = fit_truncated(law.mean(), law.std(), low, high)
+
+    def loss(m, s):
+        return law.expect(lambda x: -stats.truncnorm.logpdf(x, (low - m) / s, (high - m) / s, m, s))
+
+    # at least as likely as the law itself, up to the limits of its mean and width
+    assert loss(*found) <= loss(mean, deviation) + 0.02
+    assert loss(*found) < loss(law.mean(), law.std())
 
 
 # -- closed forms ---------------------------------------------------------------------------------

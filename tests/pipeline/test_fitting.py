@@ -78,7 +78,7 @@ def test_paper_settings_are_those_of_the_experiments():
     assert tgp.PAPER == {
         "method": "fd", "n_features": 1000, "lam": 0.1, "gamma": "scott", "eta": "1/gamma2",
         "sigma_max": "paper", "n_noise_levels": 10, "scale": "center", "base": "empirical",
-        "frequency_covariance": "data",
+        "frequency_covariance": "data", "features": "random",
     }  # fmt: skip
     model = fixed_fit(make_data(), **{**tgp.PAPER, "method": "fvpd", "n_features": 20})
     assert (model.method, model.settings["lam"]) == ("fvpd", 0.1)

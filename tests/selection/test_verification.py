@@ -127,7 +127,7 @@ def test_a_base_alone_is_saved_updated_and_drawn_from(tmp_path):
     assert again.sample(10, seed=1).shape == (10, 2)
     assert again.sampling.method == "base"
     assert model.selection[0]["chosen"]
-    assert np.isinf(model.selection[0]["lam"])
+    assert model.selection[0]["lam"] is None
 
 
 @pytest.mark.slow

@@ -125,7 +125,6 @@ def test_every_kernel_is_solved_and_fits_better_than_the_base(kernel):
     held = x[::5]
     kept = np.delete(x, np.s_[::5], axis=0)
     theta, report = solve_lattice_map(accumulate_lattice(kept, features), base, 0.5)
-    logs = float(base.log_density_at(held).sum())
     values = features.taper(held) * evaluate(features, theta, held)
     assert np.mean(values) - report["log_z"] > 0.2
     # the sums of the held-out rows give the sum of the exponents
@@ -360,7 +359,8 @@ def test_slopes_at_walls_are_corrected():
     errors = []
     for n in (16, 32, 64):
         masses = node_masses(base, features, (n,))
-        errors.append(abs(log_partition(features.to_grid(theta, (n,))[None], [masses])[0][0] - want))
+        exponent = features.to_grid(theta, (n,))[None]
+        errors.append(abs(log_partition(exponent, [masses])[0][0] - want))
     assert errors[2] < 1e-7
     assert errors[0] / errors[1] > 10
     # negative control: the plain midpoint rule

@@ -11,14 +11,15 @@ import tgpfast as tgp
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
 from tgpfast.data.blocks import Blocks
+from tgpfast.data.row_sample import row_keys
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.statistics import lattice_sums, wave_sums
 from tgpfast.statistics.lattice_statistics import SUMS
 from tgpfast.statistics.lattice_sums import (
+    Folds,
     accumulate_lattice,
     accumulate_lattice_folds,
     check_memory,
-    fold_of_rows,
 )
 
 WALLS = [("open",), ("wall",), ("open", "open"), ("period", "wall_below"), ("open", "wall", "open")]
@@ -229,16 +230,18 @@ def test_merged_parts_streams_and_one_pass_agree():
     assert whole.sum_log_bases[0] == pytest.approx(w @ mixture(2).log_density_at(x))
 
 
-@pytest.mark.parametrize("labels", [4, "given"])
+@pytest.mark.parametrize("labels", ["rule", "given"])
 def test_folds_of_one_pass_are_those_of_their_rows(labels, monkeypatch):
     monkeypatch.setattr(lattice_sums, "LATTICE_CHUNK_ROWS", 64)
     lattice = make_lattice(("open", "wall"))
     x, w = make_rows(lattice)
-    given = fold_of_rows(0, len(x), 4)
+    rule = Folds.for_sample(4, x)
+    given = rule.of_rows(x, row_keys(0, len(x)))
     bases = [[mixture(2)], [mixture(2)] * 2, [], [mixture(2)]]
     folds = accumulate_lattice_folds(
-        Blocks(x, sample_weight=w, block_rows=50), lattice, 4 if labels == 4 else given, bases=bases
-    )
+        Blocks(x, sample_weight=w, block_rows=50), lattice, rule if labels == "rule" else given,
+        bases=bases,
+    )  # fmt: skip
     assert len(folds) == 4
     assert np.bincount(given).min() > 40
     for fold, part in enumerate(folds):
@@ -254,6 +257,22 @@ def test_folds_of_one_pass_are_those_of_their_rows(labels, monkeypatch):
         accumulate_lattice_folds(x, lattice, given - 1)
     with pytest.raises(ValueError, match="folds"):
         accumulate_lattice_folds(x, lattice, 0)
+
+
+def test_equal_rows_share_a_fold_unless_they_are_many():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(500, 2))
+    twice = np.concatenate([x, x])
+    fold = Folds.for_sample(5, twice).of_rows(twice, row_keys(0, 1000))
+    assert (fold[:500] == fold[500:]).all()
+    assert np.bincount(fold).min() > 120
+    # one row in ten has the same values: without them a fold would have none of these
+    x[:50] = 0.0
+    fold = Folds.for_sample(5, x).of_rows(x, row_keys(0, 500))
+    assert len(np.unique(fold[:50])) == 5
+    few = Folds(5, np.full(2, 1e-6))
+    x[:25] = -1e-9
+    assert len(np.unique(few.of_rows(x, row_keys(0, 500))[:50])) == 1
 
 
 @pytest.mark.parametrize("walls", WALLS)
@@ -384,6 +403,6 @@ def test_partitions_of_dask_add_up_to_one_pass():
     options = {**OPTIONS, "bases": [mixture(2)]}
     got = accumulate_lattice(parts, lattice, sample_weight=weights, **options)
     assert_same(got, accumulate_lattice(x, lattice, sample_weight=w, **options))
-    folds = accumulate_lattice_folds(parts, lattice, 3, sample_weight=weights)
+    folds = accumulate_lattice_folds(parts, lattice, Folds.for_sample(3, x), sample_weight=weights)
     assert len(folds) == 3
     assert_same(sum(folds), accumulate_lattice(x, lattice, sample_weight=w))

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_ndtr
 
 from ..data.scaling import Scaling
 from ..validation import Array
-from .base import Base, register_base
+from .base import Base, load_base, register_base
 from .gaussian import GaussianBase
 from .mixture import MixtureBase
 from .quasirandom import logsumexp, sobol_uniforms
@@ -29,6 +31,7 @@ WIDEST_COMPONENT = 1.0  # periods: a wider Gaussian is uniform to 3e-9, and has 
 LEAST_MASS = 1e-3  # within the walls, of a component whose columns are correlated
 ROUNDINGS = 16.0  # units in the last place that a row at a wall may be off
 DRAWS_AT_A_TIME = 2**16  # draws made together, at most
+MOST_BEYOND = 4.0  # deviations of the rows: means of Gaussians that are cut off, and their widths
 WIDEST_WRAPPED = 0.25  # periods: wider Gaussians are as good as uniform once wrapped
 
 
@@ -467,8 +470,9 @@ def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
     """The Gaussian of some rows, cut off at walls and wrapped around periods.
 
     Along periodic axes the moments are those of rows unwrapped about their circular mean. Where
-    rows spread over more than WIDEST_WRAPPED of a period, the base is uniform along that axis, and
-    the axes are independent.
+    rows spread over more than WIDEST_WRAPPED of a period, the base is uniform along that axis.
+    Along axes with walls it is the Gaussian that is most likely once it is cut off. Axes of these
+    two kinds are independent of the others.
 
     Parameters
     ----------
@@ -492,20 +496,57 @@ def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
         middle = domain.low[k] + periods[k] * np.angle(weights @ turns) / (2.0 * np.pi)
         unwrapped[:, k] -= periods[k] * np.round((x[:, k] - middle) / periods[k])
     gaussian = GaussianBase.from_data(unwrapped, sample_weight=weights)
-    deviations = np.sqrt(np.diag(gaussian.covariance))
+    means, deviations = gaussian.mean.copy(), np.sqrt(np.diag(gaussian.covariance))
     is_wide = domain.periodic & (deviations > WIDEST_WRAPPED * periods)
-    if not is_wide.any():
+    is_walled = np.isfinite(domain.walls[0]) | np.isfinite(domain.walls[1])
+    if not (is_wide | is_walled).any():
         return BoundedMixtureBase.confine(gaussian, domain)
     factors: list[Base] = []
     for k in range(domain.dimension):
         one = Domain(domain.low[k : k + 1], domain.high[k : k + 1], domain.periodic[k : k + 1])
-        along = GaussianBase(gaussian.mean[k : k + 1], gaussian.covariance[k : k + 1, k : k + 1])
-        is_uniform = bool(is_wide[k])
-        factors.append(
-            UniformBase(**one.parameters()) if is_uniform
-            else BoundedMixtureBase.confine(along, one)
-        )  # fmt: skip
+        if is_wide[k]:
+            factors.append(UniformBase(**one.parameters()))
+            continue
+        if is_walled[k]:
+            means[k], deviations[k] = fit_truncated(
+                means[k], deviations[k], domain.low[k], domain.high[k]
+            )
+        along = GaussianBase(means[k : k + 1], deviations[k : k + 1, None] ** 2)
+        factors.append(BoundedMixtureBase.confine(along, one))
     return factors[0] if len(factors) == 1 else ProductBase(factors)
+
+
+def fit_truncated(mean: float, deviation: float, low: float, high: float) -> tuple[float, float]:
+    """Mean and deviation of the Gaussian that, cut off at walls, is most likely for rows with these
+    moments. Its mean lies at most MOST_BEYOND deviations of the rows beyond a wall: about there it
+    is an exponential law.
+
+    Parameters
+    ----------
+    mean, deviation : float
+        Of the rows.
+    low, high : float
+        Walls; infinite where there is none.
+    """
+
+    def loss(point: Array) -> float:
+        m, s = float(point[0]), math.exp(float(point[1]))
+        a, b = (low - m) / s, (high - m) / s
+        # on the side where the tail is small, so that the difference loses no digits
+        upper, lower = (-a, -b) if a > 0.0 else (b, a)
+        log_upper, log_lower = log_ndtr(upper), log_ndtr(lower)
+        log_mass = log_upper + math.log1p(-min(math.exp(log_lower - log_upper), 1.0 - 1e-16))
+        return math.log(s) + 0.5 * (deviation**2 + (mean - m) ** 2) / s**2 + float(log_mass)
+
+    reach = MOST_BEYOND * deviation
+    limits = (max(low - reach, mean - 10.0 * reach), min(high + reach, mean + 10.0 * reach))
+    first, size = np.array([mean, math.log(deviation)]), np.diag([0.5 * deviation, 0.3])
+    found = minimize(
+        loss, first, method="Nelder-Mead",
+        bounds=[limits, (math.log(0.5 * deviation), math.log(MOST_BEYOND * deviation))],
+        options={"initial_simplex": [first, *(first + size)], "xatol": 1e-4, "fatol": 1e-8},
+    )  # fmt: skip
+    return float(found.x[0]), math.exp(float(found.x[1]))
 
 
 def truncated_rule(part: GaussianBase, low: Array, high: Array) -> tuple[Array, Array]:
@@ -611,7 +652,7 @@ class ProductBase(Base):
     def parameters(self) -> dict[str, Array]:
         """Those of the factors; number and kind of the factor stand before their names."""
         return {
-            f"{j}_{factor.kind}.{name}": array
+            f"factor{j}__{factor.kind}__{name}": array
             for j, factor in enumerate(self.factors)
             for name, array in factor.parameters().items()
         }
@@ -619,18 +660,11 @@ class ProductBase(Base):
     @classmethod
     def from_parameters(cls, parameters: dict[str, Any]) -> ProductBase:
         """The inverse of `parameters`."""
-        groups: dict[str, list[Any]] = {}
+        groups: dict[tuple[int, str], dict[str, Any]] = {}
         for name, array in parameters.items():
-            groups.setdefault(name.split(".")[0], []).append(array)
-        ordered = sorted(groups, key=lambda name: int(name.split("_")[0]))
-        kinds = [name.split("_", 1)[1] for name in ordered]
-        unknown = sorted(set(kinds) - set(FACTOR_CLASSES))
-        if unknown:
-            raise ValueError(f"bases of kind {unknown} cannot be loaded as factors of a product")
-        return cls([
-            FACTOR_CLASSES[kind](*groups[name])
-            for kind, name in zip(kinds, ordered, strict=True)
-        ])  # fmt: skip
+            place, kind, argument = name.split("__")
+            groups.setdefault((int(place.removeprefix("factor")), kind), {})[argument] = array
+        return cls([load_base(kind, groups[place, kind]) for place, kind in sorted(groups)])
 
     def __repr__(self) -> str:
         return f"ProductBase({', '.join(map(repr, self.factors))})"
@@ -639,7 +673,3 @@ class ProductBase(Base):
 def _columns_of(x: Array, columns: slice) -> Array:
     return np.ascontiguousarray(x[:, columns])
 
-
-FACTOR_CLASSES: dict[str, Any] = {
-    factor.kind: factor for factor in (GaussianBase, MixtureBase, UniformBase, BoundedMixtureBase)
-}

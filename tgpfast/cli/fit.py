@@ -11,19 +11,31 @@ from typing import Any
 from .. import kernels
 from ..data import files
 from ..density.density import Density
+from ..features.spectral_density import KERNELS
 from ..pipeline import fitting
-from ..pipeline.settings import BASES, FREQUENCIES, PAPER, SCALES
+from ..pipeline.settings import BASES, FEATURE_KINDS, FREQUENCIES, PAPER, SCALES
 from ..solvers.solver import METHODS
 from ..statistics.pass_options import ENGINES, PRECISIONS
-from .options import Command, add_columns, add_progress, count_or, number_or, shows_progress
+from .options import (
+    Command,
+    add_columns,
+    add_progress,
+    column_number,
+    column_range,
+    count_or,
+    number_or,
+    shows_progress,
+)
 from .output import normalizer_text, print_pairs
 
 FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
     "method": "method", "features": "n_features", "lam": "lam", "gamma": "gamma", "eta": "eta",
     "scale": "scale", "base": "base", "frequency_covariance": "frequency_covariance",
     "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
+    "feature_kind": "features", "kernel": "kernel", "support": "support", "period": "period",
     "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
 }  # fmt: skip
+NO_DEFAULT = {"--support": "no walls", "--period": "none"}
 FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).parameters.items()}
 
 
@@ -36,12 +48,21 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     def option(flag: str, text: str, **kind: Any) -> None:
         """An option of `fit`; its help ends with the default of `fit`."""
         default = FIT_DEFAULTS[FIT_OPTIONS[flag.removeprefix("--").replace("-", "_")]]
-        add(flag, help=f"{text} (default: {'all' if default is None else default})", **kind)
+        shown = NO_DEFAULT.get(flag, "all") if default is None else default
+        add(flag, help=f"{text} (default: {shown})", **kind)
 
     number, count = number_or, count_or
     option("--method", "learning algorithm; auto compares fd, fvpd and map",
            choices=("auto", *METHODS))  # fmt: skip
     option("--features", "number of random features, or auto", type=count("auto"), metavar="S")
+    option("--feature-kind", "lattice (one to three columns), random, or auto",
+           choices=FEATURE_KINDS)  # fmt: skip
+    option("--kernel", "kernel of the Gaussian process; auto compares them on a lattice",
+           choices=("auto", *KERNELS))  # fmt: skip
+    option("--support", "walls of columns, such as price=0: share=0:1; one to three columns",
+           type=column_range, nargs="+", metavar="COLUMN=LOW:HIGH")  # fmt: skip
+    option("--period", "periods of columns, such as hour=24; one to three columns",
+           type=column_number, nargs="+", metavar="COLUMN=P")  # fmt: skip
     option("--lam", "precision of the prior, or auto; a larger value gives a smoother density",
            type=number("auto"), metavar="L")  # fmt: skip
     option("--gamma", "bandwidth in scaled coordinates: a number, scott or auto",
@@ -70,7 +91,10 @@ def _run(arguments: argparse.Namespace) -> None:
     output = files.check_writable(arguments.output, suffixes=None)
     options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
     given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
-    options.update({name: value for name, value in given.items() if value is not None})
+    options.update({
+        name: dict(value) if name in ("support", "period") else value
+        for name, value in given.items() if value is not None
+    })  # fmt: skip
     data = arguments.data
     if arguments.columns is not None:
         data = files.Columns(data, arguments.columns)
@@ -86,7 +110,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _print_report(model: Density, seconds: float, output: Path) -> None:
     settings, names = model.settings, model.table.columns
     tilt = {
-        "features": f"{model.features.n_features:,}",
+        "features": f"{model.features.n_features:,} ({settings['features']}, {settings['kernel']})",
         "gamma": f"{model.features.bandwidth:.4g} ({settings['gamma_rule']})",
         "lambda": f"{settings['lam']:.4g}" + (" (auto)" if "lam" in settings["auto"] else ""),
     } if model.method != "base" else {}  # fmt: skip

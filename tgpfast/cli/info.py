@@ -10,6 +10,7 @@ from typing import Any
 
 from ..density.density import Density
 from ..density.grouped import GroupedDensity
+from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.spectrum import Spectrum
 from ..statistics.statistics import Statistics
 from .options import Command
@@ -48,6 +49,16 @@ def _describe_model(model: Density) -> dict[str, Any]:
     if known is not None:
         facts["log normalizer"] = normalizer_text(known)
     return facts
+
+
+def _describe_lattice(stats: LatticeStatistics) -> dict[str, Any]:
+    return {
+        "kind": "statistics of a lattice", "n_rows": stats.n_rows, "sum of weights": stats.n,
+        "dimension": stats.features.dimension, "n_features": stats.features.n_features,
+        "n_modes": list(stats.features.n_modes), "kernel": stats.features.kernel,
+        "gamma": stats.features.bandwidth, "walls": list(stats.features.walls),
+        "noise_levels": stats.noise_levels.tolist(), "provenance": stats.provenance,
+    }  # fmt: skip
 
 
 def _describe_statistics(stats: Statistics) -> dict[str, Any]:
@@ -89,7 +100,8 @@ def _columns_text(names: list[str] | None) -> str:
 
 
 DESCRIPTIONS: dict[type, Callable[[Any], dict[str, Any]]] = {
-    Density: _describe_model, Statistics: _describe_statistics, Spectrum: _describe_spectrum,
+    Density: _describe_model, Statistics: _describe_statistics,
+    LatticeStatistics: _describe_lattice, Spectrum: _describe_spectrum,
     GroupedDensity: _describe_groups,
 }  # fmt: skip
 

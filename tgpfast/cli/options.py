@@ -100,3 +100,34 @@ def add_progress(parser: argparse.ArgumentParser) -> None:
 def shows_progress(arguments: argparse.Namespace) -> bool:
     """Whether to show a progress bar."""
     return not arguments.quiet and (arguments.progress or sys.stderr.isatty())
+
+
+def column_range(text: str) -> tuple[str | int, tuple[float | None, float | None]]:
+    """Read COLUMN=LOW:HIGH; an empty end is none."""
+    column, value = _column_and_value(text)
+    low, colon, high = value.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        return column, (float(low) if low else None, float(high) if high else None)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected COLUMN=LOW:HIGH, such as price=0: or share=0:1"
+        ) from None
+
+
+def column_number(text: str) -> tuple[str | int, float]:
+    """Read COLUMN=NUMBER."""
+    column, value = _column_and_value(text)
+    try:
+        return column, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected COLUMN=NUMBER, such as hour=24"
+        ) from None
+
+
+def _column_and_value(text: str) -> tuple[str | int, str]:
+    """The column, a number where it is one, and what follows the last equals sign."""
+    column, _, value = text.rpartition("=")
+    return (int(column) if column.isdigit() else column), value

@@ -64,6 +64,14 @@ def keys_of(numbers: Ints) -> NDArray[np.uint64]:
     return np.asarray(z ^ (z >> np.uint64(31)))
 
 
+def keys_of_values(x: Array, steps: Array) -> NDArray[np.uint64]:
+    """Return a key for every row (n, d), by its values alone, rounded to steps (d,)."""
+    keys = np.zeros(len(x), np.uint64)
+    for column, step in zip(x.T, steps, strict=True):
+        keys = keys_of(keys ^ np.rint(column / step).astype(np.int64).view(np.uint64))
+    return keys
+
+
 def _smallest(keys: NDArray[np.uint64], n: int) -> NDArray[np.bool_]:
     """Return a mask of the n smallest keys."""
     return np.asarray(keys <= np.partition(keys, n - 1)[n - 1])

@@ -577,7 +577,8 @@ class Density:
             return f"Density(method='base', d={self.dimension}, {type(self.base).__name__} alone)"
         return (
             f"Density(method={self.method!r}, d={self.dimension}, "
-            f"n_features={self.features.n_features}, bandwidth={self.features.bandwidth:.6g})"
+            f"n_features={self.features.n_features}, kernel={self.features.kernel!r}, "
+            f"bandwidth={self.features.bandwidth:.6g})"
         )
 
 

@@ -252,18 +252,36 @@ class LatticeFeatures:
 
     @classmethod
     def from_members(cls, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> LatticeFeatures:
-        """What ``members`` returned, read from a file."""
+        """What ``members`` returned, read from a file.
+
+        Parameters
+        ----------
+        facts : mapping
+        arrays : mapping
+            By name.
+        """
         return cls(
             n_modes=tuple(facts["n_modes"]), kernel=facts["kernel"], bandwidth=facts["bandwidth"],
             walls=tuple(facts["walls"]), **{k: arrays[k] for k in ("lengths", "origin", "margin")},
         )  # fmt: skip
 
     def with_modes(self, n_modes: int | Sequence[int]) -> LatticeFeatures:
-        """The same box and kernel with other modes."""
+        """The same box and kernel with other modes.
+
+        Parameters
+        ----------
+        n_modes : int or (d,) ints
+        """
         return replace(self, n_modes=n_modes)  # type: ignore[arg-type]  # checked there
 
     def with_kernel(self, kernel: str, bandwidth: float) -> LatticeFeatures:
-        """The same box and modes with another prior."""
+        """The same box and modes with another prior.
+
+        Parameters
+        ----------
+        kernel : str
+        bandwidth : float
+        """
         return replace(self, kernel=kernel, bandwidth=bandwidth)
 
     # -- prior -----------------------------------------------------------------------------------
@@ -306,13 +324,23 @@ class LatticeFeatures:
 
     def inner(self, a: Modes, b: Modes) -> float:
         """Inner product of two real functions' modes: the real part of the sum of conj(a_k) b_k
-        over all modes, those that are not stored included."""
+        over all modes, those that are not stored included.
+
+        Parameters
+        ----------
+        a, b : arrays of the mode shape
+        """
         return float(np.real(np.sum(self.multiplicity * np.conj(a) * b)))
 
     # -- taper -----------------------------------------------------------------------------------
 
     def taper(self, x: Array) -> Array:
-        """T at every row of x, (n,): 1 in the core of the box, 0 outside."""
+        """T at every row of x, (n,): 1 in the core of the box, 0 outside.
+
+        Parameters
+        ----------
+        x : (n, d) array
+        """
         x = np.asarray(x)
         value = np.ones(len(x))
         for axis in range(self.dimension):
@@ -339,7 +367,12 @@ class LatticeFeatures:
         )  # fmt: skip
 
     def taper_on(self, axes: Sequence[Array]) -> Array:
-        """T on the tensor grid of coordinates along each axis, as from ``nodes``."""
+        """T on the tensor grid of coordinates along each axis, as from ``nodes``.
+
+        Parameters
+        ----------
+        axes : list of arrays
+        """
         return functools.reduce(
             np.multiply.outer, [self.taper_along(axis, x)[0] for axis, x in enumerate(axes)]
         )
@@ -356,7 +389,12 @@ class LatticeFeatures:
 
     def grid_shape(self, oversampling: float = OVERSAMPLING) -> tuple[int, ...]:
         """Nodes along each axis, ``oversampling`` for each that the waves need, rounded up to sizes
-        that FFTs are fast at."""
+        that FFTs are fast at.
+
+        Parameters
+        ----------
+        oversampling : float, default 2
+        """
         needed = [m if c else 2 * m for m, c in zip(self.n_modes, self.cosine, strict=True)]
         return tuple(
             fft.next_fast_len(max(math.ceil(oversampling * n), n + 1), True) for n in needed
@@ -364,18 +402,37 @@ class LatticeFeatures:
 
     def nodes(self, shape: Sequence[int]) -> list[Array]:
         """Coordinates of a regular grid along each axis: origin + length j / N, and with cosines
-        origin + length (j + 1/2) / N."""
+        origin + length (j + 1/2) / N.
+
+        Parameters
+        ----------
+        shape : (d,) ints
+        """
         return [
             o + length * (np.arange(n) + (0.5 if c else 0.0)) / n
             for o, length, n, c in zip(self.origin, self.lengths, shape, self.cosine, strict=True)
         ]
 
     def cell_volume(self, shape: Sequence[int]) -> float:
-        """Volume that each node of a regular grid stands for."""
+        """Volume that each node of a regular grid stands for.
+
+        Parameters
+        ----------
+        shape : (d,) ints
+            Nodes along each axis.
+        """
         return float(np.prod(self.lengths / np.array(shape)))
 
     def transform(self, shape: Sequence[int], workers: int = 1) -> LatticeTransform:
-        """Transforms between modes and a grid, with buffers that are used again."""
+        """Transforms between modes and a grid, with buffers that are used again.
+
+        Parameters
+        ----------
+        shape : (d,) ints
+            Nodes along each axis.
+        workers : int, default 1
+            Threads.
+        """
         return LatticeTransform(
             self.n_modes, self.cosine, self.frequency_steps.tolist(), shape, workers
         )

@@ -50,18 +50,26 @@ def fit(
     scores of a base that is not Gaussian. ``model.settings["n_passes"]`` is the number of passes.
     The same rows give the same sample whatever their source.
 
-    A setting that is "auto" is chosen from the sample. Candidates are compared by the
-    log-likelihood of rows held out, on a pilot of at most 6,000 rows. The base alone is one of
-    them; a tilt is kept only if its gain over the base exceeds twice its standard error. Up to
-    300 rows only MAP tilts are kept, and they must gain a little more: with few rows the best of
-    many candidates may be luck. With more than 3,000 rows, bandwidth, number of features and lambda
-    are refined on all rows but few.
-    ``model.selection`` lists the candidates of the pilot, ``model.settings["lam_tried"]`` those of
-    the refinement. Rows that can be read only once, and fewer than 20 that differ, get fixed
-    settings instead: "fd", 1000 features, 10, "scott", "1/gamma2", "empirical", "data"; repeated
-    rows count once in "scott", and lambda is multiplied by how often they are repeated. For an
-    iterator of up to three columns, rows held out of a sample that is kept on the way may raise
-    lambda or prefer the base alone.
+    A setting that is "auto" is chosen by the log-likelihood of rows held out. The base alone is one
+    of the candidates; a tilt is kept only if its gain over the base exceeds twice its standard
+    error. Up to 300 rows only MAP tilts are kept, and they must gain a little more: with few rows
+    the best of many candidates may be luck. ``model.selection`` lists the candidates.
+
+    One to three columns are learned by MAP with `LatticeFeatures`, unless an option concerns other
+    methods or random features alone. One pass makes the sums of five folds of the rows; kernel,
+    bandwidth, lambda, number of waves and base are compared from these sums (every fold is held out
+    in turn up to 4,000 rows, one of them above). No wave is shorter than two steps of a column of
+    rounded values.
+
+    More columns have random features. Candidates are compared on a pilot of at most 6,000 rows.
+    With more than 3,000 rows, bandwidth, number of features and lambda are refined on all rows but
+    few; ``model.settings["lam_tried"]`` lists what was tried.
+
+    Rows that can be read only once, and fewer than 20 that differ, get fixed settings instead:
+    "fd", 1000 features, 10, "scott", "1/gamma2", "empirical", "data"; repeated rows count once in
+    "scott", and lambda is multiplied by how often they are repeated. For an iterator of up to three
+    columns, rows held out of a sample that is kept on the way may raise lambda or prefer the base
+    alone.
 
     Where lambda is "auto", the model is verified before it is returned: the error of its mass, the
     share of its mass far from every row, and its samples against the columns of the rows. A model
@@ -77,16 +85,18 @@ def fit(
         one at each pass). One-dimensional arrays, and blocks, are one column. Of a dask array or
         data frame only sums and a sample leave the workers.
     method : {"auto", "fd", "ncfd", "fvpd", "map"}, default "auto"
-        See ``solve``; "auto" compares fd, fvpd and map.
+        See ``solve``; "auto" compares fd, fvpd and map, and is map on a lattice.
     n_features : int or "auto", default "auto"
-        S. "auto" is 500 or 1000 up to 3,000 rows, and above that from 250 up to 2000 (1000 from
-        50,000 rows on), as many as gain on rows held out; 1000 where nothing else is chosen.
+        S, of random features. "auto" is 500 or 1000 up to 3,000 rows, and above that from 250 up to
+        2000 (1000 from 50,000 rows on), as many as gain on rows held out; 1000 where nothing else
+        is chosen.
     lam : float or "auto", default "auto"
         Precision of the prior, > 0: more is smoother.
     gamma : float, "scott" or "auto", default "auto"
         Bandwidth of the features, in scaled coordinates. "scott" is n^(-1/(d+4)) sqrt(tr V / d).
-        "auto" compares a fifth of that to eight times in the pilot, whose n is smaller, and then,
-        where sums for other bandwidths are cheap, down to a third of what was found.
+        "auto" compares 0.02 to 6 standard deviations on a lattice; with random features a fifth of
+        "scott" to eight times that in the pilot, whose n is smaller, and then, where sums for other
+        bandwidths are cheap, down to a third of what was found.
     eta : float, "1/gamma2" or "auto", default "auto"
         Tempering of FVPD; "1/gamma2" is 1 / gamma^2.
     sigma_max : float or "paper", default "paper"
@@ -113,6 +123,19 @@ def fit(
         as a dask collection, then count as they are.
     engine, precision, backend, n_threads : see ``accumulate``
     solver : see ``solve``
+    features : {"auto", "lattice", "random"}, default "auto"
+        "lattice" are waves at equispaced frequencies, for one to three columns; "random" is the
+        paper's choice, for any number of columns.
+    kernel : {"auto", "gaussian", "matern12", "matern32", "matern52"}, default "auto"
+        Of the Gaussian process; of random features it is Gaussian. On a lattice "auto" compares
+        all of them; fd, ncfd and fvpd need "gaussian" or "matern52".
+    support : dict, default None
+        Column, by name or number, -> (low, high), None where there is no wall. The density is zero
+        beyond, and nothing leaks through. For one to three columns; rows beyond are refused. NCFD
+        has none: its noise crosses walls.
+    period : dict, default None
+        Column -> period, such as {"hour": 24}: the density repeats itself. For one to three
+        columns.
     one_standard_error : bool, default False
         Pick the smoothest settings within one standard error of the best, row by row: the largest
         lambda, then the largest bandwidth.

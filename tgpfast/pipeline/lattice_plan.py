@@ -33,7 +33,7 @@ from ..selection.lattice_search import HeldOutRows, LatticeSearch
 from ..solvers.lattice_score_matching import DENSE_FEATURES
 from ..solvers.solver import base_alone, solve
 from ..statistics.lattice_statistics import LatticeStatistics
-from ..statistics.lattice_sums import accumulate_lattice, accumulate_lattice_folds
+from ..statistics.lattice_sums import Folds, accumulate_lattice, accumulate_lattice_folds
 from ..validation import Array
 from .domain import Axes
 from .noise import most_noise, noise_levels
@@ -67,11 +67,14 @@ class Sample:
     x : (n, d) array
         In the model's coordinates.
     weights : (n,) array
+    folds : Folds
+        The rule that says which fold a row belongs to.
     fold : (n,) ints
     """
 
     x: Array
     weights: Array
+    folds: Folds
     fold: NDArray[np.int64]
 
     @classmethod
@@ -80,9 +83,10 @@ class Sample:
         drawn = rows.blocks.sample
         assert drawn is not None
         weights = np.ones(len(drawn.x)) if drawn.weights is None else drawn.weights
-        fold = np.asarray(drawn.keys % np.uint64(N_LATTICE_FOLDS), dtype=np.int64)
-        x = axes.inside(rows.scaling.apply(drawn.x))
-        return cls(x, weights * rows.weight_factor, fold)
+        x = rows.scaling.apply(drawn.x)
+        folds = Folds.for_sample(N_LATTICE_FOLDS, x)
+        fold = folds.of_rows(x, drawn.keys)
+        return cls(axes.inside(x), weights * rows.weight_factor, folds, fold)
 
     def without(self, fold: int) -> tuple[Array, Array]:
         """Rows and weights of the other folds."""
@@ -114,10 +118,8 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     is_late = "mixture" in kinds[1:] and len(held) > 1 and len(sample.x) == rows.blocks.n_rows
     early = [kind for kind in kinds if not (kind == "mixture" and is_late)]
     bases = {kind: [maker.without(kind, fold) for fold in held] for kind in early}
-    search = LatticeSearch(
-        features, _sum_folds(settings, rows, axes, features, held, bases), held, bases,
-        settings.threads.resolve()[1],
-    )  # fmt: skip
+    folds = _sum_folds(settings, rows, axes, sample.folds, features, held, bases)
+    search = LatticeSearch(features, folds, held, bases, settings.threads.resolve()[1])
     space = _space(settings, rows, kinds, features)
     of_held = np.isin(sample.fold, held)
     held_rows = HeldOutRows(sample.x[of_held], sample.fold[of_held], sample.weights[of_held])
@@ -226,7 +228,8 @@ def _space(
     gamma, lam = settings.gamma, settings.lam
     space = LatticeSpace(
         bandwidths=(NARROWEST * unit, WIDEST * unit) if isinstance(gamma, str) else (gamma, gamma),
-        bases=tuple(kinds), simplest="empirical" if "empirical" in kinds else kinds[0],
+        bases=tuple(kinds),
+        simplest=next(kind for kind in ("uniform", "empirical", kinds[0]) if kind in kinds),
         may_be_base_alone=isinstance(lam, str), max_modes=_modes_of_longest(features),
         few_rows=rows.n <= CAREFUL_ROWS,
     )  # fmt: skip
@@ -251,7 +254,7 @@ def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
     if settings.base != "auto":
         return [settings.base]
     if not axes.is_open:
-        return ["uniform", "empirical"] if axes.domain.is_bounded else ["empirical"]
+        return ["empirical", "uniform"] if axes.domain.is_bounded else ["empirical"]
     return [kind for kind in BASES if kind != "mixture" or rows.n >= LEAST_MIXTURE_ROWS]
 
 
@@ -308,8 +311,8 @@ def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows)
 
 
 def _sum_folds(
-    settings: Settings, rows: Rows, axes: Axes, features: LatticeFeatures, held: Sequence[int],
-    bases: dict[str, list[Base]],
+    settings: Settings, rows: Rows, axes: Axes, folds: Folds, features: LatticeFeatures,
+    held: Sequence[int], bases: dict[str, list[Base]],
 ) -> list[LatticeStatistics]:  # fmt: skip
     """One pass: the sums of every fold, with the log densities of its own bases. Folds that are
     only learned from have any base's."""
@@ -319,19 +322,18 @@ def _sum_folds(
     ]
     return axes.explain(
         lambda: accumulate_lattice_folds(
-            rows.blocks, features, N_LATTICE_FOLDS, bases=of_folds, threads=settings.threads,
+            rows.blocks, features, folds, bases=of_folds, threads=settings.threads,
             progress=settings.progress,
         )
     )  # fmt: skip
 
 
 def _grow_small_mixture(x: Array, weights: Array, seed: int) -> Base:
-    """A mixture grown on some of the rows, one in N_LATTICE_FOLDS of them held out."""
+    """A mixture grown on some of the rows, one in five of them held out, and refitted to all."""
     some = np.random.default_rng(0).permutation(len(x))[: MOST_MIXTURE_ROWS[x.shape[1]]]
-    x, weights, d = x[some], weights[some], x.shape[1]
-    held = np.arange(len(x)) % N_LATTICE_FOLDS == 0
+    kept, held, d = some[len(some) // 5 :], some[: len(some) // 5], x.shape[1]
     grown = grow_mixture(
-        x[~held], weights[~held], x[held], weights[held], seed=seed,
+        x[kept], weights[kept], x[held], weights[held], seed=seed,
         max_components=MIXTURE_COMPONENTS[d], max_work=MIXTURE_WORK[d], covariances=("full",),
     )  # fmt: skip
     return grown.refit(x, weights)

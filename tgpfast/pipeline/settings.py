@@ -145,7 +145,7 @@ class Settings:
             self.method in ("auto", "map") and of_random <= self.auto
             and words == ("auto",) * 3 and not _is_word(self.gamma, "scott")
             and not _is_word(self.base, *GRAM_BASES) and bool(self.compared)
-            and not self.one_standard_error
+            and not self.one_standard_error and self.scale == "standardize"
         )  # fmt: skip
 
     @property

@@ -25,6 +25,7 @@ FINE_TRIES, RETUNING_TRIES = 6, 3  # candidates of one fine pattern search at mo
 HALVING = ((4, COARSE_STEPS, 2), (2, COARSE_STEPS, 6), (1, FINE_STEPS, FINE_TRIES))
 ALLOWED_ERRORS = 0.5  # standard errors below the best within which the smoothest candidate wins,
 ALLOWED_PARAMETERS = 2.0  # unless that is more than so many parameters are worth: 1 / n a row each
+SMOOTHER = 4.0  # factor of lambda, by which it is raised for another base
 WORTH_ANOTHER_BASE = 0.001  # nats a row that a base other than the preferred one must gain
 NEGLIGIBLE_GAIN = 2e-5  # nats a row that do not count as better
 
@@ -108,7 +109,7 @@ def search_settings(search: LatticeSearch, space: LatticeSpace) -> LatticeCandid
 def try_base(
     search: LatticeSearch, space: LatticeSpace, best: LatticeCandidate, base: str
 ) -> None:
-    """Score another base, alone and with the best tilt and a smoother one, on a coarse lattice; and
+    """Score another base, alone and with the best tilt and smoother ones, on a coarse lattice; and
     with all modes where it gains there.
 
     Parameters
@@ -127,13 +128,17 @@ def try_base(
         if not s.candidate.is_base_alone and s.candidate.n_modes == n_modes
         and s.candidate.base == best.base
     )  # fmt: skip
-    lams = (coarse.candidate.lam, min(4.0 * coarse.candidate.lam, space.lams[1]))
-    found = [search.score(replace(coarse.candidate, base=base, lam=lam)) for lam in lams]
-    top = max(found, key=lambda s: s.score)
+    top = search.score(replace(coarse.candidate, base=base))
+    while top.candidate.lam < space.lams[1]:  # a better base needs less of a tilt
+        lam = min(SMOOTHER * top.candidate.lam, space.lams[1])
+        found = search.score(replace(top.candidate, lam=lam))
+        if found.score <= top.score:
+            break
+        top = found
     if top.score <= coarse.score + WORTH_ANOTHER_BASE:
         return
     if best.n_modes > n_modes:
-        search.score(replace(best, base=base))
+        search.score(replace(best, base=base, lam=max(best.lam, top.candidate.lam)))
     elif top is search.scored[0]:
         _pattern_search(search, space, top.candidate, FINE_STEPS, FINE_TRIES)
 

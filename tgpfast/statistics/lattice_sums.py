@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
-from ..data.row_sample import row_keys
+from ..data.row_sample import keys_of_values, row_keys
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.progress import Progress
-from ..validation import Array, positive, whole
+from ..validation import LEAST_NUMBER, Array, positive, whole
 from .chunks import Chunks
 from .lattice_statistics import (
     POSITIONS,
@@ -35,6 +35,8 @@ from .statistics import check_levels
 from .transforms import has_finufft
 from .wave_sums import WaveSums, required_memory
 
+EQUAL_VALUES = 2.0**-20  # standard deviations within which values count as equal
+COMMON_SHARE = 0.01  # of the rows: a value that more of them have is split between folds
 LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger
 WALL_ROUNDING = 1e-9  # of an axis' length, by which a row may lie beyond a wall
 
@@ -123,7 +125,7 @@ def accumulate_lattice(
 def accumulate_lattice_folds(
     X: Any,
     features: LatticeFeatures,
-    folds: int | NDArray[np.integer[Any]],
+    folds: Folds | NDArray[np.integer[Any]],
     *,
     bases: Sequence[Sequence[Base]] = (),
     **options: Any,
@@ -134,9 +136,8 @@ def accumulate_lattice_folds(
     ----------
     X, features
         As for `accumulate_lattice`.
-    folds : int or (n,) ints
-        Number of folds, to which rows belong by `fold_of_rows`; or the number of the fold of each
-        row, from 0.
+    folds : Folds or (n,) ints
+        Which rows belong to which fold; or the number of the fold of each row, from 0.
     bases : list of lists of Base, default none
         For each fold, bases whose log densities are summed over the rows of that fold.
     **options
@@ -147,19 +148,51 @@ def accumulate_lattice_folds(
     list of LatticeStatistics
         One for each fold.
     """
-    if np.ndim(folds) == 0:
-        count = whole("folds", folds)
+    if isinstance(folds, Folds):
+        count = folds.count
     else:
         labels = np.asarray(folds)
         if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.min(initial=0) < 0:
-            raise ValueError("folds must be a number of folds, or a whole number from 0 a row")
+            raise ValueError("folds must be Folds, or a whole number from 0 for every row")
         count = int(labels.max(initial=0)) + 1
     return _accumulate(X, features, folds, list(bases) or [[]] * count, **options)
 
 
-def fold_of_rows(first: int, n: int, n_folds: int) -> NDArray[np.int64]:
-    """Folds of n rows from the number ``first`` on: random, and the same in every pass."""
-    return np.asarray(row_keys(first, n) % np.uint64(n_folds), dtype=np.int64)
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """Which rows belong to which fold: random, and the same in every pass.
+
+    Rows with the same values belong to the same fold: held out, they do not reward a density for
+    spikes at rows that it was learned from. Values that a large part of the rows has are the
+    exception, since without them nothing would be left to learn.
+
+    Attributes
+    ----------
+    count : int
+    steps : (d,) array
+        Values that round to the same step count as equal.
+    common : array of uint64
+        Keys of the values that many rows have; see `keys_of_values`.
+    """
+
+    count: int
+    steps: Array
+    common: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+    @classmethod
+    def for_sample(cls, count: int, x: Array) -> Folds:
+        """Folds for rows of which x (n, d) is a random sample."""
+        # a power of two, which roundings of the coordinates do not change
+        steps = EQUAL_VALUES * 2.0 ** np.floor(np.log2(x.std(axis=0) + LEAST_NUMBER))
+        keys, counts = np.unique(keys_of_values(x, steps), return_counts=True)
+        return cls(whole("count", count), steps, keys[counts > max(COMMON_SHARE * len(x), 2.0)])
+
+    def of_rows(self, x: Array, row_keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The fold of every row (n, d), whose numbers have these keys."""
+        keys = keys_of_values(x, self.steps)
+        if len(self.common):
+            keys = np.where(np.isin(keys, self.common), row_keys, keys)
+        return np.asarray(keys % np.uint64(self.count), dtype=np.int64)
 
 
 def _accumulate(
@@ -263,7 +296,7 @@ def _sum_part(
             if folds is None:
                 sums[0].add(x, w)
             else:
-                for fold, rows in enumerate(_rows_of_folds(folds, row, len(x), len(sums))):
+                for fold, rows in enumerate(_rows_of_folds(folds, x, row, len(sums))):
                     if len(rows):
                         sums[fold].add(x[rows], None if w is None else w[rows])
             row += len(x)
@@ -273,13 +306,13 @@ def _sum_part(
     return _Folds([part.finish(facts) for part in sums])
 
 
-def _rows_of_folds(folds: Any, first: int, n: int, n_folds: int) -> list[NDArray[np.intp]]:
+def _rows_of_folds(folds: Any, x: Array, first: int, n_folds: int) -> list[NDArray[np.intp]]:
     """Places of the rows of each fold in a chunk."""
-    if np.ndim(folds) == 0:
-        labels = fold_of_rows(first, n, n_folds)
+    if isinstance(folds, Folds):
+        labels = folds.of_rows(x, row_keys(first, len(x)))
     else:
-        labels = np.asarray(folds)[first : first + n]
-        if len(labels) != n:
+        labels = np.asarray(folds)[first : first + len(x)]
+        if len(labels) != len(x):
             raise ValueError(f"folds has {len(folds)} entries, but X has more rows")
     return [np.flatnonzero(labels == fold) for fold in range(n_folds)]
 
