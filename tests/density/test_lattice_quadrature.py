@@ -140,7 +140,6 @@ def integrals(name):
     return rule, density * np.exp(f), density * np.exp(2.0 * f)
 
 
-@pytest.mark.slow
 @every_case
 def test_the_mass_is_that_of_an_independent_integral(name):
     q = quadrature(name)
@@ -278,7 +277,6 @@ def test_marginals_are_those_of_an_independent_integral(name):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 if q.d < 3 else 1e-4)
 
 
-@pytest.mark.slow
 @every_case
 def test_draws_have_the_marginals(name):
     q = quadrature(name)

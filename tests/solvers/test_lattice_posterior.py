@@ -132,7 +132,6 @@ def test_every_kernel_is_solved_and_fits_better_than_the_base(kernel):
     assert features.inner(theta, sums) == pytest.approx(values.sum(), rel=1e-8)
 
 
-@pytest.mark.slow
 def test_random_features_drawn_from_the_lattice_approach_its_density():
     """Frequencies drawn from the lattice's own spectral density: log q agrees as S grows."""
     x = np.concatenate([rng.normal(-1, 0.4, (200, 1)), rng.normal(1.2, 0.6, (200, 1))])
@@ -181,7 +180,6 @@ def sum_of_waves(features, theta, x):
     return (waves @ (features.multiplicity * theta)).real
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("bandwidth", [0.2, 1.0])
 def test_the_box_hardly_changes_the_density_of_the_rows(kernel, bandwidth):

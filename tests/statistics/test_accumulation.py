@@ -367,6 +367,7 @@ def test_concurrent_passes_restore_blas_once_all_are_done():
     assert blas_threads() == before
 
 
+@pytest.mark.slow
 def test_numba_threads_are_restored():
     load_backend("numba")
     import numba
