@@ -705,7 +705,7 @@ def _both_engines(d, n, n_features, n_levels):
     levels = measure.noise_levels(d, n_levels) if n_levels else ()
     work = SpectralWork(features, np.asarray(levels, float), False, 1e-9, memory.budget())
     estimates = {
-        "direct": COSTS.direct(n, n_features, d, n_levels, False),
+        "direct": n * COSTS.direct_row(n_features, d, n_levels, False),
         "spectral": work.seconds(Blocks(x)),
     }
     if estimates["spectral"] is None:

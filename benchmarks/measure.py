@@ -561,10 +561,7 @@ class SpectralRun:
     def _sums(self, frequencies):
         module = kernels.load("auto")
         count = kernels.resolve_threads(module, 2)
-        cosines, sines = sum_waves(
-            np.ascontiguousarray(frequencies), self.x, None, module, count
-        )
-        return cosines + 1j * sines
+        return sum_waves(np.ascontiguousarray(frequencies), self.x, None, module, count)
 
 
 def _standardised(name, folder, rows):

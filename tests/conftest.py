@@ -22,6 +22,20 @@ FIXED = {  # settings that are otherwise chosen from the data, which takes its t
 }  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark tests of the Numba backend slow: it compiles for seconds at first use."""
+    for item in items:
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if any(isinstance(value, str) and value == "numba" for value in values):
+            item.add_marker(pytest.mark.slow)
+
+
+def slow(*values):
+    """Values of parameters with which a test takes seconds; left out by -m "not slow"."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def fixed_fit(X, **settings):
     """``fit`` with FIXED where the caller says nothing."""
     return tgp.fit(X, **(FIXED | settings))

@@ -91,6 +91,7 @@ def cycles(root):
     return sorted(m for m in graph if m in reach(m))
 
 
+@pytest.mark.slow
 def test_folders_import_only_from_folders_before_them():
     assert violations(PACKAGE) == []
 

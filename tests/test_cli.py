@@ -234,6 +234,7 @@ def test_info_of_statistics(tmp_path, capsys):
 # -- errors and warnings -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -536,6 +537,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"tgpfast {__version__}\n"
 
 
+@pytest.mark.slow
 def test_python_dash_m():
     result = subprocess.run(
         [sys.executable, "-m", "tgpfast", "--version"], capture_output=True, text=True, check=True
@@ -586,6 +588,7 @@ def shell(command, **environment):
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.parametrize("command", ["info {model}", "--help"])
 @pytest.mark.parametrize("output", [">&-", "2>&-", ">&- 2>&-"])
@@ -595,6 +598,7 @@ def test_closed_streams_are_no_error(command, output, model):
     assert result.stderr == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["info"], ["fit", "--help"]])
 def test_a_reader_that_has_left_is_no_error(arguments, model):
     """As `head` does: nobody reads the pipe any more."""
@@ -609,6 +613,7 @@ def test_a_reader_that_has_left_is_no_error(arguments, model):
     assert result.stderr == b""
 
 
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_full_standard_output_is_one_line(model):

@@ -33,7 +33,7 @@ from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.moments import moments_of
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.statistics import grid_box
-from tgpfast.statistics.triangles import pack_triangle
+from tgpfast.statistics.statistics import pack_triangle
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 
@@ -290,6 +290,7 @@ REARRANGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, at dask's sorting
 @pytest.mark.parametrize("where", [CLUSTER, "threads", "sync"])
 @pytest.mark.parametrize("source", ["memory", "parquet"])
@@ -393,6 +394,7 @@ def test_one_dimension_is_one_column():
     assert_close(tgp.accumulate(frame(x)["c0"], f, **QUIET), want)
 
 
+@pytest.mark.slow
 def test_a_series_wherever_its_length_is_asked_for():
     x, f = rows(1), features(1, bandwidth=0.7)
     w = np.random.default_rng(1).uniform(size=ROWS)
@@ -506,6 +508,7 @@ def test_bases_and_estimates_are_made_of_partitions(kind, monkeypatch):
     assert np.abs(there.density(x) - here.density(x)).max() < 1e-9 * here.density(x).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [chunked, frame])
 def test_evaluate_takes_partitions_one_after_the_other(kind):
     """The CDFs, and the rows that are scored, are those of the rows here."""
@@ -644,6 +647,7 @@ def fail_at(part, at, block_info=None):
     return part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_a_partition_that_raises_is_named(request, where):
     """With its own error as the cause; the cluster serves the next pass."""
@@ -933,6 +937,7 @@ def stacked_threads(blocks, threads):
     return count_threads(blocks, threads).view(Stacked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [CLUSTER, "here"])
 def test_tasks_are_held_to_their_threads(request, where):
     """One by default: a worker, or the pool here, runs as many tasks as it has threads."""

@@ -47,6 +47,7 @@ def failures(test):
 EXAMPLES = {test.name: test for module in modules() for test in examples(module)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_examples_run(name):
     assert failures(EXAMPLES[name]) == ""

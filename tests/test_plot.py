@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast import plot
@@ -35,6 +35,7 @@ def test_levels_of_flat_and_extreme_densities(values):
     assert (np.diff(levels) > 0).all()
 
 
+@pytest.mark.slow
 def test_a_figure_of_two_models(tmp_path):
     """Two labelled panels a model with equal aspect; the file is a picture."""
     pytest.importorskip("matplotlib")
@@ -120,6 +121,7 @@ def five():
     return fixed_fit(frame, n_features=20, lam=100.0), frame
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "rows", "across"), [(1, 1, 1), (4, 1, 4), (5, 2, 3), (8, 2, 4), (9, 3, 3)]
 )
@@ -183,6 +185,7 @@ def test_colours_are_distinct():
     assert plot.BLACK not in plot.CURVES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stretch", "aspect"), [([1.0, 1.0], 1.0), ([1.0, 100.0], "auto"), ([1e6, 1e-6], "auto")]
 )
@@ -216,10 +219,10 @@ def test_outliers_do_not_shrink_the_picture():
 @pytest.mark.parametrize(
     "x",
     [
-        np.array([[0.0, 1.0], [1.0, 1.0]]),
-        np.array([[0.0, 1.0]]),
-        np.full((20, 2), 1e17),
-        np.array([[1e-9, 3.0], [1e-9, 3.0 + 1e-15]]),
+        slow(np.array([[0.0, 1.0], [1.0, 1.0]])),
+        slow(np.array([[0.0, 1.0]])),
+        slow(np.full((20, 2), 1e17)),
+        slow(np.array([[1e-9, 3.0], [1e-9, 3.0 + 1e-15]])),
         np.where(np.arange(100)[:, None] < 97, 0.0, 1.0) * [1.0, 5.0],
     ],
 )
@@ -376,6 +379,7 @@ def test_marginal_cdfs_in_one_dimension():
     assert titles(figure) in (["1.00 x1"], ["-1.00 x1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [(None, NAMES), (["size", "width"], ["size", "width"]), ([4, "length", 1],
@@ -425,6 +429,7 @@ def test_pairs_takes_at_most_six_columns():
         plot.pairs(Normal([0], [1]), x[:, :1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fd", "fvpd"])
 def test_diagnostics(learned, method):
     """Four panels with data, three without; the printed numbers are the model's."""
@@ -479,6 +484,7 @@ def test_low_log_densities_are_counted(learned):
     assert_renders(figure)
 
 
+@pytest.mark.slow
 def test_weights_that_underflow_are_counted(learned, monkeypatch):
     """Zeros have no logarithm, and are told."""
     pytest.importorskip("matplotlib")
@@ -538,6 +544,7 @@ def table():
     return rows
 
 
+@pytest.mark.slow
 def test_selection_shows_every_candidate():
     """A panel a base; a line a bandwidth and covariance; markers, the base alone and the star."""
     pytest.importorskip("matplotlib")
@@ -596,6 +603,7 @@ def test_a_base_alone_may_be_what_was_chosen():
         assert_renders(figure)
 
 
+@pytest.mark.slow
 def test_selection_of_a_fit(tmp_path):
     """As learned, and as loaded."""
     pytest.importorskip("matplotlib")

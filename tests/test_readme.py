@@ -193,6 +193,7 @@ def test_calls_in_the_text_take_these_options():
         eval(f"bind{arguments}", {"bind": signature.bind, "X": None, "model": None})
 
 
+@pytest.mark.slow
 def test_the_call_with_fixed_settings_chooses_nothing():
     """"takes none" of the seconds that choosing takes; rows that are read only once get the same
     settings but for lambda, which may rise."""

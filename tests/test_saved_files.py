@@ -38,6 +38,7 @@ def test_file_loads_and_agrees(name):
     np.testing.assert_allclose(answer(name, saved), EXPECTED[name], rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_loaded_object_survives_pickle_and_another_save(name, tmp_path):
     saved = pickle.loads(pickle.dumps(tgp.load(FOLDER / f"{name}.npz")))

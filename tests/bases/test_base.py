@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 from scipy.stats import kstest, laplace, logistic
 
 import tgpfast as tgp
@@ -187,8 +187,8 @@ def test_a_base_that_lacks_its_mean_says_so():
 @pytest.mark.parametrize(
     ("kind", "method", "d"),
     [
-        ("laplace", "fd", 1), ("laplace", "map", 1), ("logistic", "fd", 1),
-        ("logistic", "fd", 2), ("logistic", "map", 2),
+        slow("laplace", "fd", 1), slow("laplace", "map", 1), ("logistic", "fd", 1),
+        slow("logistic", "fd", 2), slow("logistic", "map", 2),
     ],
 )  # fmt: skip
 def test_a_density_on_ones_own_base(kind, method, d):
@@ -225,6 +225,7 @@ def test_a_density_on_ones_own_base(kind, method, d):
     assert kstest(alone @ v, lambda t: model.marginal_cdf(v, t)).pvalue < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fd", "map"])
 def test_a_gaussian_written_by_hand_gives_what_the_gaussian_gives(method):
     x, features = make_rows(), tgp.Features.draw(20, 0.8, np.eye(2), seed=3)
@@ -276,6 +277,7 @@ def test_a_base_with_moments_of_features_serves_fvpd(scale):
         fixed_fit(make_rows(), base=make("logistic"), method="fvpd", n_features=5)
 
 
+@pytest.mark.slow
 def test_draws_in_four_dimensions():
     """Importance sampling with draws of one's own base, which are not quasi-random."""
     x = make_rows(4)
@@ -294,6 +296,7 @@ def test_statistics_of_another_base_are_refused():
     assert tgp.solve(stats, make("laplace"), "fd").method == "fd"
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_for_ones_own_base():
     """`fit` with nothing else given: it verifies the result against the rows."""
     with warnings.catch_warnings():

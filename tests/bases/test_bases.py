@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.stats
-from conftest import doctored, set_costs
+from conftest import doctored, set_costs, slow
 from example_bases import (
     assert_monte_carlo,
     clusters,
@@ -25,7 +25,7 @@ from tgpfast.bases import quasirandom as normals
 from tgpfast.bases import student as student_base
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.scaling import Scaling
-from tgpfast.statistics import base_scores
+from tgpfast.statistics import feature_means
 from tgpfast.statistics.base_scores import accumulate_base_scores
 
 MixtureBase, StudentBase, GaussianBase = tgp.MixtureBase, tgp.StudentBase, tgp.GaussianBase
@@ -416,14 +416,14 @@ def test_sums_of_scores_over_blocks_that_do_not_divide():
 def transforms(monkeypatch):
     """Features so dear that transforms are taken wherever they can; the list grows with each."""
     pytest.importorskip("finufft")
-    done, plain = [], base_scores.transform
+    done, plain = [], feature_means.transform
 
     def watched(columns, *args):
         done.append(len(columns[0]))
         return plain(columns, *args)
 
     set_costs(monkeypatch, feature=1e-3)
-    monkeypatch.setattr(base_scores, "transform", watched)
+    monkeypatch.setattr(feature_means, "transform", watched)
     return done
 
 
@@ -539,6 +539,7 @@ def test_accumulate_refuses_what_is_no_base():
 # -- Fisher divergence ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
@@ -660,6 +661,7 @@ def test_learn_base_refuses_them():
 # -- maximum a posteriori ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("solver", "lam"), [("newton", 2.0), ("gradient", 60.0)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_map_is_flat_at_its_nodes(kind, solver, lam):
@@ -727,6 +729,7 @@ def grid_integral(model, low, high, n=400):
     return points, np.exp(model.log_density(points)) * cell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_densities_integrate_to_one(kind):
     """Up to the error of the normaliser, and the tails beyond the grid: with four degrees about
@@ -742,6 +745,7 @@ def test_densities_integrate_to_one(kind):
     assert abs(mass.sum() - 1.0) <= beyond + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_marginals_and_draws_follow_the_density(kind, monkeypatch):
     for name in ("MOST_SAMPLING_CHAINS", "LEAST_SAMPLING_CHAINS"):
@@ -767,6 +771,7 @@ def test_marginals_and_draws_follow_the_density(kind, monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_come_from_grids_of_every_base(kind):
     """Judged by the marginal CDFs; draws of the base itself are refused."""
@@ -780,7 +785,7 @@ def test_samples_come_from_grids_of_every_base(kind):
     assert kstest(base @ [1.0, 0.0], lambda t: model.marginal_cdf([1.0, 0.0], t)).pvalue < 1e-3
 
 
-@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("d", [slow(1), 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_densities_come_back_bit_by_bit(tmp_path, kind, d):
     model, x = tilted(kind, d), make_rows(50, d)
@@ -837,6 +842,7 @@ def far_rows(n=300):
     return make_rows(n) * [0.01, 300.0] + [5.0, -1_000.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "method"), PAIRS)
 def test_fit_is_the_pipeline_by_hand(kind, method, monkeypatch):
     x, solve = far_rows(), with_few_draws(monkeypatch)
@@ -875,7 +881,7 @@ def test_a_base_in_the_units_of_the_data_is_the_one_fitted_in_the_models(kind):
     assert np.abs(gap).max() <= 1e-12 * condition
 
 
-@pytest.mark.parametrize("scale", ["standardize", "center", "none"])
+@pytest.mark.parametrize("scale", [slow("standardize"), "center", slow("none")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_density_follows_the_units(kind, scale):
     """With rows in other units the density is divided by the volume; the normaliser's error is
@@ -904,6 +910,7 @@ def test_the_tails_of_a_student_are_kept():
     assert by_gaussian < -100.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_that_can_be_repeated(kind):
     """The first block is what EM reads, so that it is given all of the rows."""
@@ -931,6 +938,7 @@ def test_streams_that_are_used_up_are_refused(kind, given):
         small(iter([make_rows(300, 4)]), base=make(kind, 4) if given else kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_map_of_a_given_base_reads_a_stream_once(kind, monkeypatch):
     with_few_draws(monkeypatch)
@@ -943,6 +951,7 @@ def test_map_of_a_given_base_reads_a_stream_once(kind, monkeypatch):
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_fit_with_weights(kind):
     """Only their proportions count; without weight rows do not."""
@@ -1005,6 +1014,7 @@ def test_fitted_models_come_back_bit_by_bit(tmp_path, kind):
     assert back.settings == model.settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluate_takes_them(kind):
     x = make_rows(600)

@@ -312,6 +312,7 @@ def test_em_finds_separated_components(seed):
         assert gap < 5 * math.sqrt(2 / len(rows)) + 2 * floor
 
 
+@pytest.mark.slow
 def test_splits_find_what_scikit_learn_finds_from_several_starts():
     """Overlapping clusters in four dimensions: at least as likely as the best of three k-means."""
     mixture = pytest.importorskip("sklearn.mixture")
@@ -351,6 +352,7 @@ def watch_sizes(monkeypatch):
     return tried
 
 
+@pytest.mark.slow
 def test_bic_is_that_of_the_formula(monkeypatch):
     """-2 log L + (K (1 + d + d (d + 1) / 2) - 1) log n, K being the components that are kept, least
     among those tried. As a control, a penalty without the logarithm would choose otherwise for some
@@ -421,6 +423,7 @@ def test_weights_count_as_rows_do():
     np.testing.assert_allclose(with_none.means, weighted.means, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "K"),
     [

@@ -79,6 +79,7 @@ def test_clusters_are_found():
     assert lost.mean() < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["full", "diagonal", "tied"])
 def test_forms_of_covariances(form):
     grown = grow(rings(800), covariances=(form,))
@@ -93,6 +94,7 @@ def test_forms_of_covariances(form):
     assert mixture.log_density(fresh).mean() > log_density_of_ring(fresh).mean() - 0.3
 
 
+@pytest.mark.slow
 def test_other_forms_are_tried_only_where_components_have_few_rows():
     ample = grow(np.random.default_rng(0).standard_normal((600, 2)))
     assert sum(r.n_components == 1 for r in ample.rounds) == 1
@@ -102,6 +104,7 @@ def test_other_forms_are_tried_only_where_components_have_few_rows():
     assert few.held_out <= every.held_out + 1e-12
 
 
+@pytest.mark.slow
 def test_full_covariances_are_kept_unless_others_gain_more_than_an_error(monkeypatch):
     x = rings(800)
     full, diagonal = (grow(x, covariances=(form,)) for form in ("full", "diagonal"))
@@ -135,6 +138,7 @@ def test_work_is_bounded_and_decides_the_result():
 # -- what does not matter -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_growth_repeats_bit_by_bit_for_any_number_of_threads(kernels, monkeypatch):
     monkeypatch.setattr(expectation_maximization, "SMALL_WORK", 0.0)  # or one thread would do
     x = make_mixture(3, 6).sample(1_500, seed=0)
@@ -145,6 +149,7 @@ def test_growth_repeats_bit_by_bit_for_any_number_of_threads(kernels, monkeypatc
     assert once.rounds == twice.rounds
 
 
+@pytest.mark.slow
 def test_seeds_and_row_orders_differ_by_less_than_the_error():
     x, held = rings(1_200), rings(600, seed=2)
     ones = np.ones(1_200)
@@ -223,6 +228,7 @@ def hard_rows():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", hard_rows())
 def test_hard_rows_neither_crash_nor_win_by_spikes(name):
     """Every width is at least the floor, and the density at most that of as narrow a component."""

@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
@@ -292,6 +292,7 @@ def test_views_would_be_overwritten(monkeypatch):
     assert not np.array_equal(Blocks(lambda: refilled(x)).whole(), x)
 
 
+@pytest.mark.slow
 def test_settings_are_those_of_arrays_that_last():
     x = make_data(1_000)
     want = tgp.fit(lambda: iter(np.split(x, 10)), scale="none", method="fd")
@@ -345,7 +346,7 @@ def test_weights_of_a_stream_with_given_moments_count_as_they_are(normalize, rec
 # -- streams that are read once -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", [1, 2, 3])
+@pytest.mark.parametrize("first", [slow(1), slow(2), 3])
 def test_a_short_first_block_does_not_stop_a_stream(first):
     x = make_data()
     model = tgp.fit(iter([x[:first], x[first:]]))
@@ -353,6 +354,7 @@ def test_a_short_first_block_does_not_stop_a_stream(first):
     np.testing.assert_allclose(model.log_density(x), want.log_density(x), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_stream_is_spread_with_the_threads_that_were_asked_for(monkeypatch):
     from tgpfast.statistics import spectrum
 

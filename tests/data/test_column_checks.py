@@ -41,6 +41,7 @@ CONTINUOUS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 21, 50, 1_000, 20_000])
 @pytest.mark.parametrize("law", CONTINUOUS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

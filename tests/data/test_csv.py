@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 from file_helpers import ROWS, read, write
 
 import tgpfast as tgp
@@ -153,6 +153,7 @@ LINES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("lines_at_once", [1, 5, 1000])
 @pytest.mark.parametrize("columns", [[0, 1], ["b"], ["b", "a"]])
@@ -238,7 +239,7 @@ def test_reading_text_needs_no_kernel(tmp_path, monkeypatch):
     assert len(read(write(tmp_path / "t.csv", "1,2\n3,4\n"))[0]) == 2
 
 
-@pytest.mark.parametrize("columns", [None, [0, 49_999]])
+@pytest.mark.parametrize("columns", [slow(None), [0, 49_999]])
 def test_a_wide_file_of_few_lines(tmp_path, columns):
     """Takes the memory of its rows, not of as many as a block may have."""
     text = "\n".join(",".join(["1"] * 49_999 + [str(k)]) for k in range(3))

@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import assert_statistics
+from conftest import assert_statistics, slow
 
 import tgpfast as tgp
 from tgpfast.data import blocks as blocks_module
@@ -59,6 +59,7 @@ def assert_same_bits(a, b):
 # -- the thread ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 50])
 def test_items_come_in_order(depth, n):
@@ -210,6 +211,7 @@ def test_blocks_of_few_columns_wait_in_greater_number(tmp_path):
 KINDS = ("memmap", "view of a memmap", "float32", "npy", "csv", "generator", "callable", "list")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bits_with_and_without(kind, tmp_path, monkeypatch):
     """Blocks are equal one by one, and so are the statistics of both engines."""
@@ -251,6 +253,7 @@ def test_a_small_memmap_needs_no_thread(tmp_path, monkeypatch):
     assert len(list(Blocks(tmp_path / "x.npy", block_rows=500))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_name_row_and_column(kind, tmp_path, monkeypatch):
     """A bad value far into the data is named as it is without a thread."""
@@ -380,15 +383,10 @@ def test_a_large_parquet_file_is_read_in_pieces(large_parquet, monkeypatch):
 
 @pytest.mark.parametrize("first", ["pass", "pilot"])
 def test_a_small_parquet_file_is_decoded_once(large_parquet, monkeypatch, first):
-    """In the first pass, ahead of it, or for a pilot; then its rows are held."""
+    """In the first pass, or for a pilot; then its rows are held."""
     monkeypatch.setattr(parquet_rows, "HELD_BYTES", 2**25)
     path, x = large_parquet
     blocks = Blocks(path, block_rows=10)
-    assert blocks._prefetch_depth() < 40  # of 50: the reader is not done with the first
-    assert blocks.is_prefetched
-    left = iter(blocks)
-    next(left)
-    left.close()  # a pass that was not finished holds nothing
     assert blocks.is_prefetched
     if first == "pass":
         assert np.array_equal(np.concatenate([part for part, _ in blocks]), x)
@@ -513,7 +511,7 @@ def many_chunks(monkeypatch, numbers, always=True):
         monkeypatch.setattr(SpectralWork, "seconds_by_chunks", lambda *args: np.inf)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, slow(2), slow(3)])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 def test_many_chunks_go_to_one_grid(d, weighted, stream, monkeypatch):

@@ -104,6 +104,7 @@ def test_files_without_a_checksum_load(kind, saved, tmp_path):
     assert saved_again(path, kind) == (saved[0] / f"{kind}.npz").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_damage_is_a_value_error(kind, saved, tmp_path):
     """Bits and bytes of the file, bytes of members under a valid CRC, members dropped or renamed:
@@ -141,6 +142,7 @@ def test_random_damage_is_a_value_error(kind, saved, tmp_path):
     assert refused >= 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_damage_without_a_checksum_is_a_value_error(kind, saved, tmp_path):
     """Old files are judged by what their members say: no other error than ValueError escapes."""
@@ -226,6 +228,7 @@ with replacing(Path(sys.argv[1])) as file:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="processes are looked up by a signal of Unix")
 def test_the_next_save_removes_what_a_killed_one_left(tmp_path):
     target, neighbour = tmp_path / "m.npz", tmp_path / "other.npz"

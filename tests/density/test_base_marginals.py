@@ -26,6 +26,7 @@ BASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", BASES, ids=lambda base: type(base).__name__)
 @pytest.mark.parametrize("direction", [[1.0, 0.0], [0.0, -2.0], [0.8, -0.5]])
 def test_draws_follow_the_distribution_function(base, direction):

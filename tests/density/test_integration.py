@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Table
@@ -85,7 +85,7 @@ def test_another_density_gets_another_normalizer(changed, monkeypatch):
     assert len(made) == 2
 
 
-@pytest.mark.parametrize("d", [2, 5])
+@pytest.mark.parametrize("d", [2, slow(5)])
 @pytest.mark.parametrize("way", ["pickle", "copy", "deepcopy"])
 def test_copies_answer_alike(way, d, monkeypatch):
     """Without the grids, which are large; with the modes, on which draws depend."""
@@ -104,6 +104,7 @@ def test_copies_answer_alike(way, d, monkeypatch):
     np.testing.assert_array_equal(other.marginal_cdf(np.ones(d), [0.0, 1.0]), cdf)
 
 
+@pytest.mark.slow
 def test_rows_may_show_modes_that_nothing_else_shows():
     """A narrow peak along no axis: only ascent from beside it finds it."""
     d, rng = 5, np.random.default_rng(0)

@@ -27,6 +27,7 @@ def exact(theta, place, slow=0.3):
     return np.logaddexp.reduce(terms) + np.log(z[1] - z[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [4, 7])
 def test_a_mode_that_base_draws_miss_is_found_and_weighed(d):
     """Eight deviations away: one draw of the base in 10^15 lands there."""
@@ -45,6 +46,7 @@ def test_a_mode_that_base_draws_miss_is_found_and_weighed(d):
     assert alone.is_poor
 
 
+@pytest.mark.slow
 def test_rows_lead_to_modes_that_nothing_else_reaches():
     """A narrow peak far along no axis: only a start beside it climbs it."""
     d, rng = 5, np.random.default_rng(0)
@@ -65,6 +67,7 @@ def test_a_mild_tilt_needs_no_modes():
     assert find_modes(tilt, base, Threads()) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theta", "place"), [(1.0, 1.0), (5.0, 2.0), (20.0, 3.0)])
 def test_the_annealed_estimate_is_within_its_error(theta, place):
     tilt, base = one_wave(4, theta, place)

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import slow
 from scipy import integrate
 from scipy.stats import norm
 
@@ -90,6 +91,7 @@ def test_quadrature_equals_gauss_legendre_in_two_dimensions(make):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theta", [0.0, 0.5, -3.0, 20.0])
 @pytest.mark.parametrize("w", [[2.5], [0.5, -1.5]])
 def test_effective_sample_size_is_that_of_base_draws(w, theta):
@@ -122,6 +124,7 @@ def test_the_grid_grows_to_where_the_mass_is(d):
     assert 0.4 < median < 0.6
 
 
+@pytest.mark.slow
 def test_without_its_reach_the_grid_would_miss_it(monkeypatch):
     """Negative control of the test above."""
     monkeypatch.setattr(Component, "find_reach", lambda self, log_excess: 0.0)
@@ -143,6 +146,7 @@ def test_a_coarse_start_is_refined():
 # -- Sobol ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theta", [0.5, 2.0])
 @pytest.mark.parametrize("d", [4, 7])
 def test_sobol_is_within_its_error_of_the_analytic_value(d, theta):
@@ -158,6 +162,7 @@ def test_sobol_is_within_its_error_of_the_analytic_value(d, theta):
     assert z.effective_sample_size == pytest.approx(DRAWS * share, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [3, 4])
 @pytest.mark.parametrize("make", [random_model, predictive])
 def test_it_agrees_with_plain_monte_carlo(d, make):
@@ -170,6 +175,7 @@ def test_it_agrees_with_plain_monte_carlo(d, make):
     assert abs(weights.mean() - 1) < 4 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "close"), [(predictive, 1.0), (predictive, 0.0), (random_model, 1.0)]
 )
@@ -199,6 +205,7 @@ def test_fvpd_takes_fewer_points_where_they_do(make, close, monkeypatch):
     assert 0.05 * DRAWS < few.effective_sample_size < DRAWS
 
 
+@pytest.mark.slow
 def test_standard_error_is_calibrated():
     """Over many tilts, (estimate - truth) / standard error spreads as Student's t should."""
     ratios = []
@@ -240,7 +247,7 @@ def test_a_poor_normaliser_warns_once_and_says_what_to_try(d):
     model.log_density(y)  # warnings are errors here: a second one would fail
 
 
-@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("d", [1, 2, slow(4)])
 def test_a_mild_tilt_does_not_warn(d):
     z = one_feature(np.full(d, 0.7), 1.0).log_normalizer
     assert not z.is_poor

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import fixed_fit, set_costs
+from conftest import fixed_fit, set_costs, slow
 
 pytest.importorskip("finufft")
 
@@ -112,7 +112,7 @@ def test_values_agree(d, method, offset, outliers, transforms):
 @pytest.mark.parametrize("outliers", [False, True])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize("method", KINDS)
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, slow(3)])
 def test_gradients_agree(d, method, offset, outliers, transforms):
     """To 1e-9 of what a gradient can be: the band limit times the largest value (Bernstein)."""
     exponent = solved(method, d, offset=offset).tilt
@@ -282,7 +282,7 @@ def test_without_its_check_a_wrong_transform_would_pass(transforms, monkeypatch)
 
 
 @pytest.mark.parametrize("method", KINDS)
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, slow(3)])
 def test_densities_are_the_same_with_and_without(d, method, transforms, monkeypatch):
     """Normaliser, log density, gradient and marginal CDF; a model each, as results are kept."""
     fast = solved(method, d, S=16)

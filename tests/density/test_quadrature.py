@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import slow
 from scipy.stats import multivariate_t
 
 import tgpfast as tgp
@@ -87,7 +88,7 @@ def log_mass(tilt, base, *, reach, panels, order=8):
     return total
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "mixture", "student", "logistic"])
+@pytest.mark.parametrize("kind", ["gaussian", slow("mixture"), slow("student"), slow("logistic")])
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_mass_equals_an_independent_integral(kind, d):
     base = base_of(kind, d)
@@ -107,6 +108,7 @@ def test_the_mass_equals_an_independent_integral(kind, d):
     assert found.error < BOUND[d]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gaussian", "mixture"])
 def test_the_mass_in_three_dimensions(kind):
     base = base_of(kind, 3)
@@ -123,7 +125,7 @@ def test_the_mass_in_three_dimensions(kind):
     assert found.error < BOUND[3]
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "mixture", "student"])
+@pytest.mark.parametrize("kind", ["gaussian", "mixture", slow("student")])
 def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
     """Few nodes: the grids end early, and draws give the rest with an error that holds."""
     base = base_of(kind, 2)
@@ -139,6 +141,7 @@ def test_a_window_and_draws_beyond_it_give_the_same_mass(kind, monkeypatch):
     assert abs(few.value - exact.value) < 5 * few.error + exact.error
 
 
+@pytest.mark.slow
 def test_without_the_draws_beyond_the_window_mass_is_missed(monkeypatch):
     """Negative control of the test above."""
     monkeypatch.setitem(quadrature.FIRST_NODES, 2, 3_000)
@@ -152,6 +155,7 @@ def test_without_the_draws_beyond_the_window_mass_is_missed(monkeypatch):
     assert abs(found.value - exact.value) > 1e-4 > 1e3 * exact.error
 
 
+@pytest.mark.slow
 def test_mass_where_the_base_is_thin_is_found():
     """The failure of base draws: a tilt that outgrows the base 9 deviations away, with nothing in
     between. A window of cosines makes one tall, narrow peak there."""
@@ -172,6 +176,7 @@ def test_mass_where_the_base_is_thin_is_found():
     assert want - naive > 10  # what draws of the base miss
 
 
+@pytest.mark.slow
 def test_an_error_that_draws_cannot_see_is_reported():
     """Far from the data a tilt of large variance has most of its mass in peaks too rare to draw:
     the error says so instead of the spread of the draws."""
@@ -200,6 +205,7 @@ def test_draws_from_beyond_a_radius_follow_the_component(d):
             assert np.quantile(got, q) == pytest.approx(want, rel=0.05)
 
 
+@pytest.mark.slow
 def test_an_axis_of_any_length_keeps_within_the_nodes():
     """After an outlier of 1e9 one axis is that much longer: the count must not wrap or explode."""
     base = tgp.GaussianBase([0.0, 0.0], [[1e18, 0.0], [0.0, 1.0]])
@@ -214,7 +220,7 @@ def test_an_axis_of_any_length_keeps_within_the_nodes():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["gaussian", "mixture", "student"])
+@pytest.mark.parametrize("kind", [slow("gaussian"), "mixture", slow("student")])
 def test_marginal_cdfs_equal_those_of_weighted_draws(kind, d):
     base = base_of(kind, d)
     model = tgp.Density("fd", tilt_of(d, base, gamma=1.0), base)
@@ -232,8 +238,8 @@ def test_marginal_cdfs_equal_those_of_weighted_draws(kind, d):
         assert (np.diff(got) > -1e-9).all()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("shape", ["uniform", "disc"])
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "seed"), [("uniform", 1), ("disc", 2)])
 def test_a_default_fit_of_data_with_edges_integrates_to_one(shape, seed):
     """The fits that were silently wrong: mass e^59, samples with five distinct values."""
     rng = np.random.default_rng(seed)
@@ -275,6 +281,7 @@ class Laplace(Logistic):
         return np.random.default_rng(seed).laplace(size=(2**log2_n, self.dimension))
 
 
+@pytest.mark.slow
 def test_a_base_of_unknown_tails_that_bends_gets_a_finer_grid(monkeypatch):
     """Its first grid reaches thousands of deviations: reach is given up for resolution."""
     base = Laplace(1)

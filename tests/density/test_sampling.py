@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 from scipy.stats import kstest
 
 import tgpfast as tgp
@@ -62,7 +62,7 @@ def p_values(model, draws, units):
     [
         ("grid", 1, "fd"), ("grid", 1, "fvpd"), ("grid", 2, "map"), ("grid", 2, "fvpd"),
         ("importance", 2, "ncfd"), ("importance", 4, "fd"), ("importance", 4, "fvpd"),
-        ("mala", 1, "fd"), ("mala", 3, "fd"), ("mala", 3, "fvpd"),
+        slow("mala", 1, "fd"), slow("mala", 3, "fd"), slow("mala", 3, "fvpd"),
     ],
 )  # fmt: skip
 def test_draws_follow_the_marginal_cdfs(method, d, kind):
@@ -77,7 +77,7 @@ def test_draws_follow_the_marginal_cdfs(method, d, kind):
     assert p_values(model, base, units).min() < LEAST
 
 
-@pytest.mark.parametrize("method", ["grid", "importance", "mala"])
+@pytest.mark.parametrize("method", ["grid", "importance", slow("mala")])
 def test_draws_of_a_narrow_density(method):
     """A strong tilt: several modes, each much narrower than the base."""
     model = tilted(1, 3.0, w=2.0)
@@ -105,6 +105,7 @@ def test_grid_draws_are_not_on_the_nodes_and_do_not_repeat():
     assert max(map(len, model.integrator.quadrature.grids[0].axes)) < N / 5  # cells fill
 
 
+@pytest.mark.slow
 def test_mala_of_a_strong_tilt_in_four_dimensions():
     """One wave: along it the law is a one-dimensional integral, across it standard normal."""
     w, theta, c = np.array([0.2, -0.1, 0.2, 0.0]), 20.0, -0.6
@@ -124,6 +125,7 @@ def test_mala_of_a_strong_tilt_in_four_dimensions():
     assert kstest(draws @ w / length, "norm").pvalue < LEAST
 
 
+@pytest.mark.slow
 def test_mala_keeps_the_law_it_starts_from_and_finds_it(monkeypatch):
     """More draws than chains: rounds are thinned and mixed, and each follows the density."""
     model = tilted(3, 0.8)
@@ -143,6 +145,7 @@ def test_mala_keeps_the_law_it_starts_from_and_finds_it(monkeypatch):
         assert distance < 1.95 / np.sqrt(200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "seed"), [(1_000, 0), (8_000, 0)])
 def test_mala_gives_every_mode_its_share(n, seed):
     """A strong tilt with many modes in four dimensions: one base draw in a thousand counts.
@@ -171,6 +174,7 @@ def test_mala_gives_every_mode_its_share(n, seed):
         assert np.abs(got - running).max() < 1.95 * (effective**-0.5 + n**-0.5)
 
 
+@pytest.mark.slow
 def test_a_chain_without_its_metropolis_step_is_refused(monkeypatch):
     """Negative control: large Langevin steps, all accepted, do not have the density's law."""
     model = tilted(1, 3.0, w=2.0)
@@ -193,7 +197,7 @@ def test_a_chain_without_its_metropolis_step_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["fd", "fvpd"])
 @pytest.mark.parametrize(
-    ("method", "d"), [("grid", 1), ("grid", 2), ("importance", 3), ("mala", 3)]
+    ("method", "d"), [("grid", 1), ("grid", 2), ("importance", 3), slow("mala", 3)]
 )
 def test_the_seed_alone_decides(method, d, kind, monkeypatch):
     """The same rows, bit by bit, on one thread and on two; others for another seed or none."""
@@ -218,7 +222,7 @@ def test_the_seed_alone_decides(method, d, kind, monkeypatch):
 @pytest.mark.parametrize(
     ("d", "theta", "expected"),
     [
-        (1, 0.5, "grid"), (2, 0.5, "grid"), (3, 0.5, "grid"), (4, 0.3, "importance"),
+        (1, 0.5, "grid"), (2, 0.5, "grid"), (3, 0.5, "grid"), slow(4, 0.3, "importance"),
         (4, 0.0, "base"), (1, 0.0, "base"),
     ],
 )  # fmt: skip
@@ -233,6 +237,7 @@ def test_auto_takes_the_first_that_serves_and_says_so(d, theta, expected):
     assert (report.acceptance_rate is not None) == (expected == "importance")
 
 
+@pytest.mark.slow
 def test_auto_takes_chains_where_rejection_would_waste_its_draws(monkeypatch):
     monkeypatch.setattr(sampling, "LEAST_ACCEPTANCE", 0.9)
     model = tilted(4, 1.0)
@@ -245,7 +250,7 @@ def test_auto_takes_chains_where_rejection_would_waste_its_draws(monkeypatch):
     assert report.n_steps >= least
 
 
-@pytest.mark.parametrize("d", [2, 4])
+@pytest.mark.parametrize("d", [2, slow(4)])
 def test_many_draws_are_as_good_as_few(d):
     """Fresh draws throughout: nothing repeats, and the distance falls as the root of the number."""
     model = tilted(d, 0.7)
@@ -286,6 +291,7 @@ def test_rejection_keeps_rows_in_proportion_to_their_weights():
         assert low <= effective <= high
 
 
+@pytest.mark.slow
 def test_importance_that_cannot_serve_says_so():
     """A density whose mass the draws hardly ever meet."""
     base = tgp.GaussianBase(np.zeros(4), np.eye(4))
@@ -298,6 +304,7 @@ def test_importance_that_cannot_serve_says_so():
     assert sampling.draw_by_importance(covered, 100, rng, least_rate=0.01) is not None
 
 
+@pytest.mark.slow
 def test_chains_count_the_draws_they_descend_from():
     """All of them where nothing is tilted, few where the tilt is strong and resampling leaves few;
     of chains resampled by hand, those of equal families."""
@@ -314,6 +321,7 @@ def test_chains_count_the_draws_they_descend_from():
     assert chains.n_effective_ancestors == 2.0
 
 
+@pytest.mark.slow
 def test_mala_that_hardly_moves_warns(monkeypatch):
     monkeypatch.setattr(annealing, "TARGET_ACCEPTANCE", 0.0)  # steps are tuned to be refused
     with pytest.warns(RuntimeWarning, match="accepted only"):
@@ -343,6 +351,7 @@ def test_other_errors():
     assert tilted(1, 0.5).sample(np.int64(1)).shape == (1, 1)
 
 
+@pytest.mark.slow
 def test_progress_is_shown_on_request(capsys):
     model = tilted(3, 0.5)
     model.sample(5, method="mala")

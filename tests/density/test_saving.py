@@ -7,11 +7,11 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import doctored, fixed_fit
+from conftest import doctored, fixed_fit, slow
 
 import tgpfast as tgp
 
-METHODS = ("fd", "ncfd", "fvpd", "map")
+METHODS = ("fd", "ncfd", "fvpd", slow("map"))
 UNITS = np.array([3.0, 0.02])
 
 
@@ -67,7 +67,7 @@ def test_round_trip_is_exact(method, known, frame, tmp_path):
     assert np.array_equal(tgp.load(twice).log_density(x), model.log_density(x))
 
 
-@pytest.mark.parametrize("base", ["learned", "scaled"])
+@pytest.mark.parametrize("base", ["learned", slow("scaled")])
 def test_models_of_other_bases_and_solved_ones_are_saved_too(base, tmp_path):
     path = tmp_path / "m.npz"
     model = fixed_fit(rows(), n_features=15, base=base)
@@ -108,6 +108,7 @@ def saved(tmp_path_factory):
     return paths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "changes", "words"),
     [
@@ -206,6 +207,7 @@ def test_a_flipped_bit_never_gives_another_model(saved, tmp_path):
     assert refused > 20
 
 
+@pytest.mark.slow
 def test_modes_are_saved_so_that_samples_stay_the_same(tmp_path):
     """In more than three columns draws depend on the modes that `fit` found from the rows."""
     rng = np.random.default_rng(1)

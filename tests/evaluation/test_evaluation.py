@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from conftest import fixed_fit, load_backend
+from conftest import fixed_fit, load_backend, slow
 from scipy.stats import ks_2samp, multivariate_normal, wasserstein_distance
 
 import tgpfast as tgp
@@ -135,7 +135,7 @@ def test_a_shift_gives_its_length_along_each_direction():
     assert zero.wd.max() < 1.0  # in standard deviations
 
 
-@pytest.mark.parametrize("method", ["map", "fvpd"])
+@pytest.mark.parametrize("method", [slow("map"), "fvpd"])
 def test_models_are_measured_by_their_draws(method):
     rng = np.random.default_rng(2)
     x = np.concatenate([rng.normal(size=(500, 2)), 0.4 * rng.normal(size=(500, 2)) + 3]) * [5, 0.1]

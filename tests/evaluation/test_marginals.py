@@ -5,10 +5,16 @@ import oracle
 import pytest
 from conftest import load_backend
 
-from tgpfast.evaluation.marginals import Grids, ProjectedCDFs, distance, marginal_cdfs
+from tgpfast.evaluation.marginals import Grids, ProjectedCDFs, distance
 from tgpfast.kernels.thread_choice import Threads
 
 NUMPY = Threads("numpy", 1)
+
+
+def add_all(cdfs, blocks):
+    for x, w in blocks:
+        cdfs.add(x, w)
+    return cdfs
 
 
 @pytest.mark.parametrize("name", ["numpy", "numba", "cython"])
@@ -21,33 +27,16 @@ def test_equals_the_sorted_oracle(name, weighted):
     w = rng.integers(0, 5, 3000).astype(float) if weighted else None
     directions = np.array([[1.0, 0.0, 0.0], [1.0, -2.0, 1.0], [0.0, 3.0, 1.0]])
     low, step = np.array([-4.0, -10.0, 2.0]), np.array([0.125, 0.25, 0.5])
-    got = marginal_cdfs(
-        x, directions, low, step, 50, sample_weight=w, backend=backend, n_threads=2
-    )
+    grids = Grids(directions, low, step, 50)
+    got = add_all(ProjectedCDFs(grids, Threads(backend, 2)), [(x, w)])
     for v in range(3):
         grid = low[v] + step[v] * np.arange(50)
-        assert np.allclose(got[v], oracle.marginal_cdf(x, directions[v], grid, w), rtol=1e-14)
-    again = marginal_cdfs(
-        iter([x[:1000], x[1000:]]) if w is None else x, directions, low, step, 50,
-        sample_weight=w, backend=backend, n_threads=1,
-    )  # fmt: skip
-    assert np.array_equal(got, again)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"directions": np.zeros((0, 2))}, "empty"),
-        ({"directions": np.eye(3), "low": np.zeros(3), "step": np.ones(3)}, "expected 3"),
-        ({"low": [0.0]}, "one entry"),
-        ({"step": [1.0, 0.0]}, "positive"),
-        ({"n_grid": 0}, "n_grid"),
-    ],
-)
-def test_bad_grids(options, words):
-    arguments = {"directions": np.eye(2), "low": [0.0, 0.0], "step": [1.0, 1.0], "n_grid": 4}
-    with pytest.raises(ValueError, match=words):
-        marginal_cdfs(np.zeros((5, 2)), **(arguments | options))
+        cdf, total = got.cdf(v)
+        assert np.allclose(cdf[:-1], oracle.marginal_cdf(x, directions[v], grid, w), rtol=1e-14)
+        assert total == (3000 if w is None else w.sum())
+    halves = [(x[part], None if w is None else w[part]) for part in np.split(np.arange(3000), 2)]
+    again = add_all(ProjectedCDFs(grids, Threads(backend, 1)), halves)
+    assert np.array_equal(got.cells, again.cells)
 
 
 # -- distances ------------------------------------------------------------------------------------
@@ -118,16 +107,21 @@ def test_directions_in_parts_give_the_same():
     rng = np.random.default_rng(1)
     x, points, v = rng.normal(size=(50, 3)), rng.normal(size=(60, 3)), rng.normal(size=(7, 3))
     grids = Grids.between(v, 30, points, x)
-    whole = ProjectedCDFs(grids, NUMPY).add_all([(x, None)])
+    whole = add_all(ProjectedCDFs(grids, NUMPY), [(x, None)])
     for start in range(0, 7, 3):
         part = ProjectedCDFs(grids.part(start, start + 3), NUMPY)
-        part.add_all([(x[:20], None), (x[20:], None)])
+        add_all(part, [(x[:20], None), (x[20:], None)])
         np.testing.assert_array_equal(part.cells, whole.cells[start : start + 3])
 
 
 def test_weights_of_one_that_come_before_others_are_squared_too():
     x, w = np.array([[0.0], [1.0], [2.0]]), np.array([2.0, 3.0, 0.5])
     grids = Grids(np.ones((1, 1)), np.zeros(1), np.ones(1), 3)
-    mass = ProjectedCDFs(grids, NUMPY).add_all([(x, None), (x, w)])
+    mass = add_all(ProjectedCDFs(grids, NUMPY), [(x, None), (x, w)])
     np.testing.assert_array_equal(mass.cells, [[3.0, 4.0, 1.5, 0.0]])
     np.testing.assert_array_equal(mass.squares, [[1 + 4.0, 1 + 9.0, 1 + 0.25, 0.0]])
+
+
+def test_a_grid_of_too_many_points_is_refused():
+    with pytest.raises(ValueError, match="n_grid"):
+        Grids.between(np.ones((1, 1)), 2**31, np.zeros((2, 1)), None)

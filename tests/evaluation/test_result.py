@@ -20,8 +20,8 @@ def some_evaluation(**changes):
         "columns": ["length", "width"], "n_rows": 100, "n_effective": 100.0,
         "effective_sample_size": 400.0, "units": "standardized", "scale": np.array([2.0, 3.0]),
         "scale_source": "data", "by_column": [
-            ColumnDistance("length", 0.1, 1.0, 0.01, 0.1),
-            ColumnDistance("width", 0.2, 2.0, 0.02, 0.2),
+            ColumnDistance(0.1, 1.0, 0.01, 0.1, "length"),
+            ColumnDistance(0.2, 2.0, 0.02, 0.2, "width"),
         ],
     }  # fmt: skip
     return Evaluation(**(fields | changes))
@@ -81,7 +81,7 @@ def test_summary_shows_the_worst_columns_and_counts_the_others():
         "column  KS 0.2000 ± 0.0200   WD 2 ± 0.2  width",
         "column  KS 0.1000 ± 0.0100   WD 1 ± 0.1  length",
     ]
-    many = [ColumnDistance(f"c{k}", k / 10, 1.0, 0.01, 0.1) for k in range(8)]
+    many = [ColumnDistance(k / 10, 1.0, 0.01, 0.1, f"c{k}") for k in range(8)]
     text = some_evaluation(by_column=many).summary()
     assert [f"c{k}\n" in text for k in range(8)] == [False] * 3 + [True] * 5
     assert "3 more columns are in by_column" in text

@@ -41,11 +41,13 @@ OPTIONAL = ("numba", "llvmlite", "finufft", "matplotlib", "pandas", "polars", "d
             "torch", "threadpoolctl", "tqdm", "pyarrow")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_import_takes_no_numba_and_no_optional_package():
     out, _ = run(f"import sys, tgpfast; print([m for m in {OPTIONAL} if m in sys.modules])")
     assert out == "[]"
 
 
+@pytest.mark.slow
 def test_submodules_are_imported_at_first_use():
     """Neither the import of the package nor that of its submodules takes matplotlib."""
     code = """
@@ -63,6 +65,7 @@ def test_submodules_are_imported_at_first_use():
     assert out.splitlines() == ["[]", "[]"]
 
 
+@pytest.mark.slow
 def test_names_that_do_not_exist_and_missing_packages_are_attribute_errors():
     """`hasattr` and `inspect.getmembers` go on; the message says what to install."""
     with pytest.raises(AttributeError, match="module 'tgpfast' has no attribute 'plots'"):
@@ -106,6 +109,7 @@ def test_auto_takes_the_first_that_imports(monkeypatch):
     assert kernels.load().NAME == "numpy"
 
 
+@pytest.mark.slow
 def test_environment_variable_sets_auto_only(monkeypatch):
     monkeypatch.setenv("TGPFAST_BACKEND", "numpy")
     x, features = np.zeros((2, 1)), tgp.Features([[1.0]], [0.0], 1.0)
@@ -207,6 +211,7 @@ print([n for n, a, b in zip(names, before, count()) if a != b])
 """
 
 
+@pytest.mark.slow
 def test_warmup_leaves_nothing_to_compile():
     """After warmup, calls of every shape and kind of input find their kernels compiled."""
     load_backend("numba")
@@ -214,6 +219,7 @@ def test_warmup_leaves_nothing_to_compile():
     assert out == "[]"
 
 
+@pytest.mark.slow
 def test_calls_of_every_kind_need_every_kernel():
     """Negative control: without warmup the same calls find each of the fourteen not compiled."""
     load_backend("numba")
@@ -246,6 +252,7 @@ def warm_cache(tmp_path_factory):
     return folder, out.splitlines()
 
 
+@pytest.mark.slow
 def test_second_process_compiles_nothing(warm_cache):
     folder, first = warm_cache
     out, _ = run(NUMBA_CALL, NUMBA_CACHE_DIR=str(folder))
@@ -253,6 +260,7 @@ def test_second_process_compiles_nothing(warm_cache):
     assert out.splitlines()[:2] == [first[0], "1 0"]
 
 
+@pytest.mark.slow
 def test_compiled_and_cached_kernels_give_the_same_bits(warm_cache):
     """A helper that is called, not inlined, is another copy in a process that compiled it."""
     folder, first = warm_cache
@@ -260,6 +268,7 @@ def test_compiled_and_cached_kernels_give_the_same_bits(warm_cache):
     assert out.splitlines()[2] == first[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"junk"])
 def test_a_broken_cache_is_compiled_again_and_mended(warm_cache, tmp_path, damage):
     shutil.copytree(warm_cache[0], tmp_path, dirs_exist_ok=True)
@@ -288,6 +297,7 @@ def copied_package(folder):
     return copy
 
 
+@pytest.mark.slow
 def test_a_stale_cache_is_not_used(tmp_path):
     """An edit of the kernels' source must reach the next process."""
     load_backend("numba")
@@ -306,6 +316,7 @@ def test_a_stale_cache_is_not_used(tmp_path):
     assert ratio == pytest.approx(9.0, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_cache_folder_that_cannot_be_made_still_works(tmp_path):
     load_backend("numba")
     blocker = tmp_path / "file"
@@ -353,6 +364,7 @@ def test_a_forked_child_is_told_instead_of_killed(name):
         assert "spawn" in answer
 
 
+@pytest.mark.slow
 def test_numba_threads_variable_is_the_limit():
     load_backend("numba")
     out, _ = run(

@@ -433,6 +433,7 @@ def test_lane_rank_k_without_phi_gives_the_same(kernels, dtype):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @every_dtype
 @every_case
 def test_noise_rank_k(kernels, n_features, d, n, weighted, dtype):
@@ -1088,6 +1089,7 @@ def all_outputs(kernels, p, noisy, dtype, n_threads):
         yield call_log_kernel_sums(kernels, 1.3 * p.x[:200], p.x, weights, n_threads)
 
 
+@pytest.mark.slow
 @compiled_only
 @every_dtype
 @pytest.mark.parametrize(
@@ -1275,6 +1277,7 @@ def marginals(draw):
     return x, weights, directions, low, step, n_grid
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=100)
 @hypothesis.given(case=marginals(), n_threads=st.integers(1, 3))
 def test_marginal_mass_is_exact_on_dyadic_data(kernels, case, n_threads):
@@ -1296,6 +1299,7 @@ def test_marginal_mass_across_row_tiles(kernels, n, weighted):
         assert_is_marginal(*found, x, weights, directions, low, step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_directions", range(1, 10))
 def test_marginal_mass_of_any_number_of_directions(kernels, n_directions):
     """Directions go in pairs and groups, x in stretches of coordinates; none may be forgotten."""

@@ -149,6 +149,7 @@ def test_values_are_the_sum_over_all_nodes_times_the_taper(kernels, grid):
     assert (value != 0.0).sum() > 5
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_value(kernels, grid):
     margin = 1e-3 * grid.length  # differences do not reach over the ends of the box
     inside = (grid.rows > grid.low + margin) & (grid.rows < grid.low + grid.length - margin)

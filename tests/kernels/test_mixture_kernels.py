@@ -193,6 +193,7 @@ class Mixture:
         return value, slope
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize(("n", "d", "K"), SHAPES)
 def test_density_and_score_are_the_oracles(kernels, n, d, K, n_threads):

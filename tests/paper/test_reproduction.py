@@ -25,7 +25,6 @@ from tgpfast.paper.reproduction import reproduce
 from tgpfast.paper.tables import set_label, time_rows
 
 pytest.importorskip("matplotlib")
-pytestmark = pytest.mark.slow  # whole runs of the experiments
 
 TINY = Settings(
     n_features=20, n_seeds=2, n_directions=5, n_samples=500, n_grid=50, kde_features=200,
@@ -159,6 +158,7 @@ def small(tmp_path, monkeypatch):
 # -- what is written ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_files_of_a_run(run):
     """A page, its markdown, a csv a table and a png a figure; no more."""
     tables = ["distances_median", "distances_mean", "run_times", "other_sets", "missing",
@@ -181,6 +181,7 @@ def test_the_files_of_a_run(run):
         assert f"({name}.png)" in text
 
 
+@pytest.mark.slow
 def test_the_report_does_not_say_where_it_was_made(run, tmp_path):
     """Neither the folders nor anything above them."""
     for name, text in texts(run.output).items():
@@ -193,6 +194,7 @@ def test_the_report_does_not_say_where_it_was_made(run, tmp_path):
 # -- the tables -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["median", "mean"])
 def test_rows_and_the_papers_figures(run, measure):
     """A row a set and method, in the paper's order; its figures are those of ``published``."""
@@ -202,7 +204,7 @@ def test_rows_and_the_papers_figures(run, measure):
     labels = ["Bikeshare", "MAGIC (200 x 10; paper 19,020 x 10)"]
     assert [(r["data set"], r["method"]) for r in rows] == [(s, m) for s in labels for m in METHODS]
     for row, (entry, method) in zip(
-        rows, [(s, m) for s in sets for m in published.METHODS], strict=True
+        rows, [(s, m) for s in sets for m in published.METHOD_NAMES], strict=True
     ):
         paper = getattr(entry, measure)[method]
         assert (float(row["KS paper"]), float(row["WD paper"])) == paper
@@ -221,7 +223,8 @@ def fresh(rows, method, seed):
     )
 
 
-@pytest.mark.parametrize("method", published.METHODS)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", published.METHOD_NAMES)
 def test_figures_are_those_of_fit_and_evaluate(run, method):
     """The mean over seeds, and its deviation, of distances of standardised rows; MAP has seed 0."""
     rows = (LIKE_MAGIC - LIKE_MAGIC.mean(axis=0)) / LIKE_MAGIC.std(axis=0)
@@ -254,6 +257,7 @@ def test_distances_are_in_the_units_that_the_paper_used(monkeypatch):
     assert seen["units"] == "data"
 
 
+@pytest.mark.slow
 def test_sets_that_the_paper_does_not_have(run):
     """In a table of their own, with one seed, and nowhere beside the paper's figures."""
     header, rows = table(run.output, "other_sets")
@@ -263,7 +267,7 @@ def test_sets_that_the_paper_does_not_have(run):
         ("shells", "150", "3", m) for m in METHODS
     ]
     standardised = (SHELLS - SHELLS.mean(axis=0)) / SHELLS.std(axis=0)
-    for row, method in zip(rows, published.METHODS, strict=True):
+    for row, method in zip(rows, published.METHOD_NAMES, strict=True):
         result = fresh(standardised, method, 0)
         got = [float(row["KS"]), float(row["WD"]), float(row["effective draws"])]
         expected = [*(100 * v for v in result.median), result.effective_sample_size]
@@ -273,12 +277,13 @@ def test_sets_that_the_paper_does_not_have(run):
         assert "shells" not in texts(run.output)[f"{name}.csv"]
 
 
+@pytest.mark.slow
 def test_run_times(run):
     """Beside the paper's; a ratio only where the work was the same."""
     header, rows = table(run.output, "run_times")
     assert header == ["data set", "rows", "columns", "method", "here", "paper", "paper / here"]
     assert [r["method"] for r in rows] == 2 * METHODS
-    for row, method in zip(rows, 2 * list(published.METHODS), strict=True):
+    for row, method in zip(rows, 2 * list(published.METHOD_NAMES), strict=True):
         of_size = row["data set"] == "Bikeshare"
         entry = published.SETS["Bikeshare" if of_size else "MAGIC"]
         assert (row["rows"], row["columns"]) == (("11122", "12") if of_size else ("200", "10"))
@@ -302,6 +307,7 @@ def test_only_the_papers_rows_and_columns_are_the_papers_set(shape):
     assert row[-3:] == [1.0, 0.28, 0.28 if same else None]
 
 
+@pytest.mark.slow
 def test_csv_gives_what_npz_gives(run, tmp_path, tables_only):
     """The same rows from a text file, to the last bit; also the label and the paper's figures."""
     (tmp_path / "data").mkdir()
@@ -312,6 +318,7 @@ def test_csv_gives_what_npz_gives(run, tmp_path, tables_only):
         assert table(tmp_path / "out", name)[1] == [r for r in rows if "MAGIC" in r["data set"]]
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_deviation(tmp_path, tables_only):
     (tmp_path / "data").mkdir()
     np.save(tmp_path / "data" / "higgs_60.npy", SMALL)
@@ -325,6 +332,7 @@ def test_one_seed_has_no_deviation(tmp_path, tables_only):
 # -- what is not there, and what goes wrong -------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_missing_sets_are_listed_and_never_shown(run):
     """With their sources; files that are there, broken or not, are not among them."""
     header, rows = table(run.output, "missing")
@@ -339,6 +347,7 @@ def test_missing_sets_are_listed_and_never_shown(run):
         assert not any(name in text for text in elsewhere.values())
 
 
+@pytest.mark.slow
 def test_failures_are_listed_with_their_reasons(run):
     """A bad value, a text column, a constant column: named as in the file; the others still ran."""
     header, rows = table(run.output, "failures")
@@ -353,6 +362,7 @@ def test_failures_are_listed_with_their_reasons(run):
         assert not any(failed in text for failed in why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -380,6 +390,7 @@ def test_one_failure_stops_nothing_else(error, reason, small, tmp_path, monkeypa
     assert {r["data set"] for r in table(tmp_path / "out", "other_sets")[1]} == {"pears"}
 
 
+@pytest.mark.slow
 def test_a_set_that_fails_half_way_has_no_rows(small, tmp_path, monkeypatch, tables_only):
     """Rather none than some of the methods; and the bar still ends with all done."""
     true = experiments.fit
@@ -399,7 +410,7 @@ def test_a_set_that_fails_half_way_has_no_rows(small, tmp_path, monkeypatch, tab
     # of pears' four steps none is done, and FVPD of apples is not waited for
     share = [int(re.search(r"(\d+)%", line)[1]) for line in last[1:]]
     file = find(small)[0]
-    guess = {m: experiments.predict_seconds(file, m, TINY) for m in published.METHODS}
+    guess = {m: experiments.predict_seconds(file, m, TINY) for m in published.METHOD_NAMES}
     done = sum(guess[m] for m in ("map", "fd", "ncfd"))
     assert share[3] == round(100 * done / (done + sum(guess.values())))
     assert share[-1] == 100
@@ -418,6 +429,7 @@ def test_faults_of_the_program_are_not_swallowed(error, small, tmp_path, monkeyp
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_figure_that_fails_is_a_failure(tmp_path, monkeypatch):
     """Here three columns where a picture needs two; the other pictures are made."""
     (tmp_path / "data").mkdir()
@@ -434,6 +446,7 @@ def test_a_figure_that_fails_is_a_failure(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_warnings_become_notices(run):
     """Those of this folder: the Fourier estimate has few effective draws. None was raised."""
     header, rows = table(run.output, "notices")
@@ -443,6 +456,7 @@ def test_warnings_become_notices(run):
     assert notice["notice"].startswith("figure California: ")
 
 
+@pytest.mark.slow
 def test_notices_are_counted_by_set(small, tmp_path, monkeypatch, tables_only):
     """Once each, with how often: four methods gave each warning; nothing reaches the user."""
     true = experiments.evaluate
@@ -472,6 +486,7 @@ def test_a_clean_run_has_neither_failures_nor_notices(small, tmp_path, tables_on
 # -- the figures ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_california_figure_has_all_methods_and_both_estimates(run):
     """One bandwidth for all, and round kernels of that width, as in the paper; lambda 10."""
     ((_, (models, path), options),) = (d for d in run.drawn if d[0] == "samples")
@@ -491,6 +506,7 @@ def test_the_california_figure_has_all_methods_and_both_estimates(run):
     assert ladder is models["NCFD"]
 
 
+@pytest.mark.slow
 def test_the_cdf_figure_names_the_columns(run):
     """Ten directions of standardised rows, by FVPD, with the names that the file brought."""
     ((_, (models, rows), options),) = (d for d in run.drawn if d[0] == "marginal_cdfs")
@@ -502,6 +518,7 @@ def test_the_cdf_figure_names_the_columns(run):
     assert np.allclose(rows.std(axis=0), 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_contour_figures(run):
     """Four methods on MNIST-2D, XO and Smile; XO and Smile have the rows that were asked for."""
     drawn = [args for name, args, _ in run.drawn if name == "contours"]
@@ -517,6 +534,7 @@ def test_the_contour_figures(run):
 # -- how it was run -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_settings_seeds_and_versions_are_recorded(run):
     text = section(run.output, "How this was run")
     facts = dict(re.findall(r"^- ([^:]+): (.*)$", text, flags=re.MULTILINE))
@@ -544,6 +562,7 @@ def test_the_defaults_are_the_papers():
 # -- no data, and wrong folders -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_data_only_what_is_generated(no_data):
     """XO and Smile; every other set is listed with its source, and there are no tables of it."""
     folder, _ = no_data
@@ -556,6 +575,7 @@ def test_without_data_only_what_is_generated(no_data):
     assert {p.stem for p in folder.glob("*.csv")} <= {"missing", "notices"}
 
 
+@pytest.mark.slow
 def test_progress_names_each_step(no_data):
     """On standard error, until all is done."""
     painted = no_data[1].split("\r")[1:]
@@ -619,6 +639,7 @@ def test_find_in_an_empty_folder(tmp_path):
     assert find(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_two_files_of_one_set_are_told_apart(tmp_path, tables_only):
     """By their file names, in the tables and among the failures."""
     folder = tmp_path / "data"

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 import oracle
 import pytest
-from conftest import doctored
+from conftest import doctored, slow
 
 import tgpfast as tgp
 from tgpfast.density import grouped
@@ -514,6 +514,7 @@ ALIKE = {  # labels that an array of them would change; whether a file holds the
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ALIKE)
 @pytest.mark.parametrize("container", [list, tuple, deque])
 def test_labels_that_differ_are_kept_apart(kind, container, tmp_path):
@@ -760,7 +761,7 @@ def test_unknown_labels_are_answered_with_near_ones(result):
         result.log_density(x[:3, :1], "a")
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, slow(2), slow(3)])
 def test_mixed_rows_are_evaluated_each_by_its_own_group(d, monkeypatch):
     """log_density of mixed rows is that of the single densities, across blocks."""
     monkeypatch.setattr(grouped, "FEATURE_ROWS", 64)

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import oracle
 import pytest
-from conftest import FIXED
+from conftest import FIXED, slow
 from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
@@ -148,6 +148,7 @@ def test_half_of_the_draws_come_from_a_wider_base(kind):
     np.testing.assert_array_equal(fold.held_base, base.log_density_at(split.held))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BASES)
 def test_ratios_make_means_over_the_draws_those_of_the_base(kind):
     """Of 1, and of every feature, whose mean under the base is known for Gaussians."""
@@ -167,6 +168,7 @@ def test_ratios_make_means_over_the_draws_those_of_the_base(kind):
     assert np.abs(phi.mean(axis=0) - want).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", BASES)
 def test_fd_of_a_block_is_fd_of_its_statistics(kind, weighted):
@@ -345,6 +347,7 @@ def test_a_careful_choice_keeps_map_alone_and_counts_its_tilts():
     assert choose_candidate([bare, fd, lucky], is_careful=True, lam_is_open=False) is fd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "methods"), [(200, {"map"}), (400, {"fd", "fvpd"})])
 def test_few_rows_are_tilted_by_map(n, methods):
     """Score matching may win where rows are more; a method that is given stays."""
@@ -589,6 +592,7 @@ def test_where_nothing_passes_the_screen_the_slower_methods_stay_few(monkeypatch
         assert tried["fvpd"] == tried["map"] == every
 
 
+@pytest.mark.slow
 def test_where_each_criterion_misleads():
     """Two moons, a bandwidth below Scott's, and a lambda to be chosen.
 
@@ -757,6 +761,7 @@ RESPECTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "value"), RESPECTED)
 def test_what_is_given_is_respected(name, value):
     """In the candidates and in the model; all else is open."""
@@ -830,6 +835,7 @@ def test_all_given_means_no_selection(monkeypatch):
         tgp.fit(moons(100), **{**FIXED, "method": "fvpd", "eta": "auto"})
 
 
+@pytest.mark.slow
 def test_a_given_lambda_stays_where_the_base_would_win():
     """A normal sample: the base alone is best, but lambda is given; the best with it is taken."""
     x = np.random.default_rng(4).standard_normal((300, 2))
@@ -843,7 +849,7 @@ def test_a_given_lambda_stays_where_the_base_would_win():
     )
 
 
-@pytest.mark.parametrize("method", ["fvpd", "ncfd", "map"])
+@pytest.mark.parametrize("method", [slow("fvpd"), "ncfd", slow("map")])
 def test_bases_go_with_the_method(method):
     """Heavy tails have no FVPD: that base is no candidate then, though it would win."""
     x = np.random.default_rng(0).standard_t(1.5, (200, 2))
@@ -857,7 +863,7 @@ def test_bases_go_with_the_method(method):
         assert chosen_of(model)["base"] == "student"
 
 
-@pytest.mark.parametrize("method", ["fd", "fvpd", "map", "ncfd"])
+@pytest.mark.parametrize("method", [slow("fd"), slow("fvpd"), "map", "ncfd"])
 def test_the_base_alone_by_any_method(method):
     """The density is the base's; there is no lambda, no bandwidth and no feature to report."""
     x = np.random.default_rng(4).standard_normal((300, 2))
@@ -930,7 +936,9 @@ def looks_again(monkeypatch):
     monkeypatch.setattr(refinement, "COMPARED_FEATURES", 20)
 
 
-@pytest.mark.parametrize(("method", "n_features"), [("fd", "auto"), ("fd", 17), ("map", "auto")])
+@pytest.mark.parametrize(
+    ("method", "n_features"), [("fd", "auto"), ("fd", 17), slow("map", "auto")]
+)
 def test_the_refinement_is_recorded(looks_again, method, n_features):
     """What it tried, and that the model has what it found."""
     x = moons(600)
@@ -1034,6 +1042,7 @@ def test_one_standard_error_is_passed_on(looks_again, monkeypatch, rule):
     assert asked == [rule] * 3
 
 
+@pytest.mark.slow
 def test_one_standard_error_is_smoother(monkeypatch):
     """Few rows, that cannot tell lambdas apart: never less smooth, whatever the rows, and for some
     of them more."""
@@ -1067,6 +1076,7 @@ def test_one_shot_iterators_get_fixed_settings():
     assert model.settings["auto"] == sorted(set(FALLBACK) - {"n_features"})
 
 
+@pytest.mark.slow
 def test_blocks_that_can_be_read_again_are_looked_at():
     """A list and a callable give what their rows as an array do, up to lambda's second choice."""
     x, w = moons(200), weights_of(200)
@@ -1115,6 +1125,7 @@ def test_few_rows_repeated_are_those_rows_once(n_distinct):
     assert given.settings["gamma"] < often.settings["gamma"]
 
 
+@pytest.mark.slow
 def test_rows_without_weight_do_not_count():
     """Not even where they are all that is held out."""
     x, w = moons(300), np.tile([1.0, 1.0, 1.0, 0.0], 75)
@@ -1127,6 +1138,7 @@ def test_rows_without_weight_do_not_count():
     assert fit(x, sample_weight=few).settings["selected"] is False
 
 
+@pytest.mark.slow
 def test_weights_are_rows():
     """A weight of 2 is the row twice, for the score of every base alone."""
     x, w = moons(120), np.tile([1.0, 2.0, 1.0, 1.0, 2.0], 24)
@@ -1144,6 +1156,7 @@ def test_weights_are_rows():
     assert abs(unweighted["score"] - alone["score"]) > 1e-6
 
 
+@pytest.mark.slow
 def test_rows_that_span_too_little_without_a_fold():
     """A column that one row alone moves, or barely more rows than columns: fixed settings."""
     x = moons(100)
@@ -1158,7 +1171,7 @@ def test_rows_that_span_too_little_without_a_fold():
     assert fit(wide).settings["selected"] is False
 
 
-@pytest.mark.parametrize("base", ["learned", "scaled"])
+@pytest.mark.parametrize("base", ["learned", slow("scaled")])
 def test_lambda_for_bases_that_are_made_later(base):
     """Settings are chosen for the empirical base, of which another is made."""
     model = fit(moons(300), base=base, method="fd")
@@ -1180,7 +1193,7 @@ def test_a_base_that_is_given():
     assert alone["score"] == pytest.approx(np.mean(means), rel=1e-10)
 
 
-@pytest.mark.parametrize("scale", ["none", "center", "standardize"])
+@pytest.mark.parametrize("scale", [slow("none"), "center", "standardize"])
 def test_scales(scale):
     """Multiples of Scott's bandwidth go with the units."""
     model = fit(100.0 + 7.0 * moons(200), scale=scale, base="empirical", method="fd")
@@ -1207,7 +1220,7 @@ def samples_of(name, n, seed):
 
 
 @pytest.mark.parametrize("n", [60, 400])
-@pytest.mark.parametrize("name", ["moons", "tails", "square", "line"])
+@pytest.mark.parametrize("name", [slow("moons"), "tails", slow("square"), slow("line")])
 def test_never_worse_than_the_gaussian(name, n):
     """On rows not seen, up to three standard errors of the difference, row by row, and one of those
     that the choice was made from, which cannot tell less apart."""
@@ -1231,7 +1244,7 @@ def over_the_base(n, d):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("n", [60, 150, 400])
+@pytest.mark.parametrize("n", [slow(60), 150, slow(400)])
 def test_normal_samples_have_no_tilt_to_find(n, d):
     """The base alone is taken, or what is lost to it on rows not seen is within the error of what
     seemed to be gained."""
@@ -1242,6 +1255,7 @@ def test_normal_samples_have_no_tilt_to_find(n, d):
         assert gain.mean() >= -row["gain_error"]
 
 
+@pytest.mark.slow
 def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
     """Negative control, on the samples of the test above: the best of many candidates is above the
     base by luck alone; on rows not seen all of them lose, and some by more than their error."""
@@ -1255,6 +1269,7 @@ def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
     assert any(gain < -error for gain, error in lost)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model():
     x = moons(200)
     first, again, other = (fit(x, base="mixture", seed=seed) for seed in (1, 1, 2))
@@ -1265,7 +1280,7 @@ def test_the_same_seed_gives_the_same_model():
 
 @pytest.mark.parametrize(
     ("base", "method"),
-    [("empirical", "auto"), ("mixture", "fd"), ("student", "map"), ("mixture", "fvpd")],
+    [slow("empirical", "auto"), slow("mixture", "fd"), ("student", "map"), slow("mixture", "fvpd")],
 )
 def test_threads_change_nothing(looks_again, base, method):
     """Not a bit, with the direct engine: scores, the refinement, and the model."""
@@ -1281,6 +1296,7 @@ def test_threads_change_nothing(looks_again, base, method):
     np.testing.assert_array_equal(one.log_density(x), two.log_density(x))
 
 
+@pytest.mark.slow
 def test_what_was_compared_is_saved(tmp_path):
     model = fit(moons(200))
     model.save(tmp_path / "model.npz")
@@ -1291,6 +1307,7 @@ def test_what_was_compared_is_saved(tmp_path):
     assert tgp.load(tmp_path / "fixed.npz").selection is None
 
 
+@pytest.mark.slow
 def test_repeated_rows_do_not_reward_spikes_at_them():
     """Rows on a lattice are compared as distinct ones; too few of these get fixed settings."""
     rng = np.random.default_rng(0)

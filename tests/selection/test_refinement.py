@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import oracle
 import pytest
+from conftest import slow
 from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
@@ -143,7 +144,7 @@ def test_streams_give_the_sample_that_was_drawn():
 
 
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("kind", ["student", "mixture"])
+@pytest.mark.parametrize("kind", ["student", slow("mixture")])
 def test_bases_do_not_see_the_rows_held_out(kind, whole):
     """Unless they are to be learned from the whole."""
     x, w = moons(300), weights_of(300)

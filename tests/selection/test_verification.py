@@ -73,6 +73,7 @@ def test_ks_of_weighted_samples_equals_scipy():
     assert got == pytest.approx(ks_2samp(a, b).statistic, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_fit_raises_lambda_until_the_model_passes(monkeypatch):
     """The first two lambdas are made to fail; the third is taken, and recorded."""
     looked = []
@@ -94,6 +95,7 @@ def test_fit_raises_lambda_until_the_model_passes(monkeypatch):
     assert model.settings["lam"] == pytest.approx(100 * model.settings["lam_raised_from"])
 
 
+@pytest.mark.slow
 def test_fit_takes_the_base_alone_where_nothing_passes(monkeypatch):
     plain = Verifier.verify
 
@@ -113,6 +115,7 @@ def test_fit_takes_the_base_alone_where_nothing_passes(monkeypatch):
     assert model.log_normalizer.value == 0.0
 
 
+@pytest.mark.slow
 def test_a_base_alone_is_saved_updated_and_drawn_from(tmp_path):
     x = np.random.default_rng(0).standard_normal((2_000, 2))
     model = tgp.fit(x)
@@ -127,6 +130,7 @@ def test_a_base_alone_is_saved_updated_and_drawn_from(tmp_path):
     assert model.selection[0]["lam"] is None
 
 
+@pytest.mark.slow
 def test_the_tilt_is_not_blamed_for_what_the_base_does():
     """One Gaussian puts mass between the rings; a tilt that puts a little less there is kept."""
     x = tgp.datasets.rings(4_000, seed=0)
@@ -139,6 +143,7 @@ def test_the_tilt_is_not_blamed_for_what_the_base_does():
     assert seen["far_share"] > 0.035  # more than the rows alone would allow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_rows_read_once_are_verified_and_not_worse_than_their_base(seed):
     """A sample is kept while the rows pass by; rows held out of it choose lambda, and nothing is
@@ -157,6 +162,7 @@ def test_rows_read_once_are_verified_and_not_worse_than_their_base(seed):
     assert gain.mean() > 5 * gain.std() / np.sqrt(len(new))
 
 
+@pytest.mark.slow
 def test_a_base_alone_after_a_tilt_was_tried_can_be_updated():
     """Its statistics hold the scores of another base, which must not stand in the way."""
     x = np.random.default_rng(2).standard_cauchy((5_000, 1))
@@ -168,6 +174,7 @@ def test_a_base_alone_after_a_tilt_was_tried_can_be_updated():
     assert new.settings["n_rows"] == 5_010
 
 
+@pytest.mark.slow
 def test_repeated_rows_do_not_turn_the_base_alone_into_a_tilt():
     """More rows than refinement needs, but few distinct ones: the pilot's word stands."""
     x = np.random.default_rng(0).standard_normal((1_000, 1))

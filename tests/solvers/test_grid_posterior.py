@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from conftest import fixed_fit
+from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast.kernels.thread_choice import Threads
@@ -29,7 +29,7 @@ def both(d, lam=2.0):
     return by_transforms, NodeObjective(stats, base, lam, nodes, Threads()), stats, base
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, slow(3)])
 def test_value_and_gradient_equal_those_at_explicit_nodes(d):
     """The same nodes, but for the corners of the box, which hold less than 1e-15 of the base."""
     grid, plain, stats, _ = both(d)
@@ -48,7 +48,7 @@ def test_value_and_gradient_equal_those_at_explicit_nodes(d):
     assert grid.value(theta, log_a) == pytest.approx(want, rel=1e-9)
 
 
-@pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.parametrize("d", [1, slow(2)])
 def test_the_direction_solves_the_newton_system(d, monkeypatch):
     grid, plain, stats, _ = both(d)
     theta = 0.3 * np.random.default_rng(0).standard_normal(30)
@@ -62,6 +62,7 @@ def test_the_direction_solves_the_newton_system(d, monkeypatch):
     assert residual < 1e-5 * np.linalg.norm(gradient)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_optimum_is_that_of_the_plain_solver(d, monkeypatch):
     _, base, stats = make(d)
@@ -76,6 +77,7 @@ def test_the_optimum_is_that_of_the_plain_solver(d, monkeypatch):
     assert np.linalg.norm(found.theta - want.theta) < bound
 
 
+@pytest.mark.slow
 def test_many_features_by_fit():
     """From 2,000 features on, without a matrix of their size."""
     x, _, _ = make(2)

@@ -3,6 +3,7 @@
 import lattice_oracle as oracle
 import numpy as np
 import pytest
+from conftest import slow
 from lattice_bases import BoxBase
 
 import tgpfast as tgp
@@ -112,7 +113,7 @@ def test_fd_minimizes_the_fisher_objective(name):
         assert objective(c - 1e-3 * step) > best
 
 
-@pytest.mark.parametrize("name", ["open", "two open, Gaussian"])
+@pytest.mark.parametrize("name", ["open", slow("two open, Gaussian")])
 def test_ncfd_is_the_dense_solve_with_integrated_noise(name):
     features, base, x, w, _ = make(name)
     x, w = x[:80], w[:80]
@@ -137,6 +138,7 @@ def test_ncfd_is_the_dense_solve_with_integrated_noise(name):
     assert np.abs(plain - theta).max() > 1e-4  # negative control
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("eta", [None, 0.5])
 def test_fvpd_is_the_dense_solve(name, eta):
@@ -156,6 +158,7 @@ def test_fvpd_is_the_dense_solve(name, eta):
     assert report["n_features"] == features.n_features
 
 
+@pytest.mark.slow
 def test_random_features_drawn_from_the_lattice_approach_its_fd():
     x = np.concatenate([rng.normal(-1, 0.4, (200, 1)), rng.normal(1.2, 0.6, (200, 1))])
     base = GaussianBase.from_data(x)
@@ -244,6 +247,6 @@ def test_fvpd_refuses_large_lattices():
 
 def test_too_few_steps_warn(monkeypatch):
     _, base, _, _, stats = make("two open, Gaussian")
-    monkeypatch.setattr(lattice_score_matching, "CG_STEPS", 3)
+    monkeypatch.setattr(lattice_score_matching, "SCORE_CG_STEPS", 3)
     with pytest.warns(tgp.PrecisionWarning, match="stopped at a relative residual"):
         solve_lattice_fd(stats, base, 0.1)

@@ -65,6 +65,7 @@ def slopes(x, w, stats, theta, P, h, lam):
 # -- the joint optimum ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_joint_solution_is_stationary(d, weighted):
@@ -222,6 +223,7 @@ def bimodal(seed, n=200, n_features=40):
     return x, tgp.accumulate(x, features, precision="float64")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 4, 5])
 def test_indefinite_joint_precision_takes_coordinate_steps(seed):
     x, stats = bimodal(seed)

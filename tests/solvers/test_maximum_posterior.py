@@ -7,7 +7,7 @@ import numpy as np
 import oracle
 import pytest
 import scipy.optimize
-from conftest import BACKENDS, load_backend
+from conftest import BACKENDS, load_backend, slow
 
 import tgpfast as tgp
 from tgpfast.kernels.thread_choice import Threads
@@ -109,7 +109,7 @@ def test_second_moments_are_those_of_the_weighted_nodes(lam, error):
     assert nothing.size == 0
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, slow(3)])
 def test_quadrature_nodes_integrate_the_base(d):
     """Mass 1, the base's mean and covariance, and E[phi] of Eq. muphi, to the reach of the grid."""
     _, _, stats, base = make(d)
@@ -127,7 +127,7 @@ def test_quadrature_nodes_integrate_the_base(d):
 # -- the optimum ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("d", [slow(1), slow(2), 4])
 def test_newton_converges(d):
     x, w, stats, base = make(d)
     model = tgp.solve(stats, base, "map", 0.4, n_draws=2_000, seed=5)
@@ -159,7 +159,7 @@ def precisions(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("share", [0.999, 100.0])
+@pytest.mark.parametrize("share", [slow(0.999), 100.0])
 def test_a_rough_curvature_leads_to_the_same_optimum(share, monkeypatch):
     """Up to 3e5 lam rows: both are within |gradient| / lam of the one optimum, in as many steps."""
     _, _, stats, base = make(4)
@@ -178,6 +178,7 @@ def test_a_rough_curvature_leads_to_the_same_optimum(share, monkeypatch):
     assert abs(rough.diagnostics["steps"] - fine.diagnostics["steps"]) <= 1
 
 
+@pytest.mark.slow
 def test_more_rows_take_a_curvature_in_float64(monkeypatch):
     _, _, stats, base = make(4)
     seen = precisions(monkeypatch)
@@ -186,6 +187,7 @@ def test_more_rows_take_a_curvature_in_float64(monkeypatch):
     assert set(seen) == {"float64"}
 
 
+@pytest.mark.slow
 def test_newton_equals_the_papers_iteration():
     """F is concave with modulus lam: both are within |gradient| / lam of the one optimum."""
     _, _, stats, base = make(1, n_features=4, n=40)
@@ -210,6 +212,7 @@ def test_gradient_step_is_the_papers():
     np.testing.assert_allclose(model.theta, gradient / (0.4 + stats.n), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_optimum_in_one_dimension_equals_scipy():
     """Dense quadrature and a quasi-Newton method that share nothing with the package."""
     x, w, stats, base = make(1, n_features=6)
@@ -236,6 +239,7 @@ def test_optimum_in_one_dimension_equals_scipy():
     assert np.linalg.norm(model.theta - found.x) <= left / lam + 1e-10 * w.sum() / lam
 
 
+@pytest.mark.slow
 def test_line_search_refuses_steps_that_overshoot(monkeypatch):
     """Data far out in the base's tail and a weak prior: some full steps would lower the objective.
 
@@ -302,7 +306,7 @@ def test_stored_features_give_the_same_objective(d):
 
 @pytest.mark.parametrize(
     ("d", "n_draws", "kind"),
-    [(1, 1_000, "quadrature"), (2, 20_000, "quadrature"), (3, 100_000, "quadrature"),
+    [(1, 1_000, "quadrature"), slow(2, 20_000, "quadrature"), slow(3, 100_000, "quadrature"),
      (4, 4_000, "sobol"), (3, 4_000, "sobol")],
 )  # fmt: skip
 def test_nodes_are_recorded(d, n_draws, kind):
@@ -317,6 +321,7 @@ def test_nodes_are_recorded(d, n_draws, kind):
         assert report["n_nodes"] <= 4 * n_draws
 
 
+@pytest.mark.slow
 def test_draws_are_seeded_and_quadrature_needs_no_seed():
     for d, differ in ((2, False), (4, True)):
         _, _, stats, base = make(d, n_features=5)
@@ -361,6 +366,7 @@ def test_data_enter_through_sum_phi_alone():
     np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 4])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_threads_change_nothing(backend, d):
@@ -404,7 +410,8 @@ def test_progress_is_shown_on_request(capsys):
 
 
 @pytest.mark.parametrize(
-    ("d", "spread", "lam", "gamma"), [(1, 0.02, 0.1, 0.1), (1, 0.02, 10.0, 0.1), (2, 0.1, 1.0, 0.5)]
+    ("d", "spread", "lam", "gamma"),
+    [(1, 0.02, 0.1, 0.1), (1, 0.02, 10.0, 0.1), slow(2, 0.1, 1.0, 0.5)],
 )
 def test_the_grid_is_refined_until_it_resolves_the_density(d, spread, lam, gamma):
     """Data much narrower than the features: peaks of e^tilt between coarse nodes would be missed.

@@ -274,6 +274,7 @@ def noise_gradients(problem, theta, lam, n_replicates, seed):
     return total + lam * theta
 
 
+@pytest.mark.slow
 def test_ncfd_has_zero_monte_carlo_gradient():
     """Within 5 standard errors of zero; a theta that is wrong by 5 per cent of |theta| is not."""
     problem = make(n_features=8, n=40)
@@ -650,6 +651,7 @@ def test_bad_backend_and_threads_are_errors_before_any_work(options, small):
         tgp.solve(small.stats, small.base, **options)
 
 
+@pytest.mark.slow
 def test_cg_of_eight_thousand_features_within_memory():
     """What is made beside the statistics: the system, a sketch of rank 1,000 with its factors, and
     vectors; never a second matrix of S x S."""

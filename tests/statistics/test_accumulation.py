@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 import threadpoolctl
-from conftest import load_backend
+from conftest import load_backend, slow
 
 import tgpfast as tgp
 from tgpfast import kernels
@@ -103,7 +103,7 @@ def assert_statistics(stats, want, bound):
 
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 @pytest.mark.parametrize(
-    ("n", "S", "d"), [(1, 7, 1), (40, 1, 2), (700, 33, 3), (3000, 48, 10), (513, 130, 4)]
+    ("n", "S", "d"), [(1, 7, 1), (40, 1, 2), (700, 33, 3), slow(3000, 48, 10), slow(513, 130, 4)]
 )
 def test_equals_the_oracle(backend, precision, n, S, d):
     features, x = make_features(S, d), make_data(n, d)
@@ -172,6 +172,7 @@ def test_comparison_catches_a_wrong_field(backend):
             assert_statistics(stats, wrong, bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float64", "mixed"])
 def test_bit_identical_for_any_thread_count(backend, precision, monkeypatch):
     features, x = make_features(40, 3), make_data(5000, 3)
@@ -190,6 +191,7 @@ def test_bit_identical_for_any_thread_count(backend, precision, monkeypatch):
         assert stats.provenance["threads"] == 1
 
 
+@pytest.mark.slow
 def test_backends_agree(monkeypatch):
     features, x = make_features(60, 5), make_data(2000, 5)
     names = kernels.available()
@@ -231,6 +233,7 @@ def assert_same(a, b, kind=""):
         assert (x is None and y is None) or np.array_equal(x, y), f"{kind} {name}"
 
 
+@pytest.mark.slow
 def test_every_kind_of_array_gives_the_same_bits(backend, tmp_path):
     features, x = make_features(12, 3), make_data(40_000, 3).astype(np.float32).astype(float)
     want = tgp.accumulate(x, features, backend=backend, precision="float64")
@@ -301,6 +304,7 @@ def traced_peak(x, features):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_rows(tmp_path):
     """A pass over a memmap needs the memory of a pass over few rows, plus the blocks that are read
     ahead. The bound allows as many as can wait, since timing decides how many do."""
@@ -363,6 +367,7 @@ def test_concurrent_passes_restore_blas_once_all_are_done():
     assert blas_threads() == before
 
 
+@pytest.mark.slow
 def test_numba_threads_are_restored():
     load_backend("numba")
     import numba

@@ -25,7 +25,7 @@ def test_direct_row_is_its_formula(d, levels, gram_phi):
     features = S * max(levels, 1)
     expected = c.flop * S * (S + 1) * updates + c.feature * features * (0.9 + d / 20)
     assert c.direct_row(S, d, levels, gram_phi) == pytest.approx(expected, rel=1e-14)
-    assert c.direct(1_000, S, d, levels, gram_phi) == pytest.approx(1_000 * expected, rel=1e-14)
+    assert c.direct_row(S, d, levels, gram_phi) == pytest.approx(expected, rel=1e-14)
 
 
 def test_rows_of_models_are_their_formulas():
@@ -50,18 +50,18 @@ def test_transform_is_its_formula(d):
 @pytest.mark.parametrize("c", [Costs(), OTHER], ids=["shipped", "other"])
 def test_more_work_costs_more(c):
     """Every argument of every estimate, on its own, and every constant."""
-    direct = {"n": 1_000, "n_features": 50, "d": 2, "n_levels": 2, "gram_phi": False}
+    direct = {"n_features": 50, "d": 2, "n_levels": 2, "gram_phi": False}
     transform = {"n_points": 1_000, "n_targets": 500, "nodes": 4_096.0, "width": 7, "d": 2,
                  "spreads": 1}  # fmt: skip
-    for estimate, small in ((Costs.direct, direct), (Costs.transform, transform)):
+    for estimate, small in ((Costs.direct_row, direct), (Costs.transform, transform)):
         for name, value in small.items():
-            if name != "d" or estimate is Costs.direct:  # each d has constants of its own
+            if name != "d" or estimate is Costs.direct_row:  # each d has constants of its own
                 larger = {**small, name: value + 1}
                 assert estimate(c, **larger) > estimate(c, **small), name
     for name in NAMES:
         slower = replace(c, **{name: 2.0 * getattr(c, name)})
         sums = [
-            k.direct(**direct) + k.tilt_row(FEATURES)
+            1_000 * k.direct_row(**direct) + k.tilt_row(FEATURES)
             + sum(k.transform(**{**transform, "d": d}) for d in (1, 2, 3))
             for k in (c, slower)
         ]  # fmt: skip

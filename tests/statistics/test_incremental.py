@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import FIXED, doctored, fixed_fit
+from conftest import FIXED, doctored, fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast.data import storage
@@ -272,6 +272,7 @@ def test_the_number_of_rows_that_count_converges():
     assert model.statistics.n_rows == 6_100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", [True, False])
 def test_weights_of_an_update_are_those_of_fit(normalize):
     """Rescaled so that all weights sum to Kish's number of rows, unless ``fit`` was told not to:
@@ -365,6 +366,7 @@ def test_map_keeps_its_nodes(tmp_path):
     assert tgp.load(tmp_path / "m.npz").update(x[:1]).diagnostics["n_nodes"] == 700
 
 
+@pytest.mark.slow
 def test_map_from_sums_of_features_is_updated_by_them(tmp_path):
     """The base stays; theta is that of the sums over all rows, those before decayed; and the sums
     are saved and loaded with the model."""
@@ -612,7 +614,7 @@ def test_writing_in_place_fails_this_test(tmp_path, monkeypatch):
         tgp.load(path)
 
 
-@pytest.mark.parametrize("size", [1e5, 1e9])
+@pytest.mark.parametrize("size", [slow(1e5), 1e9])
 def test_an_update_with_an_outlier_ends(size):
     """The base's covariance, and with it the normalizer's grid, follow the outlier: the nodes stay
     within their number, or the update says what is wrong."""

@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from conftest import assert_statistics, doctored, with_noise_bounds
+from conftest import assert_statistics, doctored, slow, with_noise_bounds
 
 pytest.importorskip("finufft")
 
@@ -87,7 +87,7 @@ def box_of(s):
 
 
 @pytest.mark.parametrize("tolerance", [1e-6, 1e-9, 1e-12])
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, slow(3)])
 def test_one_grid_serves_every_choice_of_features(d, tolerance):
     """Two bandwidths, two sizes, noise levels, an origin, gram_phi, weights: one grid."""
     x, fine = make_data(d), make_features(20, d, gamma=1.2 if d == 3 else 0.7)

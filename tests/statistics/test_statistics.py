@@ -405,7 +405,7 @@ def with_member(name, array):
         (with_header(version="x"), "damaged header"),
         (with_header(kind="sandwich"), "sandwich"),
         (with_header(bandwidth=-1.0), "bandwidth"),
-        (with_header(n=None), "damaged header"),
+        (with_header(n=None), "is damaged"),
         (lambda m: [*m, ("extra.npy", as_npy(np.zeros(2)))], "unexpected"),
         (lambda m: [*m, ("../evil.npy", as_npy(np.zeros(2)))], "unexpected member"),
         (lambda m: [*m, ("note.txt", b"hello")], "unexpected member"),

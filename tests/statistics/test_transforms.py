@@ -14,9 +14,9 @@ def test_sums_of_waves_term_by_term():
     y, f, w = rng.standard_normal((9000, 2)), rng.standard_normal((5, 2)), rng.uniform(0, 3, 9000)
     for weights in (None, w):
         total = np.ones(9000) if weights is None else weights
-        cosines, sines = transforms.sum_waves(f, y, weights, kernels.load("numpy"), 1)
+        got = transforms.sum_waves(f, y, weights, kernels.load("numpy"), 1)
         want = total @ np.exp(1j * y @ f.T)
-        assert np.abs(cosines + 1j * sines - want).max() < 6 * np.sqrt(9000) * EPS * total.sum()
+        assert np.abs(got - want).max() < 6 * np.sqrt(9000) * EPS * total.sum()
 
 
 @pytest.mark.parametrize("upsampling", [2.0, 1.25])
@@ -36,3 +36,17 @@ def test_a_transform_is_the_sum_of_its_terms(d, upsampling):
         list(y.T.copy()), strengths, list(f.T.copy()), 1e-2, upsampling, 1
     )
     assert np.abs(rough - want).max() > np.abs(got - want).max()  # control: the error is obeyed
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-6, 1e-9, 1e-12, 1e-14])
+def test_the_stencil_is_a_derivative(eps):
+    """sum_j c_j e^{i o_j y} = i y on the whole band; it does not magnify errors."""
+    offsets, c = transforms.derivative_stencil(eps)
+    half = len(c) // 2
+    assert np.array_equal(c[:half], -c[half:])
+    assert np.array_equal(offsets[:half], -offsets[half:])
+    assert np.abs(c).sum() < 2.5
+    y = np.linspace(-1.0, 1.0, 2001)
+    assert np.abs(np.exp(1j * np.outer(y, offsets)) @ c - 1j * y).max() < max(eps, 1e-13)
+    beyond = np.linspace(1.6, 1.9, 10)  # control: there is a band
+    assert np.abs(np.exp(1j * np.outer(beyond, offsets)) @ c - 1j * beyond).max() > 0.1

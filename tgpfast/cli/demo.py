@@ -24,7 +24,7 @@ from ..validation import Array
 from .options import Command, count_or
 from .output import print_table
 
-LEAST_ROWS = 100
+LEAST_DEMO_ROWS = 100
 HELD_OUT_SHARE = 5  # one row in so many is held out
 GAMMA_FACTOR = 1.25  # times Scott's rule
 LAM = 10.0
@@ -45,8 +45,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    if arguments.rows < LEAST_ROWS:
-        raise ValueError(f"--rows {arguments.rows}: at least {LEAST_ROWS} are needed")
+    if arguments.rows < LEAST_DEMO_ROWS:
+        raise ValueError(f"--rows {arguments.rows}: at least {LEAST_DEMO_ROWS} are needed")
     files.check_writable(arguments.output, suffixes=PICTURES)
     x = two_moons(arguments.rows, seed=arguments.seed)
     n_held_out = len(x) // HELD_OUT_SHARE

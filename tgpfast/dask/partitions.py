@@ -55,6 +55,7 @@ class Partitions(Blocks):
     """
 
     in_parts = True
+    _is_stream = True  # a pass draws the sample
     can_repeat = True
     is_prefetched = False
     blocks_stay_valid = True
@@ -262,11 +263,6 @@ class Partitions(Blocks):
                 self._found.sample = draw_sample(self._unmapped(), self._found.sample_size)
             sample = self._found.sample
         return self._mapped(*sample.take(n))
-
-    def draw_sample(self) -> None:
-        """Draw ``sample`` in a pass, unless it is known."""
-        if self.sample is None:
-            self.sample = draw_sample(self)
 
     def _unmapped(self) -> Partitions:
         other = copy.copy(self)

@@ -9,6 +9,7 @@ from typing import Any
 import dask
 import numpy as np
 from dask.delayed import Delayed
+from dask.diagnostics import ProgressBar
 from dask.highlevelgraph import HighLevelGraph
 
 from .tasks import count_rows
@@ -42,12 +43,7 @@ def compute(graph: dict[Any, Any], key: Any, progress: bool = False) -> Any:
     task = Delayed(key, HighLevelGraph.from_collections(key, graph, dependencies=()))
     client = _find_client(task) if progress else None
     if client is None:
-        bar: Any = contextlib.nullcontext()
-        if progress:
-            from dask.diagnostics import ProgressBar
-
-            bar = ProgressBar()
-        with bar:
+        with ProgressBar() if progress else contextlib.nullcontext():
             return dask.compute(task)[0]
     from distributed import progress as show_progress
 

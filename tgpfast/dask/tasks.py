@@ -6,7 +6,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import kernels
@@ -14,11 +14,9 @@ from ..data.blocks import Blocks
 from ..data.table import Table
 from ..kernels.thread_choice import Threads
 from ..statistics.statistics import Statistics
-from ..statistics.triangles import pack_triangle, unpack_triangle
 from ..validation import Array
 
 UNKNOWN_LENGTH = 2**40  # row numbers reserved for a partition whose length is not known
-SYMMETRIC = ("gram", "gram_phi", "noise_gram")  # matrices of Statistics that travel as triangles
 
 
 class WeightedPart(NamedTuple):
@@ -188,19 +186,10 @@ def _needs_lock() -> bool:
 
 
 def pack_sum(value: Any) -> Any:
-    """Statistics with triangles instead of symmetric matrices, which add up the same way."""
-    if not isinstance(value, Statistics):
-        return value
-    matrices = {name: getattr(value, name) for name in SYMMETRIC}
-    halves: dict[str, Any] = {k: pack_triangle(m) for k, m in matrices.items() if m is not None}
-    return replace(value, **halves)
+    """`Statistics` with triangles instead of symmetric matrices; other sums as they are."""
+    return value.pack() if isinstance(value, Statistics) else value
 
 
 def unpack_sum(value: Any) -> Any:
     """The inverse of `pack_sum`."""
-    if not isinstance(value, Statistics):
-        return value
-    S, triangles = value.features.n_features, {name: getattr(value, name) for name in SYMMETRIC}
-    known = {name: t for name, t in triangles.items() if t is not None}
-    whole: dict[str, Any] = {name: unpack_triangle(t, S) for name, t in known.items()}
-    return replace(value, **whole)
+    return value.unpack() if isinstance(value, Statistics) else value

@@ -262,16 +262,12 @@ class Blocks:
         return table, None if weights is None else check_weights(weights, len(table))
 
     def _decode(self, source: ParquetRows) -> Iterator[Array]:
-        """Yield blocks of a parquet file; a small file is held after its first pass."""
+        """Yield blocks of a parquet file; a small file is read at once and held."""
         if not source.is_small:
             yield from source.iterate(self.block_rows)
-            return
-        held, at = np.empty(source.shape), 0
-        for rows in source.iterate(self.block_rows):
-            held[at : at + len(rows)] = rows
-            yield held[at : at + len(rows)]
-            at += len(rows)
-        self._hold(held)
+        else:
+            self._hold(source.read_all())
+            yield self._source
 
     def _hold(self, rows: Array) -> None:
         """From now on, take rows from memory instead of the file."""
@@ -423,8 +419,10 @@ def copy_blocks(blocks: Generator[Block, None, None]) -> Iterator[Block]:
 
 
 def as_blocks(X: Any, **options: Any) -> Any:
-    """Return `Blocks` of X; for a distributed collection its partitions, which stay where they
-    are."""
+    """Return `Blocks` of X, or X itself if it is one, which its maker has checked. A distributed
+    collection becomes partitions, which stay where they are."""
+    if isinstance(X, Blocks):
+        return X
     for recognizes, opens in _collections:
         if recognizes(X):
             return opens(X, **options)

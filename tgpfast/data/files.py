@@ -66,38 +66,39 @@ def open_rows(
     names : list of str, or None
         None where the file has no names.
     """
-    file = _find_file(path)
-    suffix = file.suffix.lower()
-    if suffix in TEXT:
-        text = TextRows(file, TEXT[suffix])
-        places = _select_columns(path, order, text.names, text.width)
-        if places is not None:
-            text.select(places)
-        return text, text.names
-    if suffix == ".parquet":
-        table = _open_parquet(file, path, order)
-        return table, table.columns
-    rows, names = (open_npy(file), None) if suffix == ".npy" else read_npz(file)
-    places = _select_columns(path, order, names, 1 if rows.ndim == 1 else rows.shape[1])
+    rows, names, width = _open(_find_file(path))
+    places = _select_columns(path, order, names, width)
+    if isinstance(rows, ParquetRows):
+        rows = _select_numbers(rows, places, order)
+        return rows, rows.columns
     if places is None:
         return rows, names
-    rows = _take_columns(rows.reshape(len(rows), -1), places)
+    if isinstance(rows, TextRows):
+        rows.select(places)
+    else:
+        rows = _take_columns(rows.reshape(len(rows), -1), places)
     return rows, None if names is None else [names[k] for k in places]
 
 
 def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
     """Return the names of a file's columns, None where it has none, and their number."""
-    file = _find_file(path)
+    rows, names, width = _open(_find_file(path))
+    if isinstance(rows, ParquetRows):
+        names = [rows.columns[k] for k in rows.data_columns]
+    return names, width if names is None else len(names)
+
+
+def _open(file: Path) -> tuple[Any, list[str] | None, int]:
+    """Return the rows of a file, the names of its columns or None, and their number."""
     suffix = file.suffix.lower()
     if suffix in TEXT:
         text = TextRows(file, TEXT[suffix])
-        return text.names, text.width
+        return text, text.names, text.width
     if suffix == ".parquet":
         parquet = ParquetRows(file)
-        found = [parquet.columns[k] for k in parquet.data_columns]
-        return found, len(found)
+        return parquet, parquet.columns, len(parquet.columns)
     rows, names = (open_npy(file), None) if suffix == ".npy" else read_npz(file)
-    return names, 1 if rows.ndim == 1 else int(rows.shape[1])
+    return rows, names, 1 if rows.ndim == 1 else int(rows.shape[1])
 
 
 def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None = WRITABLE) -> Path:
@@ -213,13 +214,11 @@ def _take_columns(table: Any, places: list[int]) -> Any:
     return lambda: (table[i : i + BLOCK_ROWS][:, places] for i in starts)
 
 
-def _open_parquet(
-    file: Path, path: str | os.PathLike[str], order: list[str] | None
+def _select_numbers(
+    rows: ParquetRows, places: list[int] | None, order: list[str] | None
 ) -> ParquetRows:
     """Return the selected columns of a parquet file; they must have numbers and distinct names."""
-    rows = ParquetRows(file)
-    names = rows.columns
-    places = _select_columns(path, order, names, len(names))
+    names, file = rows.columns, rows.file.name
     if places is None and order is None and rows.index_columns:
         places = rows.data_columns  # an index is not a column, unless it is asked for by name
     if places is not None:
@@ -227,15 +226,15 @@ def _open_parquet(
     for name in rows.columns:
         if names.count(name) > 1:
             raise ValueError(
-                f"{file.name} has {names.count(name)} columns named {name!r}, which cannot be told "
+                f"{file} has {names.count(name)} columns named {name!r}, which cannot be told "
                 "apart; rename them"
             )
     for name, (kind, is_number) in zip(rows.columns, rows.column_types(), strict=True):
         if not is_number:
             raise TypeError(
-                f"{file.name}: column {name!r} is of type {kind}; expected real numbers: leave "
+                f"{file}: column {name!r} is of type {kind}; expected real numbers: leave "
                 "it out, or convert it"
             )
     if not len(rows):
-        raise ValueError(f"{file.name} has no rows; at least one is needed")
+        raise ValueError(f"{file} has no rows; at least one is needed")
     return rows

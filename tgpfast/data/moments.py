@@ -48,8 +48,7 @@ class Moments:
     def covariance(self) -> Array:
         """(d, d), in the units of the data; ValueError where float64 cannot hold it."""
         self.check_range()
-        covariance: Array = self.correlation * np.outer(self.deviation, self.deviation)
-        return covariance
+        return self.correlation * np.outer(self.deviation, self.deviation)
 
     def check_range(self) -> None:
         """Raise ValueError if squares of a column overflow or lose digits."""
@@ -75,6 +74,8 @@ class MomentSums:
     mean : (d,) array
     scatter : (d, d) array
         Sum of w (y - mean) (y - mean)^T, y = (x - centre) / unit.
+    sample : Reservoir
+        Random rows, none where its size is 0.
     """
 
     n: float
@@ -83,10 +84,12 @@ class MomentSums:
     unit: Array
     mean: Array
     scatter: Array
+    sample: Reservoir
 
     def __add__(self, other: MomentSums) -> MomentSums:
+        sample = self.sample + other.sample
         if self.n == 0.0 or other.n == 0.0:
-            return self if other.n == 0.0 else other
+            return replace(self if other.n == 0.0 else other, sample=sample)
         unit = np.maximum(self.unit, other.unit)  # powers of two: no rounding
         mine, theirs = self.unit / unit, other.unit / unit
         mean = self.mean * mine
@@ -96,7 +99,7 @@ class MomentSums:
         scatter += np.outer(gap, gap) * (self.n * other.n / n)
         return replace(
             self, n=n, sum_w2=self.sum_w2 + other.sum_w2, unit=unit,
-            mean=mean + gap * (other.n / n), scatter=scatter,
+            mean=mean + gap * (other.n / n), scatter=scatter, sample=sample,
         )  # fmt: skip
 
     def moments(self) -> Moments:
@@ -112,22 +115,6 @@ class MomentSums:
         return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
 
 
-@dataclass(frozen=True, eq=False)
-class SampledMoments:
-    """`MomentSums` together with a random sample of the rows. They add."""
-
-    sums: MomentSums
-    rows: Reservoir
-
-    @property
-    def n(self) -> float:
-        """Sum of the weights."""
-        return self.sums.n
-
-    def __add__(self, other: SampledMoments) -> SampledMoments:
-        return SampledMoments(self.sums + other.sums, self.rows + other.rows)
-
-
 def moments_of(blocks: Blocks) -> Moments:
     """Compute the moments in one pass over the blocks."""
     sums: MomentSums = blocks.reduce(_sum_moments)
@@ -141,29 +128,23 @@ def moments_and_sample(
 
     With ``progress``, partitions show dask's bar.
     """
-    run = functools.partial(_sum_and_sample, size=size)
-    found: SampledMoments = blocks.reduce(run, progress=progress)
-    return found.sums.moments(), found.rows.sample()
+    run = functools.partial(_sum_moments, size=size)
+    sums: MomentSums = blocks.reduce(run, progress=progress)
+    return sums.moments(), sums.sample.sample()
 
 
-def _sum_and_sample(blocks: Blocks, threads: Any, size: int) -> SampledMoments:
-    rows = Reservoir(size)
-    return SampledMoments(_sum_moments(blocks, threads, rows), rows)
-
-
-def _sum_moments(blocks: Blocks, threads: Any, sample: Reservoir | None = None) -> MomentSums:
-    """Sum the rows, and add them to the sample, if there is one.
+def _sum_moments(blocks: Blocks, threads: Any, size: int = 0) -> MomentSums:
+    """Sum the rows, and sample ``size`` of them.
 
     Rows are taken about the first one, in units of the first block's spread, so that neither far
     offsets nor extreme scales cost digits. Partial sums merge by the pairwise formula.
     """
     n, sum_w2, mean, scatter = 0.0, 0.0, np.zeros(0), np.zeros((0, 0))
     centre = unit = np.zeros(0)
-    first_row = blocks.first_row
+    sample, first_row = Reservoir(size), blocks.first_row
     for x, w in blocks:
-        if sample is not None:
-            sample.add(first_row, x, w)
-            first_row += len(x)
+        sample.add(first_row, x, w)
+        first_row += len(x)
         weights = np.ones(len(x)) if w is None else w
         m = float(weights.sum())
         if not len(centre):
@@ -182,7 +163,7 @@ def _sum_moments(blocks: Blocks, threads: Any, sample: Reservoir | None = None) 
         mean = mean + gap * (m / (n + m))
         n += m
         sum_w2 += float(weights @ weights)
-    return MomentSums(n, sum_w2, centre, unit, mean, scatter)
+    return MomentSums(n, sum_w2, centre, unit, mean, scatter, sample)
 
 
 def given_moments(moments: Any, dimension: int | None) -> Moments:

@@ -85,7 +85,7 @@ class Reservoir:
     Parameters
     ----------
     size : int, default 20000
-        The most rows that are kept.
+        The most rows that are kept; 0 keeps none and has no sample.
     """
 
     def __init__(self, size: int = SAMPLE_ROWS) -> None:
@@ -96,6 +96,8 @@ class Reservoir:
 
     def add(self, first: int, x: Any, w: Array | None) -> None:
         """Add rows x, numbered from ``first`` on, and their weights. Kept rows are copied."""
+        if not self.size:
+            return
         keys = row_keys(first, len(x))
         keep = keys <= self._limit
         if w is not None:
@@ -107,7 +109,8 @@ class Reservoir:
         total = Reservoir(self.size)
         for part in (*self._parts, *other._parts):
             total._append(*part)
-        total._reduce()
+        if total._parts:
+            total._reduce()
         return total
 
     def _append(self, keys: NDArray[np.uint64], x: Any, w: Array | None) -> None:

@@ -154,8 +154,8 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it exists and belongs to somebody else
-        return True
+    except OSError:
+        pass  # it exists and belongs to somebody else
     return True
 
 
@@ -197,7 +197,8 @@ def _read_header(text: str, name: str) -> tuple[str, dict[str, Any]]:
     try:
         facts = json.loads(text)
         kind, version = str(facts.pop("kind")), int(facts.pop("version"))
-        _check_depth(facts)
+        if _depth(facts) >= DEEPEST_HEADER:  # too deep to be printed or saved again
+            raise RecursionError
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
         raise ValueError(f"{name!r} has a damaged header; {REMEDY}") from None
     if version < 1:
@@ -210,20 +211,10 @@ def _read_header(text: str, name: str) -> tuple[str, dict[str, Any]]:
     return kind, facts
 
 
-def _check_depth(facts: Any) -> None:
-    """Raise RecursionError for a header that is nested too deeply to be printed or saved again."""
-    level = [facts]
-    for _ in range(DEEPEST_HEADER):
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                inner.extend(value.values())
-            elif isinstance(value, list):
-                inner.extend(value)
-        if not inner:
-            return
-        level = inner
-    raise RecursionError
+def _depth(value: Any) -> int:
+    """Return the levels of nested lists and dictionaries."""
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_depth, inner), default=0) if isinstance(value, (dict, list)) else 0
 
 
 _readers: dict[str, Callable[..., Any]] = {}

@@ -58,9 +58,7 @@ class GroupNormalizers:
         self, density_of: GroupDensity, n_groups: int, dimension: int, known: Array | None = None
     ) -> None:
         self._density_of, self._dimension = density_of, dimension
-        self.known = np.full((n_groups, 4), np.nan)
-        if known is not None:
-            self.known[:] = known
+        self.known = np.full((n_groups, 4), np.nan) if known is None else np.array(known)
 
     def __getitem__(self, g: int) -> Normalizer:
         """A normalizer that is known."""

@@ -27,7 +27,7 @@ from .group_index import GroupIndex
 from .group_normalizers import GroupNormalizers
 from .normalizer import DRAWS, Normalizer
 
-KIND = "groups"  # of a saved file
+GROUPS_KIND = "groups"  # of a saved file
 FEATURE_ROWS = 2_048  # rows whose features are evaluated together: S of them fit the cache
 NAMED_GROUPS = 5  # groups that a warning names
 SETTINGS_OF_ALL = ("n_groups", "n_rows", "median_n", "n_shrunk")  # not settings of one group
@@ -43,8 +43,7 @@ class _GroupMember(Density):
         """log Z with standard error and effective sample size; see `Normalizer`."""
         if self.find_normalizer is None:
             return self.integrator.log_normalizer
-        found: Normalizer = self.find_normalizer()
-        return found
+        return self.find_normalizer()
 
     def save(self, path: str | os.PathLike[str], *, statistics: bool = False) -> None:
         """As ``Density.save``, with the normalizer: a single density would estimate another."""
@@ -109,8 +108,7 @@ class GroupedDensity(Mapping[Any, Density]):
     @property
     def covariances(self) -> Array:
         """Covariances of the bases in the units of the data, (G, d, d)."""
-        covariances: Array = self._scaled_covariances * np.outer(self.scale, self.scale)
-        return covariances
+        return self._scaled_covariances * np.outer(self.scale, self.scale)
 
     # -- mapping ---------------------------------------------------------------------------------
 
@@ -214,8 +212,7 @@ class GroupedDensity(Mapping[Any, Density]):
         """Log constants of the normal densities in the units of the data, (G,)."""
         whitening = np.einsum("gii->gi", self._whitening)
         volume = 0.5 * self.dimension * np.log(2.0 * np.pi) + np.log(self.scale).sum()
-        constants: Array = np.log(whitening).sum(axis=1) - volume
-        return constants
+        return np.log(whitening).sum(axis=1) - volume
 
     def _evaluate_block(self, y: Array, places: Ints, constants: Array) -> list[Array]:
         """theta_g . phi(u) - |L_g^-1 u|^2 / 2 + constants_g of every row, in pieces."""
@@ -330,7 +327,7 @@ class GroupedDensity(Mapping[Any, Density]):
             **f.facts, "settings": self.settings,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
         }  # fmt: skip
-        storage.write(path, KIND, facts, arrays)
+        storage.write(path, GROUPS_KIND, facts, arrays)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> GroupedDensity:
@@ -358,4 +355,4 @@ class GroupedDensity(Mapping[Any, Density]):
         )
 
 
-storage.register_reader(KIND, GroupedDensity._from_file)
+storage.register_reader(GROUPS_KIND, GroupedDensity._from_file)

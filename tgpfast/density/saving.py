@@ -19,8 +19,7 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.lattice_statistics import LatticeStatistics, as_reals, take_modes
-from ..statistics.statistics import Statistics
-from ..statistics.triangles import pack_triangle, unpack_triangle
+from ..statistics.statistics import Statistics, pack_triangle, unpack_triangle
 from ..validation import Array
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator

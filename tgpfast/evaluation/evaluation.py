@@ -19,9 +19,9 @@ from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array, Seed, as_floats, as_seed, check_choice, whole
-from .marginals import Distance, Grids, ProjectedCDFs, block_rows, distance
+from .marginals import Grids, ProjectedCDFs, block_rows, distance
 from .model_draws import ModelDraws, draw_from_model, log_density_of
-from .result import ColumnDistance, Evaluation
+from .result import ColumnDistance, Distance, Evaluation
 from .scores import ScoredRows, score_rows
 
 CDF_BYTES = 2**26  # bytes of the data's CDFs held at once; more directions take further passes
@@ -29,7 +29,7 @@ DRAW_DIRECTIONS = 64  # directions whose CDFs of the draws are held at once
 RANGE_ROWS = 50_000  # rows that give the ends of the grids and the scales of the columns
 FEW_DRAWS = 1_000  # with fewer effective draws the distances are mostly noise
 LEAST_EFFECTIVE = 1.5  # with fewer effective rows or draws no error can be estimated
-UNITS = ("standardized", "data")
+DISTANCE_UNITS = ("standardized", "data")
 
 RowsAndWeights = tuple[Array, Array | None]
 
@@ -116,7 +116,7 @@ def evaluate(
     """
     n_directions, n_grid = whole("n_directions", n_directions), whole("n_grid", n_grid)
     n_samples, n_scored = whole("n_samples", n_samples), whole("n_scored", n_scored, 0)
-    check_choice("units", units, UNITS)
+    check_choice("units", units, DISTANCE_UNITS)
     seed, threads = as_seed(seed), Threads(backend, n_threads)
     rng = np.random.default_rng(seed)
 
@@ -154,7 +154,7 @@ def evaluate(
         n_effective=scored.n_effective,
         effective_sample_size=draws.n_effective,
         by_column=[
-            ColumnDistance(name, **asdict(found))
+            ColumnDistance(**asdict(found), name=name)
             for name, found in zip(names, in_columns, strict=True)
         ],
         units=units,

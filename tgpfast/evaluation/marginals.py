@@ -6,21 +6,20 @@ Rows are read in blocks. The memory for a direction depends on its grid, not on 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from .. import kernels
-from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
-from ..validation import Array, as_floats
+from ..validation import Array
+from .result import Distance
 
 BLOCK_BYTES = 2**22  # bytes of rows per call of the kernel: long calls that fit the shared cache
 LEAST_BLOCK_ROWS, MOST_BLOCK_ROWS = 4_096, 65_536  # whatever the number of columns
 TILE = 512  # rows and directions per product when ranges are sought: the product stays in cache
-LEAST_STEP = 1e-300  # step of a grid without extent; steps must be positive
+MOST_GRID = 2**31 - 1  # the kernels number the cells of a grid by 32-bit integers
+LEAST_GRID_STEP = 1e-300  # step of a grid without extent; steps must be positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,17 +38,6 @@ class Grids:
     step: Array
     n_grid: int
 
-    def __post_init__(self) -> None:
-        v = self.directions
-        if v.size == 0:
-            raise ValueError(f"directions must not be empty, got shape {v.shape}")
-        if len(self.low) != len(v) or len(self.step) != len(v):
-            raise ValueError(f"low and step must have one entry per direction: {len(v)}")
-        if not (self.step > 0).all():
-            raise ValueError(f"step must be positive, got {self.step.min()}")
-        if not 1 <= self.n_grid < 2**31 - 1:
-            raise ValueError(f"n_grid={self.n_grid}: expected at least 1 and below 2^31 - 1")
-
     @classmethod
     def between(cls, directions: Array, n_grid: int, draws: Array, rows: Array | None) -> Grids:
         """Grids over the range that ``draws`` and ``rows`` have in common.
@@ -66,6 +54,8 @@ class Grids:
         rows : ndarray of shape (n, d) or None
             None for the range of the draws alone.
         """
+        if n_grid >= MOST_GRID:
+            raise ValueError(f"n_grid={n_grid}: expected at most {MOST_GRID - 1:,}")
         low, high = _projected_range(draws, directions)
         if rows is not None:
             row_low, row_high = _projected_range(rows, directions)
@@ -74,7 +64,7 @@ class Grids:
             disjoint = inner[1] <= inner[0]
             low, high = (np.where(disjoint, o, i) for i, o in zip(inner, outer, strict=True))
         step = (high - low) / max(n_grid - 1, 1)
-        least = np.maximum(np.maximum(np.abs(low), np.abs(high)) * 1e-15, LEAST_STEP)
+        least = np.maximum(np.maximum(np.abs(low), np.abs(high)) * 1e-15, LEAST_GRID_STEP)
         return cls(directions, low, np.maximum(step, least), n_grid)
 
     def part(self, start: int, stop: int) -> Grids:
@@ -132,12 +122,6 @@ class ProjectedCDFs:
                 *map(_read_only, inputs), self.cells, self.squares, self.excess, self._n_threads
             )
 
-    def add_all(self, blocks: Iterable[tuple[Array, Array | None]]) -> ProjectedCDFs:
-        """Add every block of an iterable; returns itself."""
-        for x, w in blocks:
-            self.add(x, w)
-        return self
-
     def part(self, start: int, stop: int) -> ProjectedCDFs:
         """The directions start to stop; shares memory."""
         other = copy.copy(self)
@@ -163,57 +147,6 @@ def _read_only(array: Array) -> Array:
 def block_rows(dimension: int) -> int:
     """Number of rows per call of the kernel."""
     return max(LEAST_BLOCK_ROWS, min(MOST_BLOCK_ROWS, BLOCK_BYTES // (8 * dimension)))
-
-
-def marginal_cdfs(
-    X: Any,
-    directions: Any,
-    low: Any,
-    step: Any,
-    n_grid: int,
-    *,
-    sample_weight: Any = None,
-    backend: str = "auto",
-    n_threads: int | None = None,
-) -> Array:
-    """Weighted empirical CDFs of the rows projected on every direction.
-
-    Entry (v, j) is the share of weight with x . directions[v] <= low[v] + j step[v], up to the
-    rounding of rows that lie on a grid point.
-
-    Parameters
-    ----------
-    X : rows
-        As for ``accumulate``.
-    directions : array of shape (V, d)
-    low, step : array of shape (V,)
-        Start and positive spacing of each direction's grid.
-    n_grid : int
-        Number of grid points.
-    sample_weight : array of shape (n,), optional
-    backend : str, default "auto"
-    n_threads : int, optional
-
-    Returns
-    -------
-    ndarray of shape (V, n_grid)
-    """
-    v = as_floats(directions, "directions", "(V, d)", 2)
-    grids = Grids(v, as_floats(low, "low", "(V,)", 1), as_floats(step, "step", "(V,)", 1), n_grid)
-    d = v.shape[1]
-    blocks = Blocks(X, sample_weight=sample_weight, dimension=d, block_rows=block_rows(d))
-    cdfs = ProjectedCDFs(grids, Threads(backend, n_threads)).add_all(blocks)
-    return np.stack([cdfs.cdf(k)[0][:-1] for k in range(len(v))])
-
-
-@dataclass(frozen=True)
-class Distance:
-    """KS and Wasserstein distance between two samples along a direction, with standard errors."""
-
-    ks: float
-    wd: float
-    ks_error: float
-    wd_error: float
 
 
 def distance(of_data: ProjectedCDFs, of_model: ProjectedCDFs, v: int) -> Distance:

@@ -36,35 +36,37 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class ColumnDistance:
-    """Distances between data and model in one column, with their standard errors."""
+class Distance:
+    """KS and Wasserstein distance between data and model, with their standard errors."""
 
-    name: str
     ks: float
     wd: float
     ks_error: float
     wd_error: float
 
     def __str__(self) -> str:
-        return f"{_distance_text(self)}  {self.name}"
+        return _pair_text((self.ks, self.wd), (self.ks_error, self.wd_error))
+
+
+@dataclass(frozen=True)
+class ColumnDistance(Distance):
+    """Distances in one column."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}  {self.name}"
 
 
 @dataclass(frozen=True, eq=False)
-class Direction:
-    """Distances between data and model along one direction, with their standard errors.
-
-    ``vector`` maps column names to the coefficients of the direction.
-    """
+class Direction(Distance):
+    """Distances along one direction. ``vector`` maps column names to its coefficients."""
 
     vector: dict[str, float]
-    ks: float
-    wd: float
-    ks_error: float
-    wd_error: float
 
     def __str__(self) -> str:
         along = direction_text(np.array(list(self.vector.values())), list(self.vector))
-        return f"{_distance_text(self)}  along {along}"
+        return f"{super().__str__()}  along {along}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +173,9 @@ class Evaluation:
         order = np.argsort(-getattr(self, by), kind="stable")[: whole("n", n)]
         return [
             Direction(
-                dict(zip(self.columns, self.directions[k].tolist(), strict=True)),
-                *(float(a[k]) for a in (self.ks, self.wd, self.ks_error, self.wd_error)),
+                ks=float(self.ks[k]), wd=float(self.wd[k]), ks_error=float(self.ks_error[k]),
+                wd_error=float(self.wd_error[k]),
+                vector=dict(zip(self.columns, self.directions[k].tolist(), strict=True)),
             )
             for k in order
         ]
@@ -241,7 +244,3 @@ def _plus_minus(error: float, digits: str) -> str:
 def _pair_text(pair: tuple[float, float], error: tuple[float, float]) -> str:
     ks = f"KS {pair[0]:.4f}{_plus_minus(error[0], '.4f')}"
     return f"{ks}   WD {pair[1]:.4g}{_plus_minus(error[1], '.2g')}"
-
-
-def _distance_text(found: ColumnDistance | Direction) -> str:
-    return _pair_text((found.ks, found.wd), (found.ks_error, found.wd_error))

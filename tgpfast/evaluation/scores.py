@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.row_sample import Reservoir
 from ..validation import Array
 from .model_draws import log_density_of
 from .result import Estimate
@@ -14,15 +15,14 @@ FISHER_SHARE = 10  # one in so many of the scored rows enters the Fisher score, 
 
 
 class ScoredRows:
-    """A uniform sample of at most k rows of a stream of any length (reservoir sampling).
+    """A random sample of at most k rows of a stream of any length.
 
-    It also counts all rows and sums their weights.
+    It also counts all rows and sums their weights. Rows of weight 0 are not sampled.
     """
 
     def __init__(self, k: int, rng: np.random.Generator) -> None:
-        self.k, self.seen, self._rng = k, 0, rng
-        self._x: list[Array] = []
-        self._w: list[Array] = []
+        self.k, self.seen, self._sample = k, 0, Reservoir(k)
+        self._first = int(rng.integers(2**62))  # a random number of the first row: a random sample
         self._sum_w = self._sum_w2 = 0.0
 
     def add(self, x: Array, w: Array | None) -> None:
@@ -30,26 +30,14 @@ class ScoredRows:
         weights = np.ones(len(x)) if w is None else w
         self._sum_w += float(weights.sum())
         self._sum_w2 += float(weights @ weights)
-        room = min(max(self.k - self.seen, 0), len(x))
-        if room:
-            self._x.append(x[:room].copy())
-            self._w.append(weights[:room].copy())
-        if room < len(x) and self.k:
-            held, held_weights = self.rows()
-            # row t (from 0) replaces one of the k rows with probability k / (t + 1)
-            place = np.floor(
-                self._rng.random(len(x) - room) * (self.seen + 1 + np.arange(room, len(x)))
-            )
-            taken = np.flatnonzero(place < self.k)
-            held[place[taken].astype(np.int64)] = x[room + taken]
-            held_weights[place[taken].astype(np.int64)] = weights[room + taken]
+        self._sample.add(self._first + self.seen, x, weights)
         self.seen += len(x)
 
     def rows(self) -> tuple[Array, Array]:
         """The sampled rows and their weights."""
-        if len(self._x) > 1:
-            self._x, self._w = [np.concatenate(self._x)], [np.concatenate(self._w)]
-        return self._x[0], self._w[0]
+        sample = self._sample.sample()
+        assert sample.weights is not None
+        return sample.x, sample.weights
 
     @property
     def n_effective(self) -> float:

@@ -14,7 +14,7 @@ from ..pipeline.settings import PAPER
 from ..runtime.progress import Steps
 from ..validation import Array
 from .data_files import DataFile, load_standardized
-from .published import METHOD_NAMES, METHODS
+from .published import METHOD_NAMES
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def measure(file: DataFile, settings: Settings, bar: Steps) -> Measurements:
     """Fit and evaluate every method with every seed on one data file."""
     x = load_standardized(file.path)
     measured = Measurements(file, (x.shape[0], x.shape[1]))
-    for method in METHODS:
+    for method in METHOD_NAMES:
         results, seconds = [], []
         for seed in seeds_of(file, method, settings):
             title = f"{file.label}, {METHOD_NAMES[method]}, seed {seed}"
@@ -105,5 +105,5 @@ def predict_total_seconds(file: DataFile, settings: Settings) -> float:
     """A rough guess at the seconds of all methods and seeds on one file."""
     return sum(
         predict_seconds(file, method, settings) * len(seeds_of(file, method, settings))
-        for method in METHODS
+        for method in METHOD_NAMES
     )

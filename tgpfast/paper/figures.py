@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,27 +47,18 @@ def list_figures(files: list[DataFile], settings: Settings) -> list[FigureTask]:
     """The figures for which data are present; XO and Smile are always present."""
     paths = {file.name: file.path for file in files}
     tasks = []
-    if "CA House" in paths:
-        california = paths["CA House"]
-        tasks.append(FigureTask("California", 40.0, lambda: draw_california(california, settings)))
-    if "MAGIC" in paths:
-        magic = paths["MAGIC"]
-        tasks.append(FigureTask("projected CDFs", 12.0, lambda: draw_cdfs(magic, settings)))
-    load_rows: dict[str, Callable[[], Any]] = {
-        "XO": lambda: datasets.xo(settings.toy_rows),
-        "Smile": lambda: datasets.smile(settings.toy_rows),
-    }
-    if "MNIST-2D" in paths:
-        load_rows = {"MNIST-2D": lambda: paths["MNIST-2D"], **load_rows}
-    for name, load in load_rows.items():
-        tasks.append(FigureTask(name, 15.0, _contour_drawer(name, load, settings)))
+    for name, title, seconds, draw in (
+        ("CA House", "California", 40.0, draw_california),
+        ("MAGIC", "projected CDFs", 12.0, draw_cdfs),
+        ("MNIST-2D", "MNIST-2D", 15.0, functools.partial(draw_contours, "MNIST-2D")),
+    ):
+        if name in paths:
+            task = functools.partial(draw, paths[name], settings)
+            tasks.append(FigureTask(title, seconds, task))
+    for name, make in (("XO", datasets.xo), ("Smile", datasets.smile)):
+        task = functools.partial(draw_contours, name, make(settings.toy_rows), settings)
+        tasks.append(FigureTask(name, 15.0, task))
     return tasks
-
-
-def _contour_drawer(
-    name: str, load: Callable[[], Any], settings: Settings
-) -> Callable[[], list[DrawnFigure]]:
-    return lambda: draw_contours(name, load(), settings)
 
 
 def draw_california(path: Path, settings: Settings) -> list[DrawnFigure]:

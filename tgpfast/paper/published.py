@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 # method of `fit` -> name in the paper, in the order of its tables
 METHOD_NAMES = {"map": "MAP", "fd": "FD", "ncfd": "NCFD", "fvpd": "FVPD"}
-METHODS = tuple(METHOD_NAMES)
 
 Pair = tuple[float, float]  # (KS, WD)
 
@@ -58,6 +58,9 @@ class Illustration:
     generated: bool = False  # True: this package draws the rows, no file is needed
 
 
+Entry = TypeVar("Entry", PublishedSet, Illustration)
+
+
 def _published_set(
     name: str,
     size: tuple[int, int],
@@ -67,14 +70,14 @@ def _published_set(
     source: str,
     aliases: tuple[str, ...],
 ) -> PublishedSet:
-    """A `PublishedSet` from tuples in the order of METHODS."""
+    """A `PublishedSet` from tuples in the order of METHOD_NAMES."""
     return PublishedSet(
         name=name,
         n_rows=size[0],
         n_columns=size[1],
-        median=dict(zip(METHODS, median, strict=True)),
-        mean=dict(zip(METHODS, mean, strict=True)),
-        seconds=dict(zip(METHODS, seconds, strict=True)),
+        median=dict(zip(METHOD_NAMES, median, strict=True)),
+        mean=dict(zip(METHOD_NAMES, mean, strict=True)),
+        seconds=dict(zip(METHOD_NAMES, seconds, strict=True)),
         source=source,
         aliases=aliases,
     )
@@ -235,18 +238,16 @@ def match_set(stem: str) -> PublishedSet | None:
     stem : str
         File name without folder and extension.
     """
-    found = _longest_match(stem, SETS)
-    return None if found is None else SETS[found]
+    return _longest_match(stem, SETS)
 
 
 def match_illustration(stem: str) -> Illustration | None:
     """The illustration that a file with this stem holds, or None; same rule as `match_set`."""
-    found = _longest_match(stem, ILLUSTRATIONS)
-    return None if found is None else ILLUSTRATIONS[found]
+    return _longest_match(stem, ILLUSTRATIONS)
 
 
-def _longest_match(stem: str, sets: Mapping[str, PublishedSet | Illustration]) -> str | None:
-    """The name of the set with the longest alias that matches the stem."""
+def _longest_match(stem: str, sets: Mapping[str, Entry]) -> Entry | None:
+    """The set with the longest alias that matches the stem."""
     text = re.sub(r"[\s-]", "_", stem.strip().lower())
     matches = [
         (len(alias), name)
@@ -254,4 +255,4 @@ def _longest_match(stem: str, sets: Mapping[str, PublishedSet | Illustration]) -
         for alias in entry.aliases
         if re.fullmatch(re.escape(alias) + r"(_+[^_].*|[0-9].*)?", text)
     ]
-    return max(matches)[1] if matches else None
+    return sets[max(matches)[1]] if matches else None

@@ -15,8 +15,8 @@ from .group_rows import GroupMoments, SortedRows
 # takes the pooled one
 OWN_COVARIANCE_ROWS = 10.0
 LEAST_SHARE_OF_VARIANCE = 1e-6  # of the pooled variance, that a base has in every direction
-LEAST_VARIANCE = 1e-290  # of a column: LEAST_SHARE_OF_VARIANCE of it must not underflow
-CONSTANT = 2.0**-50  # deviation of a column, relative to its values, that is rounding alone
+LEAST_POOLED_VARIANCE = 1e-290  # of a column: LEAST_SHARE_OF_VARIANCE of it must not underflow
+CONSTANT_DEVIATION = 2.0**-50  # of a column, relative to its values, that is rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ def estimate_bases(rows: SortedRows, scale: str, base: str) -> GroupBases:
         own = moments.covariances * np.outer(moments.unit / divisor, moments.unit / divisor)
     if not (np.isfinite(pooled).all() and np.isfinite(own).all()):
         raise ValueError('the squares of some rows overflow; use scale="standardize"')
-    if np.diag(pooled).min() < LEAST_VARIANCE:
+    if np.diag(pooled).min() < LEAST_POOLED_VARIANCE:
         raise ValueError('the squares of some columns underflow; use scale="standardize"')
     rows.x /= (divisor / moments.unit)[:, None]
     if base == "pooled":
@@ -82,7 +82,7 @@ def _pool_covariances(rows: SortedRows, moments: GroupMoments) -> tuple[Array, A
         )
     root = np.sqrt(np.diag(total) / freedom)
     typical = np.median(np.abs(moments.means), axis=0)
-    constant = np.flatnonzero(unit * root <= typical * CONSTANT)
+    constant = np.flatnonzero(unit * root <= typical * CONSTANT_DEVIATION)
     if len(constant):
         name = column_name(int(constant[0]), columns)
         raise ValueError(

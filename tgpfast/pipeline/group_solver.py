@@ -19,6 +19,7 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.progress import Progress
+from ..solvers.linear_systems import MOST_ADDED
 from ..statistics.direct import DTYPES, accumulate_direct, required_memory
 from ..validation import Array
 from .group_rows import SortedRows
@@ -26,7 +27,6 @@ from .group_rows import SortedRows
 BATCH_GROUPS = 16  # groups per kernel call, if that is at least four per thread
 BATCH_ROWS = 2**18  # rows per kernel call: a few MB per column
 LARGE_GROUP_ROWS = 8_192  # a larger group is a pass of its own, with its rows shared by the threads
-MOST_ADDED = 1e-2  # largest addition to a diagonal, relative to its largest entry
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +173,7 @@ class GroupSolver:
         """b = gamma psi' + |Z|^2 psi, (B, S), for bases with mean 0."""
         solved = np.linalg.solve(self.covariances[groups], sum_dphi_x.transpose(0, 2, 1))
         psi_prime = np.einsum("sk,bks->bs", self.features.frequencies, solved)
-        right: Array = self.features.bandwidth * psi_prime + self.norms * sum_phi
-        return right
+        return self.features.bandwidth * psi_prime + self.norms * sum_phi
 
     def _solve_systems(
         self, groups: Ints, grams: Array, right: Array, solutions: GroupSolutions

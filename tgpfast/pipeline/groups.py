@@ -19,7 +19,7 @@ from ..solvers.linear_systems import ILL_CONDITIONED
 from ..statistics.pass_options import PRECISIONS
 from ..statistics.precision_choice import MIXED_TOLERANCE
 from ..validation import Seed, as_seed, check_choice, check_flag, positive, whole
-from .group_bases import OWN_COVARIANCE_ROWS, GroupBases, estimate_bases
+from .group_bases import OWN_COVARIANCE_ROWS, estimate_bases
 from .group_rows import sort_rows
 from .group_solver import GroupSolver
 
@@ -170,7 +170,7 @@ def fit_groups(
         if isinstance(frequency_covariance, str) else "given",
         "weights": weights if sample_weight is not None or rows.weighted else "none",
         "seed": seed, "n_groups": len(labels), "n_rows": rows.x.shape[1], "median_n": median_n,
-        "dimension": d, "n_shrunk": _count_shrunk(bases, base),
+        "dimension": d, "n_shrunk": int((bases.shrinkage > 0).sum()) if base == "empirical" else 0,
         "provenance": {
             "engine": "direct", "backend": module.NAME, "precision": precision, "tolerance": 0.0,
             "precision_reason": reason, "threads": count,
@@ -207,10 +207,6 @@ def _choose_precision(
     verdict = "below" if is_small else "above"
     reason = f"log densities would change by up to {change:.1e}, {verdict} {MIXED_TOLERANCE:g}"
     return ("mixed" if is_small else "float64"), reason
-
-
-def _count_shrunk(bases: GroupBases, base: str) -> int:
-    return int((bases.shrinkage > 0).sum()) if base == "empirical" else 0
 
 
 def _warn_about_groups(result: GroupedDensity) -> None:

@@ -14,8 +14,8 @@ from ..runtime.warnings import DataWarning, warn
 from ..solvers.solver import base_alone, solve
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.lattice_statistics import LatticeStatistics
+from ..statistics.mergeable_sums import check_decay
 from ..statistics.required_sums import accumulate_like
-from ..statistics.statistics import check_decay
 from ..validation import Array, check_flag
 
 OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold

@@ -11,7 +11,7 @@ from ..bases.mixture import MixtureBase
 from ..density.exponent import PointTilt, PredictiveTilt
 from ..density.lattice_exponent import LatticeTilt
 from ..evaluation.exact_kde import ExactKDE
-from ..evaluation.marginals import marginal_cdfs
+from ..evaluation.marginals import Grids, ProjectedCDFs
 from ..features.lattice import LatticeFeatures
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
@@ -59,7 +59,7 @@ def warmup(backend: str = "auto") -> str:
     lattice = LatticeFeatures(np.ones(2), (1, 1), zeros)
     LatticeTilt(lattice, np.ones(lattice.mode_shape)).value(x, threads)
     ExactKDE(x, bandwidth=1.0, covariance="identity", backend=name).log_density(x)
-    marginal_cdfs(x, np.eye(2), [0.0, 0.0], [0.1, 0.1], 4, backend=name)
+    ProjectedCDFs(Grids(np.eye(2), zeros, np.ones(2), 4), threads).add(x, None)
     mixture = MixtureBase(np.ones(1), zeros[None], np.eye(2)[None])
     mixture.evaluate_at(x, score=True, threads=threads)
     Rows(x, np.ones(2), 2.0, np.array([0, 2]), threads).evaluate(np.ones((1, 3)), sums=True)

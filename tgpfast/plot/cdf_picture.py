@@ -10,7 +10,7 @@ import numpy as np
 from ..data.blocks import Blocks
 from ..data.moments import moments_of
 from ..data.scaling import Scaling
-from ..evaluation.evaluation import UNITS
+from ..evaluation.evaluation import DISTANCE_UNITS
 from ..evaluation.result import direction_text
 from ..validation import Array, Seed, as_floats, as_seed, check_choice, whole
 from .canvas import (
@@ -75,7 +75,7 @@ def marginal_cdfs(
     """
     require_matplotlib()
     named, seed = name_models(models), as_seed(seed)
-    check_choice("units", units, UNITS)
+    check_choice("units", units, DISTANCE_UNITS)
     x, found, columns = read_rows(named, X)
     names = found if names is None else [str(name) for name in names]
     if len(names) != x.shape[1]:

@@ -37,7 +37,7 @@ from .plotted_rows import (
 
 N_BINS = 60
 CURVE_POINTS = 400  # enough for a smooth curve on a logarithmic axis
-TAIL = 0.002  # share of log densities that may lie left of the axis: they would squeeze the rest
+HIDDEN_TAIL = 0.002  # share of log densities that may lie left of the axis
 LEAST_DRAWS = 1_000  # draws whose log density is compared with that of the data
 
 
@@ -140,7 +140,7 @@ def _draw_log_weights(axes: Any, weights: Array) -> None:
 def _draw_log_densities(axes: Any, values: dict[str, tuple[Array, str]]) -> None:
     everything = np.concatenate([value for value, _ in values.values()])
     finite = everything[np.isfinite(everything)]
-    near = finite[finite >= np.quantile(finite, TAIL)] if len(finite) else np.zeros(1)
+    near = finite[finite >= np.quantile(finite, HIDDEN_TAIL)] if len(finite) else np.zeros(1)
     low, high = find_limits(near[:, None], 0.05)
     draw_histograms(axes, values, np.linspace(low[0], high[0], N_BINS + 1))
     axes.set(xlabel="log density", ylabel="share of rows per unit", xlim=(low[0], high[0]))

@@ -13,7 +13,7 @@ from ..validation import Array
 # if a value is farther from the central 90 % of the values than OUTLIER_WIDTHS times their width,
 # the axis shows only those within KEPT_WIDTHS: a few outliers must not shrink all else to a dot
 OUTLIER_WIDTHS, KEPT_WIDTHS = 10.0, 3.0
-CONSTANT = 1e-10  # range of a column, relative to its values, that a picture cannot show
+CONSTANT_RANGE = 1e-10  # range of a column, relative to its values, that a picture cannot show
 CONSTANT_MARGIN = 0.25  # least margin of a constant column, relative to its value
 PAIRED_ROWS = 20_000  # largest number of draws that are compared with the data
 
@@ -101,5 +101,5 @@ def find_limits(x: Array, margin: float) -> tuple[Array, Array]:
             low[k], high[k] = x[near, k].min(), x[near, k].max()
     width, size = high - low, np.maximum(np.abs(low), np.abs(high))
     widest = np.maximum(size, 1.0) * max(margin, CONSTANT_MARGIN)
-    gap = np.where(width <= CONSTANT * size, widest, width * margin)
+    gap = np.where(width <= CONSTANT_RANGE * size, widest, width * margin)
     return low - gap, high + gap

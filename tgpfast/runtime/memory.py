@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-         "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+BYTES_PER_UNIT = {
+    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
+}  # fmt: skip
 
 
 def available() -> int | None:
@@ -69,7 +71,7 @@ def parse(size: object) -> int:
     text = str(size).strip().upper()
     digits = text.rstrip("KMGTIB ")
     try:
-        value = float(digits) * UNITS[text[len(digits) :].strip()]
+        value = float(digits) * BYTES_PER_UNIT[text[len(digits) :].strip()]
     except (ValueError, KeyError):
         raise ValueError(f"{size!r} is not an amount of memory; give bytes, or '2GB'") from None
     if not 0 < value < 2**63:

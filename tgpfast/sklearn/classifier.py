@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..density.density import Density
 from ..pipeline.fitting import fit
 from ..runtime.warnings import FallbackWarning, warn
-from ..statistics.statistics import check_decay
+from ..statistics.mergeable_sums import check_decay
 from ..validation import Array, as_floats
 from .estimator import DensityEstimator, fit_with_covariance, weighted_rows
 from .shrinkage import has_fewer_rows, is_singular, pool_covariance

@@ -38,7 +38,7 @@ from ..validation import Array, positive
 from .conjugate_gradients import conjugate_gradients
 from .lattice_preconditioner import LevelPreconditioner
 
-CG_TOLERANCE, CG_STEPS = 1e-10, 20_000
+CG_TOLERANCE, SCORE_CG_STEPS = 1e-10, 20_000
 SMOOTHING = 4.0  # width of a Gaussian that smooths the rows, times the highest frequency
 BASE_NODES = {1: 1024, 2: 256, 3: 64}  # along each axis, by dimension, to integrate a base on
 DENSE_FEATURES = 2_000  # largest lattice of FVPD: a complex matrix of 64 MB, some seconds
@@ -215,7 +215,7 @@ def _solve(
     symbol = f.squared_frequencies * np.square(to_theta) * f.mean_squares
     precondition = LevelPreconditioner(f, symbol, _smooth_density(f, sums), shift, workers)
     found = conjugate_gradients(
-        product, -from_sums * linear, tolerance=tolerance, max_steps=CG_STEPS, start=first,
+        product, -from_sums * linear, tolerance=tolerance, max_steps=SCORE_CG_STEPS, start=first,
         precondition=precondition,
     )  # fmt: skip
     if found.residual > tolerance:

@@ -133,9 +133,7 @@ def accumulate(
         tolerance=tolerance, engine=engine, precision=precision, backend=backend,
         n_threads=n_threads, progress=progress,
     )  # fmt: skip
-    blocks = X  # from fit, which has checked them
-    if not isinstance(X, Blocks):
-        blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+    blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
     limit = memory.budget(blocks.budget if budget is None else budget)
     if base is None:
         return _run_pass(blocks, options, limit)
@@ -190,8 +188,7 @@ def _run_engine(
 ) -> Statistics:
     """The statistics of all rows, or of one partition, by either engine."""
     module, count = threads.resolve()
-    stats: Statistics = engine(blocks, *sums, backend=module, n_threads=count, **options)
-    return stats
+    return engine(blocks, *sums, backend=module, n_threads=count, **options)
 
 
 def _run_spectral(blocks: Blocks, options: PassOptions, budget: int) -> Statistics | None:
@@ -242,8 +239,7 @@ def _run_spectral_partitions(blocks: Any, options: PassOptions, budget: int) -> 
             _run_engine, engine=accumulate_spectral, sums=options.sums,
             gram_phi=options.gram_phi, **limits,
         )  # fmt: skip
-        total: Statistics = blocks.reduce(run, name, count, options.progress)
-        return total
+        return blocks.reduce(run, name, count, options.progress)
     stats = spectrum.statistics(
         options.features, options.noise_levels, origin=options.origin, gram_phi=options.gram_phi,
         backend=name, n_threads=count,

@@ -21,9 +21,8 @@ from ..runtime import memory
 from ..runtime.progress import Progress
 from ..validation import Array
 from .chunks import Chunks
-from .feature_means import plan_sums
-from .transform_plan import FINE, TransformPlan
-from .transforms import eps_for, transform
+from .feature_means import plan_sums, transform_inside
+from .transforms import eps_for
 
 SCORE_ROWS = 4_096  # rows of a block of features
 
@@ -47,8 +46,7 @@ def accumulate_base_scores(
         _accumulate_part, features=features, base=base, tolerance=tolerance,
         budget=memory.budget(blocks.budget),
     )  # fmt: skip
-    total: Array = blocks.reduce(part, backend, n_threads, progress)
-    return total
+    return blocks.reduce(part, backend, n_threads, progress)
 
 
 def _accumulate_part(
@@ -67,27 +65,17 @@ def _accumulate_part(
             y = x - base.mean
             plan, inside = plan_sums(y, angles.frequencies, eps, budget)
             if plan is not None:
-                _add_transforms(total, y[inside], score[inside], plan, angles, eps, count)
+                sums = transform_inside(
+                    y[inside], score[inside].T, plan, angles.frequencies, eps, count
+                )
+                # phi' = -sqrt(2/S) sin a
+                total -= angles.amplitude * (np.exp(1j * angles.phases) * sums).imag.T
             if not inside.all():
                 total += _sum_term_by_term(
                     x[~inside], score[~inside], features, base.mean, threads
                 )
             bar.add(len(x))
     return total
-
-
-def _add_transforms(
-    total: Array, y: Array, score: Array, plan: TransformPlan, angles: Angles, eps: float,
-    n_threads: int,
-) -> None:  # fmt: skip
-    """total += sum phi' score^T, one transform for each coordinate: phi' = -sqrt(2/S) sin a."""
-    columns = [y[:, k] - m for k, m in enumerate(plan.middle)]
-    axes = [np.ascontiguousarray(axis) for axis in angles.frequencies.T]
-    turn = np.exp(1j * (angles.phases + angles.frequencies @ plan.middle))
-    for k in range(total.shape[1]):
-        strengths = score[:, k].astype(np.complex128)
-        waves = transform(columns, strengths, axes, eps, FINE, n_threads)
-        total[:, k] -= angles.amplitude * (turn * waves).imag
 
 
 def _sum_term_by_term(

@@ -62,10 +62,6 @@ class Costs:
         work = self.flop * n_features * (n_features + 1) * updates
         return work + self.feature * n_features * (1 + max(n_levels - 1, 0)) * (0.9 + d / 20.0)
 
-    def direct(self, n: int, n_features: int, d: int, n_levels: int, gram_phi: bool) -> float:
-        """Seconds of the direct engine for a pass over n rows."""
-        return n * self.direct_row(n_features, d, n_levels, gram_phi)
-
     def tilt_row(self, features: Features) -> float:
         """Seconds to evaluate a point model at one row, term by term."""
         return self.tilt * features.n_features * (0.9 + features.dimension / 20.0)

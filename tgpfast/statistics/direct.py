@@ -20,8 +20,7 @@ from ..features.evaluation import Angles
 from ..features.random import Features
 from ..runtime.progress import Progress
 from ..validation import Array
-from .overflow import check_feature_sums, check_moments
-from .statistics import Statistics
+from .statistics import Statistics, check_feature_sums, check_moments
 
 LANE_FEATURES = 1024  # above it a Gram matrix for each lane (8 MB here) would take too much memory
 LANES = 8  # parts of a block; more threads than this are of use only above LANE_FEATURES

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,8 @@ from ..runtime.progress import Progress
 from ..validation import Array
 from . import costs
 from .chunks import Chunks
-from .overflow import check_feature_sums
-from .provenance import merge_provenance
-from .statistics import check_decay
+from .mergeable_sums import MergeableSums
+from .statistics import check_feature_sums
 from .transform_plan import FINE, TransformPlan, plan_transform
 from .transforms import (
     TRANSFORM_DIMENSIONS,
@@ -40,67 +38,18 @@ from .transforms import (
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureMeans:
+class FeatureMeans(MergeableSums):
     """The sum of the features over the rows, which is n times their mean.
-
-    They add and subtract like `Statistics`, whose names they use.
 
     Attributes
     ----------
     features : Features
-    n : float
-        Sum of the weights.
-    n_rows : int
-    sum_w2 : float
-        Sum of the squared weights.
     sum_phi : (S,) array
         sum_i w_i phi(x_i).
-    provenance : dict
-        Engine, backend, precision, tolerance and threads that made them.
     """
 
     features: Features
-    n: float
-    n_rows: int
-    sum_w2: float
     sum_phi: Array
-    provenance: dict[str, Any]
-
-    def __add__(self, other: FeatureMeans) -> FeatureMeans:
-        """The sums over the rows of both; their features must be the same."""
-        return replace(
-            self, n=self.n + other.n, n_rows=self.n_rows + other.n_rows,
-            sum_w2=self.sum_w2 + other.sum_w2, sum_phi=self.sum_phi + other.sum_phi,
-            provenance=merge_provenance(self.provenance, other.provenance),
-        )  # fmt: skip
-
-    def __sub__(self, part: FeatureMeans) -> FeatureMeans:
-        """The sums over the rows that are not in ``part``."""
-        return replace(
-            self, n=self.n - part.n, n_rows=self.n_rows - part.n_rows,
-            sum_w2=self.sum_w2 - part.sum_w2, sum_phi=self.sum_phi - part.sum_phi,
-        )  # fmt: skip
-
-    def decay(self, factor: float) -> FeatureMeans:
-        """The same rows with all weights multiplied by a factor in (0, 1]."""
-        return self.times(check_decay(factor))
-
-    def times(self, factor: float) -> FeatureMeans:
-        """The same rows with all weights multiplied by a factor.
-
-        Parameters
-        ----------
-        factor : float
-            Above 0.
-
-        Returns
-        -------
-        FeatureMeans
-        """
-        return replace(
-            self, n=factor * self.n, sum_w2=factor * factor * self.sum_w2,
-            sum_phi=factor * self.sum_phi,
-        )  # fmt: skip
 
     def first_features(self, n: int) -> FeatureMeans:
         """The sums of the first n features, whose amplitude sqrt(2 / n) is larger.
@@ -154,7 +103,7 @@ class FeatureMeans:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
         return cls(
             features, float(facts["n"]), int(facts["n_rows"]), float(facts["sum_w2"]), sum_phi,
-            dict(facts["provenance"]),
+            provenance=dict(facts["provenance"]),
         )  # fmt: skip
 
 
@@ -180,8 +129,7 @@ def accumulate_feature_means(
         _accumulate_part, features=features, origin=origin, tolerance=tolerance,
         budget=memory.budget(blocks.budget),
     )  # fmt: skip
-    means: FeatureMeans = blocks.reduce(part, backend, n_threads, progress)
-    return means
+    return blocks.reduce(part, backend, n_threads, progress)
 
 
 def accumulate_feature_means_of_each(
@@ -211,19 +159,23 @@ def _accumulate_part(
     """The sums over all rows, or over one partition."""
     module, count = threads.resolve()
     angles = Angles.of(features, origin)
-    frequencies = angles.frequencies
+    frequencies, eps = angles.frequencies, eps_for(tolerance)
     F = np.zeros(features.n_features, np.complex128)
     n, n_rows, sum_w2, by_transform = 0.0, 0, 0.0, False
     with Progress(progress, "rows", blocks.n_rows) as bar:
         for x, w in Chunks(blocks):
             y = x - origin
-            plan, inside = plan_sums(y, frequencies, eps_for(tolerance), budget)
+            plan, inside = plan_sums(y, frequencies, eps, budget)
             if plan is not None:
-                F += _transform_inside(y, w, inside, plan, frequencies, tolerance, count)
+                weights = np.ones(len(y)) if w is None else w
+                (sums,) = transform_inside(
+                    y[inside], [weights[inside]], plan, frequencies, eps, count
+                )
+                F += sums
                 by_transform = True
             if not inside.all():
                 rest = None if w is None else w[~inside]
-                F += _sum_waves(frequencies, y[~inside], rest, module, count)
+                F += sum_waves(frequencies, y[~inside], rest, module, count)
             n += len(x) if w is None else float(w.sum())
             sum_w2 += len(x) if w is None else float(w @ w)
             n_rows += len(x)
@@ -235,28 +187,19 @@ def _accumulate_part(
         "precision": "float64", "tolerance": tolerance if by_transform else 0.0,
         "threads": count, "sums": "phi only",
     }  # fmt: skip
-    return FeatureMeans(features, n, n_rows, sum_w2, sum_phi, provenance)
+    return FeatureMeans(features, n, n_rows, sum_w2, sum_phi, provenance=provenance)
 
 
-def _transform_inside(
-    y: Array, w: Array | None, inside: NDArray[np.bool_], plan: TransformPlan, frequencies: Array,
-    tolerance: float, n_threads: int,
-) -> Complex:  # fmt: skip
-    """Fourier sums of the points inside the box of the plan, (S,)."""
-    weights = np.ones(len(y)) if w is None else w
-    columns = [y[inside, k] - m for k, m in enumerate(plan.middle)]
-    axes = [np.ascontiguousarray(frequencies[:, k]) for k in range(y.shape[1])]
-    strengths = weights[inside].astype(np.complex128)
-    part = transform(columns, strengths, axes, eps_for(tolerance), FINE, n_threads)
-    turned: Complex = part * np.exp(1j * (frequencies @ plan.middle))
-    return turned
-
-
-def _sum_waves(
-    frequencies: Array, y: Array, w: Array | None, module: ModuleType, n_threads: int
-) -> Complex:
-    cosines, sines = sum_waves(frequencies, y, w, module, n_threads)
-    return cosines + 1j * sines
+def transform_inside(
+    y: Array, strengths: Iterable[Array], plan: TransformPlan, frequencies: Array, eps: float,
+    n_threads: int,
+) -> list[Complex]:  # fmt: skip
+    """Fourier sums of points inside the box of a plan, (S,) for each set of strengths (n,)."""
+    columns = [y[:, k] - m for k, m in enumerate(plan.middle)]
+    axes = [np.ascontiguousarray(axis) for axis in frequencies.T]
+    turn = np.exp(1j * (frequencies @ plan.middle))
+    sets = (strength.astype(np.complex128) for strength in strengths)
+    return [turn * transform(columns, s, axes, eps, FINE, n_threads) for s in sets]
 
 
 def plan_sums(

@@ -111,8 +111,7 @@ def _psi_prime(
 ) -> Array:
     """z_s^T C^-1 (sum phi'_s x - mean sum phi'_s), where C = cholesky cholesky^T."""
     about_mean = sum_dphi_x - np.outer(sum_dphi, mean - stats.origin)
-    pull: Array = np.einsum("sk,ks->s", z, cho_solve((cholesky, True), about_mean.T))
-    return pull
+    return np.einsum("sk,ks->s", z, cho_solve((cholesky, True), about_mean.T))
 
 
 def _times_outer(gram: Array, z: Array) -> Array:

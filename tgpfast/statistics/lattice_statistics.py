@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,16 +15,16 @@ from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
-from ..validation import Array, positive
-from .provenance import merge_provenance
-from .statistics import WEIGHT_ROUNDING, check_decay, check_levels
+from ..validation import Array
+from .mergeable_sums import MergeableSums
+from .statistics import check_levels
 
 KIND = "lattice"  # of a saved file
 POSITIONS = "positions"  # mark of sums weighted by x, which serve every Gaussian base
 
 
 @dataclass(frozen=True, eq=False)
-class LatticeStatistics:
+class LatticeStatistics(MergeableSums):
     """Weighted sums over rows of the waves of a lattice. ``a + b`` is those of both sets of rows,
     ``total - part`` those of the rows left over.
 
@@ -63,10 +62,9 @@ class LatticeStatistics:
         How the sums were made.
     """
 
+    not_added = ("features", "scores_of", "noise_levels", "provenance")
+
     features: LatticeFeatures
-    n: float
-    n_rows: int
-    sum_w2: float
     modes: Modes
     sum_log_bases: Array = field(default_factory=lambda: np.zeros(0))
     core_modes: Modes | None = None
@@ -76,13 +74,6 @@ class LatticeStatistics:
     noise_modes: Modes | None = None
     noise_core_modes: Modes | None = None
     noise_core_scores: Modes | None = None
-    provenance: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in SUMS:
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
 
     @property
     def band(self) -> LatticeFeatures:
@@ -94,37 +85,8 @@ class LatticeStatistics:
         """``modes`` with |k_j| <= m_j: all that MAP needs of the rows."""
         return self.band.resize_modes(self.modes, self.features.n_modes)
 
-    # -- algebra ---------------------------------------------------------------------------------
-
-    def __add__(self, other: object) -> LatticeStatistics:
-        if not isinstance(other, LatticeStatistics):
-            return NotImplemented
-        return self._combined(other, "added", operator.add)
-
-    def __radd__(self, other: object) -> LatticeStatistics:
-        if isinstance(other, int) and other == 0:  # so that sum(list_of_statistics) works
-            return self
-        return NotImplemented
-
-    def __sub__(self, other: object) -> LatticeStatistics:
-        if not isinstance(other, LatticeStatistics):
-            return NotImplemented
-        if other.n_rows > self.n_rows or other.n > self.n * (1.0 + WEIGHT_ROUNDING):
-            raise ValueError(
-                f"statistics of {other.n_rows:,} rows that weigh {other.n:.6g} cannot be taken "
-                f"from those of {self.n_rows:,} rows that weigh {self.n:.6g}"
-            )
-        return self._combined(other, "subtracted", operator.sub)
-
-    def _combined(self, other: LatticeStatistics, verb: str, operate: Any) -> LatticeStatistics:
-        difference = self._difference(other)
-        if difference:
-            raise ValueError(f"these lattice statistics cannot be {verb}: {difference}")
-        sums = {name: _combine(operate, getattr(self, name), getattr(other, name)) for name in SUMS}
-        return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
-
     def _difference(self, other: LatticeStatistics) -> str:
-        """What keeps two statistics from being added, in words; empty if nothing does."""
+        """Why two statistics cannot be added, in words; empty if they can."""
         if self.features.box_fingerprint != other.features.box_fingerprint:
             return "their lattices differ in box, modes or walls"
         if self.scores_of != other.scores_of:
@@ -137,22 +99,6 @@ class LatticeStatistics:
         if len(self.sum_log_bases) != len(other.sum_log_bases):
             return "they have sums of different numbers of bases"
         return ""
-
-    def decay(self, factor: float) -> LatticeStatistics:
-        """The same rows with all weights multiplied by a factor in (0, 1]."""
-        return self.times(check_decay(factor))
-
-    def times(self, factor: float) -> LatticeStatistics:
-        """The same rows with all weights multiplied by a factor."""
-        by = positive("factor", factor)
-        sums: dict[str, Any] = {}
-        for name in SUMS:
-            value = getattr(self, name)
-            if name != "n_rows" and value is not None:
-                sums[name] = value * (by * by if name == "sum_w2" else by)
-        return replace(self, **sums)
-
-    __mul__ = __rmul__ = times
 
     def with_kernel(self, kernel: str, bandwidth: float) -> LatticeStatistics:
         """The same sums for another prior.
@@ -244,11 +190,7 @@ class LatticeStatistics:
         return f"LatticeStatistics(n_rows={self.n_rows:,}, n={self.n:.6g}, {self.features!r})"
 
 
-# the fields that add
-SUMS = (
-    "n", "n_rows", "sum_w2", "modes", "sum_log_bases", "core_modes", "core_scores", "noise_modes",
-    "noise_core_modes", "noise_core_scores",
-)  # fmt: skip
+SUMS = LatticeStatistics.sum_names()  # the fields that add
 
 
 def doubled(features: LatticeFeatures) -> LatticeFeatures:
@@ -268,10 +210,6 @@ def scores_kind(base: Base | None, features: LatticeFeatures) -> str | None:
         return None
     is_free = isinstance(base, GaussianBase) and not any(features.cosine)
     return POSITIONS if is_free else base.fingerprint
-
-
-def _combine(operate: Any, mine: Any, theirs: Any) -> Any:
-    return None if mine is None else operate(mine, theirs)
 
 
 def shapes_of_sums(

@@ -37,7 +37,7 @@ from .wave_sums import WaveSums, required_memory
 
 EQUAL_VALUES = 2.0**-20  # standard deviations within which values count as equal
 COMMON_SHARE = 0.01  # of the rows: a value that more of them have is split between folds
-CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger than that
+LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger
 WALL_ROUNDING = 1e-9  # of an axis' length, by which a row may lie beyond a wall
 
 
@@ -207,9 +207,7 @@ def _accumulate(
     tolerance, levels = positive("tolerance", tolerance), check_levels(noise_levels)
     threads = Threads() if threads is None else threads
     _check_base(base, features, levels)
-    blocks = X
-    if not isinstance(X, Blocks):
-        blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+    blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
     limit = memory.budget(blocks.budget if budget is None else budget)
     check_memory(features, len(bases), limit, base is not None, len(levels))
     part = functools.partial(
@@ -293,7 +291,7 @@ def _sum_part(
     sums = [_Sums(features, waves, base, levels, fold_bases) for fold_bases in bases]
     row = blocks.first_row
     with Progress(progress, "rows", blocks.n_rows) as bar:
-        for x, w in Chunks(blocks, max(CHUNK_ROWS, 4 * waves.n_nodes)):
+        for x, w in Chunks(blocks, max(LATTICE_CHUNK_ROWS, 4 * waves.n_nodes)):
             _check_walls(x, features, row)
             if folds is None:
                 sums[0].add(x, w)

@@ -1,7 +1,7 @@
 """The spectral engine: for d <= 3 every statistic is a Fourier transform of the data.
 
 All of F(w) = sum_i w_i e^{i w . x_i} comes from non-uniform FFTs in O(N + S^2 + grid), where the
-direct engine takes O(N S^2); `spectral_statistics` has the formulas. Up to one chunk of points, or
+direct engine takes O(N S^2); `fourier_sums` has the formulas. Up to one chunk of points, or
 where a fixed grid would cost more, each chunk is transformed. Else all points are spread on one
 grid, which is read at the end. The few points outside a box, which is chosen by its cost, are left
 to the direct engine.
@@ -24,9 +24,8 @@ from ..validation import Array
 from .chunk_transforms import ChunkTransforms
 from .chunks import Chunks, Rows
 from .direct import accumulate_direct
+from .fourier_sums import FourierSums, statistics_from_fourier_sums, without_moments
 from .moment_sums import MomentSums
-from .spectral_statistics import statistics_from_fourier_sums, without_moments
-from .spectral_targets import FourierSums
 from .spectral_work import COST_ROWS, SpectralWork
 from .spread_grid import GridFiller, SpreadGrid
 from .statistics import Statistics
@@ -146,11 +145,8 @@ def _fill_one_grid(
     filler, size = GridFiller(place, n_threads), place.fill_rows
     for x, w in chunks:
         for start in range(0, len(x), size):
-            part = x[start : start + size]
-            weights = None if w is None else w[start : start + size]
-            left = filler.add(part, weights)
-            if left is not None:
-                outside.add(part[left], None if weights is None else weights[left])
+            rows = slice(start, start + size)
+            outside.add(*filler.add(x[rows], None if w is None else w[rows]))
     sums = FourierSums(work.features, work.bandwidths, place.center)
     base = [np.ascontiguousarray(axis) for axis in sums.base.T]
     sums.F, sums.G = place.sums(filler.grid, sums.targets.axes, base, n_threads)

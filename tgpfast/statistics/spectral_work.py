@@ -13,11 +13,10 @@ from ..validation import Array
 from . import costs
 from .chunks import chunk_count, rows_per_chunk
 from .direct import required_memory
-from .spectral_targets import Targets, bandwidths_of
+from .fourier_sums import Targets, bandwidths_of
 from .spread_grid import SpreadGrid
-from .stencil import derivative_stencil
 from .transform_plan import TransformPlan, grid_nodes, plan_transform
-from .transforms import eps_for, kernel_width
+from .transforms import derivative_stencil, eps_for, kernel_width
 
 COST_ROWS = 20_000  # rows of a sample from which costs are estimated
 BOX_MARGIN = 1.25  # a box made from a sample of the rows is this many times as wide

@@ -29,13 +29,17 @@ from ..runtime.progress import Progress
 from ..validation import Array, positive
 from .chunks import Chunks, Rows
 from .direct import accumulate_direct
+from .fourier_sums import (
+    FourierSums,
+    Targets,
+    bandwidths_of,
+    statistics_from_fourier_sums,
+    without_moments,
+)
 from .grid_box import choose_grid, sample_for_box
 from .moment_sums import MomentSums
-from .overflow import check_moments
-from .spectral_statistics import statistics_from_fourier_sums, without_moments
-from .spectral_targets import FourierSums, Targets, bandwidths_of
 from .spread_grid import GridFiller, OutsideError, SpreadGrid
-from .statistics import Statistics, check_features, check_levels, check_origin
+from .statistics import Statistics, check_features, check_levels, check_moments, check_origin
 from .transforms import TRANSFORM_DIMENSIONS, eps_for, load_finufft
 
 SPECTRUM_KIND = "spectrum"  # of a saved file
@@ -134,9 +138,7 @@ class Spectrum:
         """
         tolerance = positive("tolerance", tolerance)
         load_finufft()
-        blocks = X  # from a pass over partitions, which has checked them
-        if not isinstance(X, Blocks):
-            blocks = as_blocks(X, sample_weight=sample_weight)
+        blocks = as_blocks(X, sample_weight=sample_weight)
         module = kernels.load(backend)
         count = kernels.resolve_threads(module, n_threads)
         limit = memory.budget(blocks.budget if budget is None else budget)
@@ -147,8 +149,7 @@ class Spectrum:
             part = functools.partial(
                 _spread_partition, bandlimit=bandlimit, box=box, tolerance=tolerance, budget=limit
             )
-            total: Spectrum = blocks.reduce(part, backend, n_threads, progress)
-            return total
+            return blocks.reduce(part, backend, n_threads, progress)
         with (
             np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
             Progress(progress, "rows", blocks.n_rows) as bar,
@@ -440,12 +441,11 @@ def _fill(
     rows, weights = [np.zeros((0, place.dimension))], [np.zeros(0)]
     for x, w in chunks:
         moments.add(x, w)
-        outside = filler.add(x, w)
-        if outside is not None:
-            known = np.ones(len(x)) if w is None else w
-            counts = outside & (known > 0.0)
-            rows.append(x[counts])
-            weights.append(known[counts])
+        outside, own = filler.add(x, w)
+        if len(outside):
+            known = np.ones(len(outside)) if own is None else own
+            rows.append(outside[known > 0.0])
+            weights.append(known[known > 0.0])
             _check_outside(sum(map(len, rows)))
         bar.add(len(x))
     check_moments(moments.sum_x, moments.sum_xx)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import Array
+from .chunks import Rows
 from .transforms import FINEST_EPS, Complex, kernel_width, load_finufft
 
 UPSAMPLING = 2.0  # grid nodes for each node that the band limit needs
@@ -178,14 +179,14 @@ class GridFiller:
                 spreadinterponly=1, showwarn=0,
             )  # fmt: skip
 
-    def add(self, x: Array, w: Array | None) -> NDArray[np.bool_] | None:
-        """Spread the points in the box; returns which lie outside, None where none does."""
+    def add(self, x: Array, w: Array | None) -> Rows:
+        """Spread the points in the box; returns those outside, and their weights."""
         columns, strengths = self._fill_columns(x), self._strengths(len(x), w)
         outside = self._outside(columns)
         if outside is None:
             self._spread(columns, strengths)
             self.weight += len(x) if w is None else float(w.sum())
-            return None
+            return x[:0], None if w is None else w[:0]
         # many chunks have a few such rows: spreading zeros for them is cheaper than removing them
         at = np.flatnonzero(outside)
         if len(at) < len(x):
@@ -196,7 +197,7 @@ class GridFiller:
             self.weight += float(strengths.real.sum())
             if w is None:
                 strengths[at] = 1.0  # the buffer of ones is used again
-        return outside
+        return x[at], None if w is None else w[at]
 
     def _outside(self, columns: list[Array]) -> NDArray[np.bool_] | None:
         outside: NDArray[np.bool_] | None = None

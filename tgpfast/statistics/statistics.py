@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import operator
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,10 @@ import numpy as np
 from ..data import storage
 from ..features.random import Features
 from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
-from .provenance import merge_provenance
-from .triangles import pack_triangle, unpack_triangle
+from .mergeable_sums import MergeableSums
 
 STATISTICS_KIND = "statistics"  # of a saved file
-WEIGHT_ROUNDING = 1e-9  # relative: a part may seem to weigh this much more than the whole
-NOT_SUMS = ("features", "origin", "noise_levels", "provenance", "score_base")
+SYMMETRIC = ("gram", "gram_phi", "noise_gram")  # sums that are saved and sent as triangles
 
 
 def check_features(features: Any) -> Features:
@@ -57,16 +55,48 @@ def check_origin(origin: Any, d: int) -> Array:
     return point
 
 
-def check_decay(factor: Any) -> float:
-    """The factor, if it is a number above 0 and at most 1."""
-    value = float(as_floats(factor, "decay", "()", 0))
-    if not 0.0 < value <= 1.0:
-        raise ValueError(f"decay={value}: expected a number above 0, and at most 1")
-    return value
+def check_feature_sums(sum_phi: Array) -> None:
+    """ValueError where the angles of some rows overflowed."""
+    if not np.isfinite(sum_phi).all():
+        raise ValueError(
+            "the features of some rows are not finite: |x| / bandwidth overflows. "
+            "Scale the data or raise the bandwidth"
+        )
+
+
+def check_moments(sum_x: Array, sum_xx: Array) -> None:
+    """ValueError where the squares of some rows overflowed; it names the column."""
+    if not (np.isfinite(sum_x).all() and np.isfinite(sum_xx).all()):
+        column = int(np.flatnonzero(~np.isfinite(np.diag(sum_xx)))[0])
+        raise ValueError(
+            f"the sum of squares of column {column} overflows; scale the data, or give an "
+            "origin near them"
+        )
+
+
+def pack_triangle(matrix: Array) -> Array:
+    """The upper triangle of a symmetric matrix, row by row: half the bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pack_triangle(np.array([[1.0, 2.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    return np.concatenate([row[i:] for i, row in enumerate(matrix)])
+
+
+def unpack_triangle(triangle: Array, n: int) -> Array:
+    """The symmetric (n, n) matrix whose upper triangle ``pack_triangle`` returned."""
+    matrix, at = np.empty((n, n)), 0
+    for i in range(n):
+        matrix[i, i:] = matrix[i:, i] = triangle[at : at + n - i]
+        at += n - i
+    return matrix
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class Statistics(MergeableSums):
     """Weighted sums over the rows of a data set, from which every estimator is solved.
 
     With phi_s(x) = sqrt(2/S) cos(z_s . x / gamma + c_s) and phi' the same with -sin:
@@ -131,10 +161,9 @@ class Statistics:
     1000
     """
 
+    not_added = ("features", "origin", "noise_levels", "provenance", "score_base")
+
     features: Features
-    n: float
-    n_rows: int
-    sum_w2: float
     origin: Array
     sum_x: Array
     sum_xx: Array
@@ -148,20 +177,8 @@ class Statistics:
     noise_sum_phi: Array
     noise_sum_dphi: Array
     noise_sum_dphi_x: Array
-    provenance: dict[str, Any] = field(default_factory=dict)
     sum_dphi_score: Array | None = None
     score_base: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("origin", "noise_levels", *self._summed):
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
-
-    @property
-    def _summed(self) -> list[str]:
-        """Names of the fields that add."""
-        return [name for name in self.__dataclass_fields__ if name not in NOT_SUMS]
 
     @classmethod
     def zero(
@@ -193,36 +210,6 @@ class Statistics:
             sum_dphi_score=None if base is None else np.zeros((S, d)),
             score_base=None if base is None else base.fingerprint,
         )  # fmt: skip
-
-    def __add__(self, other: object) -> Statistics:
-        if not isinstance(other, Statistics):
-            return NotImplemented
-        return self._combined(other, "added", operator.add)
-
-    def __sub__(self, other: object) -> Statistics:
-        if not isinstance(other, Statistics):
-            return NotImplemented
-        if other.n_rows > self.n_rows:
-            raise ValueError(
-                f"statistics of {other.n_rows:,} rows cannot be subtracted from those of "
-                f"{self.n_rows:,}"
-            )
-        if other.n > self.n * (1.0 + WEIGHT_ROUNDING):
-            raise ValueError(
-                f"statistics of rows that weigh {other.n:.6g} cannot be subtracted from those of "
-                f"rows that weigh {self.n:.6g}; use the same weights and the same decay() for both"
-            )
-        return self._combined(other, "subtracted", operator.sub)
-
-    def _combined(self, other: Statistics, verb: str, operate: Any) -> Statistics:
-        difference = self._difference(other)
-        if difference:
-            raise ValueError(f"these statistics cannot be {verb}: {difference}")
-        sums: dict[str, Any] = {}
-        for name in self._summed:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            sums[name] = None if mine is None else operate(mine, theirs)
-        return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
 
     def first_features(self, n: int) -> Statistics:
         """The statistics of the first n features, whose amplitude sqrt(2 / n) is larger.
@@ -278,42 +265,6 @@ class Statistics:
         precision = "mixed" if values("precision") == ["mixed"] else "float64"
         return {"precision": precision, **({"tolerance": min(kept)} if kept else {})}
 
-    def decay(self, factor: float) -> Statistics:
-        """The same rows with all weights multiplied by a factor; ``n_rows`` stays as it is.
-
-        Parameters
-        ----------
-        factor : float
-            Above 0 and at most 1.
-        """
-        return self.times(check_decay(factor))
-
-    def times(self, factor: float) -> Statistics:
-        """The same rows with all weights multiplied by a factor.
-
-        Parameters
-        ----------
-        factor : float
-            Above 0.
-
-        Returns
-        -------
-        Statistics
-        """
-        if factor == 1.0:
-            return self
-        sums: dict[str, Any] = {}
-        for name in self._summed:
-            value = getattr(self, name)
-            if name != "n_rows" and value is not None:
-                sums[name] = value * (factor * factor if name == "sum_w2" else factor)
-        return replace(self, **sums)
-
-    def __radd__(self, other: object) -> Statistics:
-        if isinstance(other, int) and other == 0:  # so that sum(list_of_statistics) works
-            return self
-        return NotImplemented
-
     @property
     def fingerprint(self) -> str:
         """Hash of what must be equal so that two statistics can be added."""
@@ -349,6 +300,19 @@ class Statistics:
             return "they were accumulated with different bases; use the same base for both"
         return ""
 
+    def pack(self) -> Statistics:
+        """The same with upper triangles instead of symmetric matrices; these add as well."""
+        return self._reshaped(pack_triangle)
+
+    def unpack(self) -> Statistics:
+        """The inverse of ``pack``."""
+        return self._reshaped(functools.partial(unpack_triangle, n=self.features.n_features))
+
+    def _reshaped(self, function: Callable[[Array], Array]) -> Statistics:
+        matrices = {name: getattr(self, name) for name in SYMMETRIC}
+        made: Any = {name: function(m) for name, m in matrices.items() if m is not None}
+        return replace(self, **made)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to an npz file without pickles; ``tgpfast.load`` reads it.
 
@@ -364,14 +328,9 @@ class Statistics:
         storage.write(path, STATISTICS_KIND, {**facts, **self.features.facts}, arrays)
 
     def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Facts and arrays to save, without those of the features. Symmetric matrices are saved as
-        their upper triangles."""
-        arrays = {"origin": self.origin, "noise_levels": self.noise_levels}
-        for name in self._summed:
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                is_symmetric = name.endswith(("gram", "gram_phi"))
-                arrays[name] = pack_triangle(value) if is_symmetric else value
+        """Facts and arrays to save, without those of the features."""
+        values = {name: value for name, value in vars(self.pack()).items() if name != "features"}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         facts = {
             "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
             "provenance": self.provenance, "score_base": self.score_base,
@@ -388,10 +347,7 @@ class Statistics:
         if "covariance" in arrays:
             covariance = storage.take(arrays, "covariance", (d, d), path)
         phases = storage.take(arrays, "phases", (S,), path)
-        try:
-            features = Features.from_facts(z, phases, covariance, facts)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
+        features = Features.from_facts(z, phases, covariance, facts)
         return cls.from_members(path, features, facts, arrays)
 
     @classmethod
@@ -428,23 +384,20 @@ class Statistics:
             "noise_sum_dphi_x": (H, S, d),
         }  # fmt: skip
         values: dict[str, Any] = {k: storage.take(arrays, k, v, path) for k, v in shapes.items()}
-        for name in ("gram", "gram_phi", "noise_gram"):
+        for name in SYMMETRIC:
             wanted = name == "gram" or (name in arrays if name == "gram_phi" else H > 0)
-            triangle = storage.take(arrays, name, (S * (S + 1) // 2,), path) if wanted else None
-            values[name] = None if triangle is None else unpack_triangle(triangle, S)
-        values["sum_dphi_score"] = None
+            triangle = (S * (S + 1) // 2,)
+            values[name] = storage.take(arrays, name, triangle, path) if wanted else None
         if facts.get("score_base") is not None:
             values["sum_dphi_score"] = storage.take(arrays, "sum_dphi_score", (S, d), path)
         if arrays:
             raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
-        try:
-            return cls(
-                features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
-                sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
-                provenance=dict(facts["provenance"]), score_base=facts.get("score_base"), **values,
-            )  # fmt: skip
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{os.fspath(path)!r} has a damaged header: {error!r}") from error
+        packed = cls(
+            features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
+            sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
+            provenance=dict(facts["provenance"]), score_base=facts.get("score_base"), **values,
+        )  # fmt: skip
+        return packed.unpack()
 
     def __repr__(self) -> str:
         noise = f", {len(self.noise_levels)} noise levels" if len(self.noise_levels) else ""
