@@ -304,15 +304,16 @@ def of_array():
 # Fewer rows, features and draws in every stage of a fit: which rows reach a stage does not depend
 # on how many of them it takes. Rows are many from 501 on.
 QUICK = {
-    "pipeline.choosing": {"PILOT_ROWS": 400, "FEW_ROWS": 500, "FEATURE_COUNTS": (10, 20, 40)},
+    "pipeline.choosing": {"FEW_ROWS": 500, "FEATURE_COUNTS": (10, 20, 40)},
     "pipeline.random_features": {"FEATURE_COUNTS": (10, 20, 40), "SELECTED_MAP_DRAWS": 2**10},
     "selection.candidates": {
         "PILOT_LOG2_DRAWS": 9, "SCREEN_FEATURES": 16, "GAMMA_MULTIPLES": (0.7, 1.8),
         "PILOT_LAMS": (1.0, 100.0), "FVPD_LAMS": (10.0,), "MAP_LAMS": (10.0, 1.0),
     },
     "selection.refinement": {
-        "EM_ROWS": 1_000, "FEW_ROWS": 500, "REFINEMENT_LOG2_DRAWS": 9, "COMPARED_FEATURES": 20
+        "REFINEMENT_LOG2_DRAWS": 9, "COMPARED_FEATURES": 20
     },
+    "selection.sample_split": {"EM_ROWS": 1_000, "FEW_ROWS": 500},
     "selection.verification": {"VERIFIED_DRAWS": 2**11},
 }  # fmt: skip
 

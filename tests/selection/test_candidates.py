@@ -19,7 +19,7 @@ from tgpfast.pipeline import choosing, random_features
 from tgpfast.pipeline.choosing import LEAST_PILOT_ROWS
 from tgpfast.pipeline.settings import FALLBACK, Settings
 from tgpfast.selection import candidates as selection
-from tgpfast.selection import folds, refinement, scoring
+from tgpfast.selection import folds, refinement, sample_split, scoring
 from tgpfast.selection.candidates import (
     FREQUENCY_SHAPES,
     Candidate,
@@ -922,7 +922,7 @@ def test_one_column_has_one_shape():
 @pytest.fixture
 def looks_again(monkeypatch):
     """As if 200 rows were many, and a few features too."""
-    for module in (folds, refinement, choosing):
+    for module in (folds, sample_split, choosing):
         monkeypatch.setattr(module, "FEW_ROWS", 200)
     for module in (refinement, choosing, random_features):
         monkeypatch.setattr(module, "FEATURE_COUNTS", (10, 20, 40))

@@ -22,8 +22,9 @@ from ..selection.candidates import (
     scott_bandwidth,
     select,
 )
-from ..selection.folds import FEW_ROWS, Split, assign_folds, distinct_rows
-from ..selection.refinement import FEATURE_COUNTS, SampleSplit, Tempering
+from ..selection.folds import FEW_ROWS, Split, assign_folds
+from ..selection.refinement import FEATURE_COUNTS, Tempering
+from ..selection.sample_split import SampleSplit
 from ..selection.scoring import Fold, FoldFeatures, standard_error
 from ..selection.verification import LAM_FACTORS
 from ..solvers.solver import METHODS
@@ -115,12 +116,14 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
     """Compare candidates, or take the fallbacks where rows are few or can be read only once."""
     if rows.spectrum is not None or not settings.compared:
         return _fall_back(settings, rows, n_distinct=rows.n)
-    x, weights = distinct_rows(rows.blocks.pilot(PILOT_ROWS))
-    if len(x) < LEAST_PILOT_ROWS:
-        once = float(weights.sum() ** 2 / (weights @ weights)) if len(x) else rows.n
+    sample = rows.split
+    if sample is None or len(sample.x) < LEAST_PILOT_ROWS:
+        weights = np.zeros(0) if sample is None else sample.weights
+        once = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else rows.n
         return _fall_back(settings, rows, n_distinct=once)
+    pilot = Pilot.from_sample(sample)
     selection = select(
-        Pilot(x, weights), _search_space(settings, rows, Pilot(x, weights)),
+        pilot, _search_space(settings, rows, pilot),
         n_features=settings.with_fallbacks().n_features, seed=settings.seed,
         threads=settings.threads, one_standard_error=settings.one_standard_error,
         progress=settings.progress,

@@ -85,8 +85,7 @@ class RandomFeaturesPlan:
     def accumulate(self, rows: Rows) -> RandomFeaturesProblem:
         """Statistics of all rows, with the settings that suit all rows."""
         chosen = self.settings
-        n_components = 1 if self.selection is None else self.selection.n_components
-        base = make_start_base(chosen, rows, n_components=n_components)
+        base = make_start_base(chosen, rows)
         check_base_serves(base, chosen.method, from_spectrum=rows.spectrum is not None)
         refined = Refined(self.features.n_features, self.features.bandwidth, chosen.lam)
         if rows.spectrum is not None:

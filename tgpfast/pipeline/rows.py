@@ -13,7 +13,7 @@ from ..data.column_checks import ColumnNote, check_columns
 from ..data.moments import Moments, check_full_rank, given_moments, moments_and_sample
 from ..data.scaling import Scaling
 from ..data.table import Table, column_name
-from ..selection.refinement import SampleSplit
+from ..selection.sample_split import SampleSplit
 from ..statistics.spectrum import Spectrum
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import Array
@@ -128,9 +128,13 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
         weight_factor=factor, spectrum=spectrum,
         are_weighted=sample_weight is not None or found.n != found.n_effective,
         has_late_weights=moments is not None and blocks.weight_ratio is None,
-        split=SampleSplit.of(scaled) if settings.needs_sample else None,
+        split=_sample(scaled, settings) if settings.needs_sample else None,
         column_notes=_check_columns(blocks) if settings.auto else [],
     )  # fmt: skip
+
+
+def _sample(blocks: Blocks, settings: Settings) -> SampleSplit | None:
+    return SampleSplit.of(blocks, seed=settings.seed, threads=settings.threads)
 
 
 def make_scaling(scale: str, moments: Moments) -> Scaling:

@@ -20,11 +20,12 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..validation import Array
-from .base_fits import fit_base, n_fitted_components
+from .base_fits import fit_base
 from .folds import Split, held_out_masks
+from .sample_split import SampleSplit
 from .scoring import Fold, FoldFeatures, HeldOutScore, standard_error
 
-PILOT_ROWS = 6_000  # rows that candidates are compared on, at most
+PILOT_ROWS = 4_500  # rows that candidates are learned from, at most
 SCREEN_FEATURES = 192  # features of a candidate, at most: comparing needs fewer than learning
 PILOT_LOG2_DRAWS = 13  # draws behind a normalizer, and nodes of MAP, as a power of two
 WORTHY_BASES = 2  # bases that are tilted: the best so many by themselves
@@ -140,10 +141,44 @@ class SearchSpace:
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Distinct rows (n, d) in the model's coordinates; each counts as many rows as its weight."""
+    """Rows that candidates are compared on.
+
+    Attributes
+    ----------
+    x : (n, d) array
+        Distinct rows in the model's coordinates.
+    weights : (n,) array
+        Rows that each row counts as.
+    sample : SampleSplit or None, default None
+        A sample with rows held out. Then the rows of the pilot are some of those that it keeps,
+        the rows that it holds out judge the candidates, and bases are learned from all that it
+        keeps. None holds out parts of the pilot itself.
+    """
 
     x: Array
     weights: Array
+    sample: SampleSplit | None = None
+
+    @classmethod
+    def from_sample(cls, sample: SampleSplit) -> Pilot:
+        """The whole sample, or PILOT_ROWS of the rows it keeps where it holds some out."""
+        if not sample.holds_out:
+            return cls(sample.x, sample.weights)
+        split = sample.split(PILOT_ROWS)
+        return cls(split.kept, split.kept_weights, sample)
+
+    @functools.cached_property
+    def splits(self) -> list[Split]:
+        """Rows that are learned from and rows that are held out, fold by fold."""
+        if self.sample is not None:
+            return [self.sample.split(PILOT_ROWS)]
+        return [Split.at(self.x, self.weights, mask) for mask in held_out_masks(len(self.x))]
+
+    def learn_base(self, kind: Any, split: Split, *, seed: int, threads: Threads) -> Base:
+        """A base for one of the splits."""
+        if self.sample is not None and isinstance(kind, str):
+            return self.sample.fit_base(kind)
+        return fit_base(kind, split.kept, split.kept_weights, seed=seed, threads=threads)
 
     @functools.cached_property
     def scott(self) -> float:
@@ -170,14 +205,11 @@ class Selection:
         The highest score first.
     scott : float
         The bandwidth that multiples are of.
-    n_components : int
-        Of the pilot's mixture, or 1.
     """
 
     best: Candidate
     candidates: list[Candidate]
     scott: float
-    n_components: int = 1
 
     def best_tilt_of(self, base: str) -> Candidate | None:
         """The best candidate that tilts a base, whether it beats that or not; None without one."""
@@ -283,11 +315,8 @@ def select(
         candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
         is_careful=len(pilot.x) <= CAREFUL_ROWS and set(space.methods) > {"map"},
     )  # fmt: skip
-    n_components = min(
-        (n_fitted_components(fold.base) for fold in search.folds.get("mixture", [])), default=1
-    )
     ordered = sorted(candidates, key=lambda c: -c.score)
-    return Selection(best, ordered, pilot.scott, n_components)
+    return Selection(best, ordered, pilot.scott)
 
 
 def choose_candidate(
@@ -367,11 +396,11 @@ class CandidateSearch:
         A base is left out where the rows that remain lie in a plane. So is a mixture of one
         component beside the Gaussian, which it repeats.
         """
-        masks, found = held_out_masks(len(self.pilot.x)), {}
+        found: dict[str, list[Fold]] = {}
         for kind in self.space.bases:
             name = kind if isinstance(kind, str) else "given"
             try:
-                folds = [self._learn_fold(kind, mask) for mask in masks]
+                folds = [self._learn_fold(kind, split) for split in self.pilot.splits]
             except ValueError:
                 continue
             is_single = all(getattr(f.base, "n_components", 1) == 1 for f in folds)
@@ -379,9 +408,8 @@ class CandidateSearch:
                 found[name] = folds
         return found
 
-    def _learn_fold(self, kind: Any, held: Any) -> Fold:
-        split = Split.at(self.pilot.x, self.pilot.weights, held)
-        base: Base = fit_base(kind, split.kept, split.kept_weights, seed=self.seed)
+    def _learn_fold(self, kind: Any, split: Split) -> Fold:
+        base = self.pilot.learn_base(kind, split, seed=self.seed, threads=self.threads)
         return Fold.make(
             base, split, nearby=split.kept, log2_draws=PILOT_LOG2_DRAWS, seed=self.seed
         )
