@@ -33,7 +33,6 @@ RESOLUTION_SHARE = 0.1  # share of the rows that may lie closer to another value
 WIDTH_OF_A_STEP = 1.0 / np.sqrt(2.0 * np.pi)
 BORROWED_ROWS = 3.0  # rows that the pooled widths count as in the widths of a target
 LANE_ROWS, MOST_LANES = 1_024, 16  # rows a lane of the kernel has at least; lanes at most
-SMALL_WORK = 1e8  # operations, about 4 ms, below which one thread is faster on a busy machine
 EXP_WORK = 30.0  # operations that the exponential of one term costs
 
 
@@ -195,8 +194,7 @@ class Rows:
             np.empty(n), np.empty(n if labels else 0, np.int64),
             np.zeros((lanes, K, P) if sums else (0, 0, 0)),
         )  # fmt: skip
-        module, count = self.threads.resolve()
-        count = 1 if work_of(n, K, P, sums=sums) < SMALL_WORK else count
+        module, count = self.threads.resolve(work_of(n, K, P, sums=sums))
         blocks = np.empty((count, P + K, kernels.ROW_TILE))
         with kernels.threads(module, count):
             module.mixture_sums(*map(kernels.read_only, inputs), *found, blocks, count)

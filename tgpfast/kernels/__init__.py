@@ -66,8 +66,26 @@ def _import(name):
 
             if numba.config.DISABLE_JIT:
                 raise ImportError("NUMBA_DISABLE_JIT is set: its kernels need the compiler")
-        _loaded[name] = importlib.import_module(f"tgpfast.kernels._{name}")
+        with _passive_waiting():
+            _loaded[name] = importlib.import_module(f"tgpfast.kernels._{name}")
     return _loaded[name]
+
+
+@contextlib.contextmanager
+def _passive_waiting():
+    """Let OpenMP, which reads its settings when it is loaded, wait without spinning.
+
+    Threads that spin between our short parallel loops take cores from everything else. Settings of
+    the user stay.
+    """
+    if any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")):
+        yield
+        return
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    try:
+        yield
+    finally:
+        del os.environ["OMP_WAIT_POLICY"]
 
 
 def available():

@@ -38,6 +38,9 @@ def fit(
     one_standard_error: bool = False,
     seed: Seed = 0,
     progress: bool = False,
+    effort: str = "balanced",
+    kernel: str = "auto",
+    interactions: Any = "auto",
 ) -> Density:
     """Learn the density of the rows of X.
 
@@ -47,7 +50,7 @@ def fit(
     The same rows give the same sample whatever their source.
 
     A setting that is "auto" is chosen from the sample. Candidates are compared by the
-    log-likelihood of rows held out, on a pilot of at most 6,000 rows. The base alone is one of
+    log-likelihood of rows held out, on a pilot of at most 4,500 rows. The base alone is one of
     them; a tilt is kept only if its gain over the base exceeds twice its standard error. Up to
     300 rows only MAP tilts are kept, and they must gain a little more: with few rows the best of
     many candidates may be luck. With more than 3,000 rows, bandwidth, number of features and lambda
@@ -96,8 +99,8 @@ def fit(
         d V^-1 / tr V^-1.
     base : str or Base, default "auto"
         "empirical": the data's mean and covariance; "scaled": the covariance times a factor chosen
-        on held-out rows; "learned": see ``learn_base``; "mixture": a Gaussian mixture by EM, its
-        number of components by BIC; "student": heavy tails, by EM; or a base in the units of X.
+        on held-out rows; "learned": see ``learn_base``; "mixture": a Gaussian mixture, grown by EM
+        as long as held-out rows gain; "student": heavy tails, by EM; or a base in the units of X.
         Mixtures serve "fd", "fvpd" and "map", heavy tails "fd" and "map".
     sample_weight : (n,) array, default None
         Not negative. Rescaled to sum to Kish's effective number of rows, unless
@@ -117,6 +120,17 @@ def fit(
         ``model.settings["seed"]`` is the integer that was used.
     progress : bool, default False
         Show a bar on standard error.
+    effort : {"fast", "balanced", "thorough"}, default "balanced"
+        How much work the choice of open settings may take. "fast" grows smaller mixtures and tries
+        fewer features; "thorough" compares every method, bandwidth and shape of frequencies in any
+        number of columns, and grows larger mixtures.
+    kernel : {"auto", "gaussian", "matern12", "matern32", "matern52"}, default "auto"
+        Kernel whose spectral density frequencies are drawn from; "matern12" is the roughest. Only
+        method="map" takes "matern12" and "matern32". With more than three columns "auto" compares
+        some; else it is "gaussian".
+    interactions : int, None or "auto", default "auto"
+        Columns that each frequency involves, at random; None is all. With more than three columns
+        "auto" compares some; else it is None.
 
     Returns
     -------
@@ -146,7 +160,8 @@ def fit(
         n_noise_levels=n_noise_levels, scale=scale, frequency_covariance=frequency_covariance,
         base=base, normalize_weights=normalize_weights, engine=engine, precision=precision,
         backend=backend, n_threads=n_threads, solver=solver, seed=seed, progress=progress,
-        one_standard_error=one_standard_error,
+        one_standard_error=one_standard_error, effort=effort, kernel=kernel,
+        interactions=interactions,
     )  # fmt: skip
     rows = read_rows(X, settings, sample_weight, moments)
     plan = choose(settings, rows)

@@ -11,8 +11,10 @@ from ..bases.base import Base
 from ..data.blocks import Blocks, as_blocks
 from ..data.column_checks import ColumnNote, check_columns
 from ..data.moments import Moments, check_full_rank, given_moments, moments_and_sample
+from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling
 from ..data.table import Table, column_name
+from ..selection.effort import Budget
 from ..selection.sample_split import SampleSplit
 from ..statistics.spectrum import Spectrum
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
@@ -134,7 +136,11 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
 
 
 def _sample(blocks: Blocks, settings: Settings) -> SampleSplit | None:
-    return SampleSplit.of(blocks, seed=settings.seed, threads=settings.threads)
+    """The sample, and what a mixture may take to grow on it."""
+    work = Budget.for_rows(settings.effort, SAMPLE_ROWS, blocks.dimension).growth_work
+    return SampleSplit.of(
+        blocks, seed=settings.seed, threads=settings.threads, growth_work=work
+    )
 
 
 def make_scaling(scale: str, moments: Moments) -> Scaling:

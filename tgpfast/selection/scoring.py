@@ -19,7 +19,7 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.quasirandom import logsumexp
 from ..density.proposal import Proposal, widen_base
-from ..features.evaluation import evaluate_features
+from ..features.evaluation import evaluate_features, sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..solvers.closed_form import fd_thetas, fvpd_exponent, fvpd_system
@@ -195,6 +195,14 @@ class FoldFeatures:
             split = fold.split
             sums = self._sum(*self._evaluate(split.kept), split.kept, split.kept_weights)
         self.sums = sums
+
+    @classmethod
+    def for_posterior(cls, features: Features, fold: Fold, threads: Threads) -> FoldFeatures:
+        """The same with no more of the rows that the fold keeps than MAP needs: sum phi."""
+        rows, weights = fold.split.kept, fold.split.kept_weights
+        sum_phi = sum_features(features, rows, weights, origin=fold.base.mean, threads=threads)
+        sums = PilotSums(features, float(weights.sum()), sum_phi, None, None)
+        return cls(features, fold, threads, sums)
 
     def _evaluate(self, x: Array) -> tuple[Array, Array]:
         return evaluate_features(
