@@ -208,7 +208,8 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
     """
     best, least_errors = selection.best, 0.0
     holds_out = rows.split is not None and rows.split.holds_out
-    if best.is_base_alone and "lam" in settings.auto and holds_out and settings.method != "ncfd":
+    may_reconsider = holds_out and not selection.is_brief and settings.method != "ncfd"
+    if best.is_base_alone and "lam" in settings.auto and may_reconsider:
         tilt = selection.best_tilt_of(best.base)
         if tilt is not None:
             best, least_errors = tilt, RECONSIDERED_ERRORS
@@ -217,7 +218,7 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
         method=best.method, base=best.base, lam=best.lam,
         frequency_covariance=best.frequency_covariance,
         gamma="scott" if best.is_base_alone else best.gamma_multiple * selection.scott,
-        n_features=_budget(settings, rows).most_features or most_features(rows.blocks.n_rows),
+        n_features=_most_features(selection, settings, rows),
         kernel=best.kernel, interactions=best.interactions,
     )  # fmt: skip
     if filled.gamma == "scott":
@@ -230,6 +231,12 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
         settings=filled, selection=selection, least_errors=least_errors,
         eta_multiple=best.eta_multiple if tempers else 1.0,
     )  # fmt: skip
+
+
+def _most_features(selection: Selection, settings: Settings, rows: Rows) -> int:
+    """The number of features that a brief search leads to, or the most that are refined."""
+    brief = _budget(settings, rows).most_features if selection.is_brief else None
+    return brief or most_features(rows.blocks.n_rows)
 
 
 def most_features(n_rows: int | None) -> int:

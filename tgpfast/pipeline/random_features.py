@@ -157,8 +157,9 @@ class RandomFeaturesPlan:
 
     def _refines(self, rows: Rows) -> bool:
         """Whether settings are compared on all rows but those held out."""
-        is_tilted = self.selection is not None and self.settings.lam != BASE_ALONE
-        return is_tilted and rows.split is not None and rows.split.holds_out
+        if self.selection is None or self.selection.is_brief or self.settings.lam == BASE_ALONE:
+            return False
+        return rows.split is not None and rows.split.holds_out
 
     def _refine(self, sums: RequiredSums, rows: Rows) -> tuple[Any, Refined]:
         """Statistics with the bandwidth, number of features and lambda that suit all rows.

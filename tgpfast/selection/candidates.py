@@ -186,11 +186,18 @@ class Pilot:
         split = sample.split(PILOT_ROWS)
         return cls(split.kept, split.kept_weights, sample, budget)
 
+    def in_full(self) -> Pilot:
+        """The same with all rows that the sample keeps, which sums of features can afford."""
+        if self.sample is None:
+            return self
+        split = self.sample.split(len(self.sample.x))
+        return replace(self, x=split.kept, weights=split.kept_weights)
+
     @functools.cached_property
     def splits(self) -> list[Split]:
         """Rows that are learned from and rows that are held out, fold by fold."""
         if self.sample is not None:
-            return [self.sample.split(PILOT_ROWS)]
+            return [self.sample.split(len(self.x))]
         masks = held_out_masks(len(self.x))[: self.budget.n_folds]
         return [Split.at(self.x, self.weights, mask) for mask in masks]
 
@@ -233,11 +240,15 @@ class Selection:
         The highest score first.
     scott : float
         The bandwidth that multiples are of.
+    is_brief : bool, default False
+        Whether the search was brief: it learned from all rows of the sample that are kept, with a
+        few settings, and nothing is refined after it.
     """
 
     best: Candidate
     candidates: list[Candidate]
     scott: float
+    is_brief: bool = False
 
     def best_tilt_of(self, base: str) -> Candidate | None:
         """The best candidate that tilts a base, whether it beats that or not; None without one."""
@@ -345,7 +356,7 @@ def select(
         is_careful=len(pilot.x) <= CAREFUL_ROWS and set(space.methods) > {"map"},
     )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
-    return Selection(best, ordered, pilot.scott)
+    return Selection(best, ordered, pilot.scott, search.is_brief)
 
 
 def choose_candidate(
@@ -409,7 +420,8 @@ class CandidateSearch:
     def __init__(
         self, pilot: Pilot, space: SearchSpace, *, n_features: int, seed: int, threads: Threads
     ) -> None:
-        self.pilot, self.space = pilot, space
+        self.is_brief = pilot.budget.n_brief is not None and space.may_be_brief
+        self.pilot, self.space = pilot.in_full() if self.is_brief else pilot, space
         self.n_features, self.seed, self.threads = n_features, seed, threads
         self.folds: dict[str, list[Fold]] = {}
 
@@ -418,23 +430,34 @@ class CandidateSearch:
         self.folds = self.learn_bases()
         alone = [self.score_base(name) for name in self.folds]
         yield from alone
-        is_brief = self.pilot.budget.n_brief is not None and self.space.may_be_brief
-        for candidate in self._worthy(alone, is_brief=is_brief):
-            if is_brief:
-                yield from self.score_briefly(candidate.base)
+        for candidate in self._worthy(alone):
+            if self.is_brief:
+                yield from self.score_briefly(candidate)
             else:
                 yield from self.score_tilts(candidate.base)
 
-    def _worthy(self, alone: Sequence[Candidate], *, is_brief: bool) -> list[Candidate]:
+    def _worthy(self, alone: Sequence[Candidate]) -> list[Candidate]:
         """The best bases, which are tilted."""
         best, *others = sorted(alone, key=lambda c: -c.score)[:WORTHY_BASES]
         return [best] + [
             c for c in others
-            if not is_brief or best.score - c.score < SURE_ERRORS * best.error_of_gain(c)
+            if not self.is_brief or best.score - c.score < SURE_ERRORS * best.error_of_gain(c)
         ]  # fmt: skip
 
-    def score_briefly(self, base: str) -> Iterator[Candidate]:
-        """MAP with the first of BRIEF_SETTINGS, as many as the budget allows."""
+    def score_briefly(self, alone: Candidate) -> Iterator[Candidate]:
+        """MAP with the first of BRIEF_SETTINGS, as many as the budget allows; then, if rows gain by
+        the best of them, with a smaller and a larger bandwidth."""
+        scores: dict[FeatureSetting, float] = {}
+        settings = self._brief_settings()[: self.pilot.budget.n_brief]
+        for setting in settings:
+            candidates = list(self.score_posterior(alone.base, setting, BRIEF_LAMS))
+            scores.update(_best_score(setting, candidates))
+            yield from candidates
+        if len(settings) > 1 and max(scores.values()) > alone.score + LEAST_GAIN:
+            for setting in self._fine_settings(scores):
+                yield from self.score_posterior(alone.base, setting, BRIEF_LAMS)
+
+    def _brief_settings(self) -> list[FeatureSetting]:
         kernels, columns = self.space.kernels, self.space.interactions
         settings = dict.fromkeys(
             FeatureSetting(
@@ -444,8 +467,7 @@ class CandidateSearch:
             )
             for among, kernel, width in BRIEF_SETTINGS
         )  # fmt: skip
-        for setting in list(settings)[: self.pilot.budget.n_brief]:
-            yield from self.score_posterior(base, setting, BRIEF_LAMS)
+        return list(settings)
 
     def learn_bases(self) -> dict[str, list[Fold]]:
         """Every base of the search space, learned without each fold in turn.
