@@ -1,6 +1,5 @@
 """Refinement of settings: rows held out, and bandwidth, size and lambda that suit all rows."""
 
-import dataclasses
 import math
 from types import SimpleNamespace
 

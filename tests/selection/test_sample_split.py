@@ -113,7 +113,7 @@ def test_a_mixture_grows_once_on_most_rows(monkeypatch, n):
     base = split.fit_base("mixture")
     split.refit_base(base)
     split.fit_base("mixture", use_all=True)
-    ((kept, kept_weights, judges, _),) = calls
+    ((kept, _, judges, _),) = calls
     rows = x[~split.held]
     judging = assign_folds(len(rows), 5 if n == FEW else 10) == 0
     np.testing.assert_array_equal(kept, rows[~judging])

@@ -40,8 +40,8 @@ from .start_base import (
     split_for_scales,
 )
 
-# Draws behind MAP's expectations from MANY_ROWS rows on, at most, where settings are chosen from the
-# data: a pass over the draws is one of many, and the features are fewer.
+# Draws behind MAP's expectations from MANY_ROWS rows on, at most, where settings are chosen from
+# the data: a pass over the draws is one of many, and the features are fewer.
 MANY_ROWS_MAP_DRAWS = 2**14
 SPECTRAL_TOLERANCE = 1e-9  # of the sums of the spectral engine, relative to n
 LEAST_SPECTRAL_TOLERANCE = 1e-13  # the tightest that is asked of it

@@ -130,14 +130,14 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
         weight_factor=factor, spectrum=spectrum,
         are_weighted=sample_weight is not None or found.n != found.n_effective,
         has_late_weights=moments is not None and blocks.weight_ratio is None,
-        split=_sample(scaled, settings) if settings.needs_sample else None,
+        split=_sample(scaled, settings, len(found.mean)) if settings.needs_sample else None,
         column_notes=_check_columns(blocks) if settings.auto else [],
     )  # fmt: skip
 
 
-def _sample(blocks: Blocks, settings: Settings) -> SampleSplit | None:
+def _sample(blocks: Blocks, settings: Settings, d: int) -> SampleSplit | None:
     """The sample, and what a mixture may take to grow on it."""
-    work = Budget.for_rows(settings.effort, SAMPLE_ROWS, blocks.dimension).growth_work
+    work = Budget.for_rows(settings.effort, SAMPLE_ROWS, d).growth_work
     return SampleSplit.of(
         blocks, seed=settings.seed, threads=settings.threads, growth_work=work
     )

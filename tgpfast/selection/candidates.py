@@ -176,7 +176,7 @@ class Pilot:
     x: Array
     weights: Array
     sample: SampleSplit | None = None
-    budget: Budget = Budget()
+    budget: Budget = field(default_factory=Budget)
 
     @classmethod
     def from_sample(cls, sample: SampleSplit, budget: Budget) -> Pilot:
@@ -438,10 +438,13 @@ class CandidateSearch:
 
     def _worthy(self, alone: Sequence[Candidate]) -> list[Candidate]:
         """The best bases, which are tilted."""
-        best, *others = sorted(alone, key=lambda c: -c.score)[:WORTHY_BASES]
-        return [best] + [
-            c for c in others
-            if not self.is_brief or best.score - c.score < SURE_ERRORS * best.error_of_gain(c)
+        bases = sorted(alone, key=lambda c: -c.score)[:WORTHY_BASES]
+        if not self.is_brief or not bases:
+            return bases
+        best = bases[0]
+        return [
+            c for c in bases
+            if c is best or best.score - c.score < SURE_ERRORS * best.error_of_gain(c)
         ]  # fmt: skip
 
     def score_briefly(self, alone: Candidate) -> Iterator[Candidate]:

@@ -21,7 +21,6 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.fisher import fd_system
 from ..statistics.required_sums import RowSums, accumulate_like
-from ..validation import Array
 from .candidates import BASE_ALONE
 from .folds import Split, assign_folds
 from .sample_split import SampleSplit

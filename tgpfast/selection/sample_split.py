@@ -1,4 +1,4 @@
-"""The sample of the rows of one `fit`, the part of it that is held out, and bases learned from it."""
+"""The sample of the rows of one `fit`: the part that is held out, and bases learned without it."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class StoredObjective(PosteriorObjective):
 
 
 class StoredNodeObjective(StoredObjective):
-    """The same for `Nodes`; where rounding leaves the Hessian indefinite, its diagonal is raised."""
+    """The same for `Nodes`; the diagonal is raised where rounding leaves the Hessian indefinite."""
 
     def __init__(self, sums: Any, base: Base, lam: float, nodes: Nodes, threads: Threads) -> None:
         phi = evaluate_features(
