@@ -15,8 +15,9 @@ import scipy.linalg  # noqa: F401  loads the BLAS of scipy, whose threads are he
 
 from ..runtime.warnings import FallbackWarning, warn
 from ..validation import check_choice, whole
+from .compiled_marker import find_marker
 
-BACKENDS = ("numba", "cython", "numpy")  # in the order in which "auto" tries them
+BACKENDS = ("numba", "cython", "numpy")
 ROW_TILE = 256  # rows of a feature block in lanes; fixes the shape of the caller's buffers
 
 _REMEDY = {
@@ -33,8 +34,8 @@ def load(backend="auto"):
     Parameters
     ----------
     backend : {"auto", "numba", "cython", "numpy"}, default "auto"
-        "auto" is the environment variable TGPFAST_BACKEND if it is set, else the first backend that
-        imports.
+        "auto" is the environment variable TGPFAST_BACKEND if it is set, else the first backend of
+        `preference` that imports.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def load(backend="auto"):
     if backend == "auto":
         name, origin = os.environ.get("TGPFAST_BACKEND") or "auto", "TGPFAST_BACKEND"
     if check_choice(origin, name, ("auto", *BACKENDS)) == "auto":
-        for candidate in BACKENDS:
+        for candidate in preference():
             with contextlib.suppress(ImportError):
                 return _import(candidate)
     try:
@@ -57,6 +58,16 @@ def load(backend="auto"):
             f"{origin}={name!r} was asked for but cannot be imported ({error}); {_REMEDY[name]}, "
             "or use backend='auto'"
         ) from error
+
+
+@functools.cache
+def preference():
+    """Return the names of the backends in the order that "auto" tries.
+
+    Numba is the first after ``tgpfast warmup`` has compiled it for this version and processor. Else
+    Cython is, so that nobody waits for a compiler. Looked up once for each process.
+    """
+    return BACKENDS if find_marker() is not None else ("cython", "numba", "numpy")
 
 
 def _import(name):
@@ -91,7 +102,7 @@ def _passive_waiting():
 def available():
     """Return the names of the backends that import here, in the order that "auto" tries."""
     names = []
-    for name in BACKENDS:
+    for name in preference():
         with contextlib.suppress(ImportError):
             names.append(_import(name).NAME)
     return names
