@@ -101,6 +101,7 @@ def marked(monkeypatch, tmp_path):
 
 def test_auto_takes_numba_only_once_it_is_compiled(marked, monkeypatch):
     """By ``tgpfast warmup``, for this version and processor; before that the order is another."""
+    load_backend("numba")
     assert kernels.preference() == ("cython", "numba", "numpy")
     assert compiled_marker.find_marker() is None
     path = compiled_marker.write_marker()
@@ -123,6 +124,7 @@ def test_a_marker_that_cannot_be_written_is_no_error(marked, monkeypatch):
 
 def test_the_command_alone_marks(marked, monkeypatch, capsys):
     """Not the function, which any program may call on its way."""
+    load_backend("numba")
     tgp.warmup("numpy")
     assert list(marked.iterdir()) == []
     monkeypatch.setattr(warming, "warmup", lambda backend: backend)

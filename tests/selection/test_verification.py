@@ -132,7 +132,10 @@ def test_the_tilt_is_not_blamed_for_what_the_base_does():
     x = tgp.datasets.rings(4_000, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of margins that still differ
-        model = tgp.fit(x, base="empirical", method="map", n_features=100)
+        model = tgp.fit(
+            x, base="empirical", method="map", n_features=100, gamma=0.15,
+            frequency_covariance="data",
+        )  # fmt: skip
     seen = model.settings["verification"]
     assert model.method == "map"
     assert seen["gain_over_base"] > 0.2

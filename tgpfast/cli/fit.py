@@ -11,8 +11,10 @@ from typing import Any
 from .. import kernels
 from ..data import files
 from ..density.density import Density
+from ..features.spectral_density import KERNELS
 from ..pipeline import fitting
 from ..pipeline.settings import BASES, FREQUENCIES, PAPER, SCALES
+from ..selection.effort import EFFORTS
 from ..solvers.solver import METHODS
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from .options import Command, add_columns, add_progress, count_or, number_or, shows_progress
@@ -23,6 +25,7 @@ FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
     "scale": "scale", "base": "base", "frequency_covariance": "frequency_covariance",
     "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
     "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
+    "effort": "effort", "kernel": "kernel", "interactions": "interactions",
 }  # fmt: skip
 FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).parameters.items()}
 
@@ -61,6 +64,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
            "or auto, the faster of them", choices=ENGINES)  # fmt: skip
     option("--backend", "compiled kernels to use", choices=("auto", *kernels.BACKENDS))
     option("--precision", "precision of the sums over rows", choices=PRECISIONS)
+    option("--effort", "how much work the choice of open settings may take", choices=EFFORTS)
+    option("--kernel", "kernel of the features", choices=("auto", *KERNELS))
+    option("--interactions", "columns of each frequency, or auto", type=count("auto"), metavar="N")
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
     add_progress(parser)

@@ -57,10 +57,14 @@ def fit(
     are refined on all rows but few.
     ``model.selection`` lists the candidates of the pilot, ``model.settings["lam_tried"]`` those of
     the refinement. Rows that can be read only once, and fewer than 20 that differ, get fixed
-    settings instead: "fd", 1000 features, 10, "scott", "1/gamma2", "empirical", "data"; repeated
-    rows count once in "scott", and lambda is multiplied by how often they are repeated. For an
-    iterator of up to three columns, rows held out of a sample that is kept on the way may raise
-    lambda or prefer the base alone.
+    settings instead: "fd", 1000 features, 10, "scott", "1/gamma2", "empirical", "data", "gaussian",
+    None; repeated rows count once in "scott", and lambda is multiplied by how often they are
+    repeated. For an iterator of up to three columns, rows held out of a sample that is kept on the
+    way may raise lambda or prefer the base alone.
+
+    With more than three columns, and method and base open, the search is brief: the mixture, grown
+    once, and a few kinds of features for MAP, those of one and two columns among them. ``effort``
+    says how much is tried.
 
     Where lambda is "auto", the model is verified before it is returned: the error of its mass, the
     share of its mass far from every row, and its samples against the columns of the rows. A model
@@ -79,7 +83,8 @@ def fit(
         See ``solve``; "auto" compares fd, fvpd and map.
     n_features : int or "auto", default "auto"
         S. "auto" is 500 or 1000 up to 3,000 rows, and above that from 250 up to 2000 (1000 from
-        50,000 rows on), as many as gain on rows held out; 1000 where nothing else is chosen.
+        50,000 rows on), as many as gain on rows held out; 128 to 500 after a brief search; 1000
+        where nothing else is chosen.
     lam : float or "auto", default "auto"
         Precision of the prior, > 0: more is smoother.
     gamma : float, "scott" or "auto", default "auto"
