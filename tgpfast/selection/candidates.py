@@ -493,7 +493,7 @@ class CandidateSearch:
     def _learn_fold(self, kind: Any, split: Split) -> Fold:
         base = self.pilot.learn_base(kind, split, seed=self.seed, threads=self.threads)
         return Fold.make(
-            base, split, nearby=split.kept, log2_draws=self.pilot.budget.log2_draws, seed=self.seed
+            base, split, nearby=split.kept[:PILOT_ROWS], log2_draws=self.pilot.budget.log2_draws, seed=self.seed
         )
 
     def score_tilts(self, base: str) -> Iterator[Candidate]:
