@@ -10,6 +10,7 @@ err by 1e-16 times the largest square of a distance over a width.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -33,6 +34,7 @@ RESOLUTION_SHARE = 0.1  # share of the rows that may lie closer to another value
 WIDTH_OF_A_STEP = 1.0 / np.sqrt(2.0 * np.pi)
 BORROWED_ROWS = 3.0  # rows that the pooled widths count as in the widths of a target
 LANE_ROWS, MOST_LANES = 1_024, 16  # rows a lane of the kernel has at least; lanes at most
+FEW_MATRICES = 32  # matrices up to which LAPACK inverts faster, one by one
 EXP_WORK = 30.0  # operations that the exponential of one term costs
 
 
@@ -404,9 +406,13 @@ def invert_cholesky(covariances: Array) -> Array:
     """Inverse lower Cholesky factors of matrices (..., d, d), as (d, d, K).
 
     Column by column for all K matrices at once, which for hundreds of small matrices is several
-    times as fast as a call of LAPACK for each.
+    times as fast as a call of LAPACK for each; for few it is slower.
     """
     d = covariances.shape[-1]
+    if covariances.size <= FEW_MATRICES * d * d:
+        with contextlib.suppress(np.linalg.LinAlgError):
+            roots = np.linalg.inv(np.linalg.cholesky(covariances.reshape(-1, d, d)))
+            return np.ascontiguousarray(np.moveaxis(roots, 0, -1))
     a = np.ascontiguousarray(np.moveaxis(covariances.reshape(-1, d, d), 0, -1))
     factor, inverse = np.zeros_like(a), np.zeros_like(a)
     for j in range(d):
