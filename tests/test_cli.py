@@ -12,7 +12,7 @@ import pytest
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast import __version__, cli
+from tgpfast import __version__, cli, kernels
 from tgpfast.cli import command_line, demo
 from tgpfast.data import files
 from tgpfast.paper import reproduction
@@ -512,7 +512,9 @@ def test_paper_help_teaches(capsys):
 
 def test_warmup_says_which_backend(capsys):
     assert cli.main(["warmup", "--backend", "numpy"]) == 0
-    assert capsys.readouterr().out == "ready: numpy\n"
+    ready, runs = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"numpy is ready after \d+\.\d s", ready)
+    assert runs == f'backend="auto" now runs {kernels.load().NAME}'
 
 
 @pytest.mark.parametrize("name", command_line.COMMANDS)

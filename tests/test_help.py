@@ -203,7 +203,8 @@ def test_fixed_settings_in_the_docstring_of_fit():
 
     text = " ".join(inspect.getdoc(tgp.fit).split())
     words = ", ".join(
-        f"{v:g} features" if k == "n_features" else f"{v:g}" if k == "lam" else f'"{v}"'
+        f"{v:g} features" if k == "n_features" else f"{v:g}" if k == "lam"
+        else "None" if v is None else f'"{v}"'
         for k, v in FALLBACK.items()
     )
     assert f"fixed settings instead: {words};" in text

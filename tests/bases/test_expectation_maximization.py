@@ -10,6 +10,7 @@ from example_bases import make_rows, matrices
 from tgpfast.bases import expectation_maximization as em
 from tgpfast.bases.expectation_maximization import Components, Learner, Rows, run_em
 from tgpfast.data.scaling import Scaling
+from tgpfast.kernels import thread_choice
 from tgpfast.kernels.thread_choice import Threads
 
 FORMS = ("full", "diagonal", "tied")
@@ -108,7 +109,7 @@ def test_log_densities_are_the_oracles(form):
 
 
 def test_every_backend_finds_the_same(kernels, monkeypatch):
-    monkeypatch.setattr(em, "SMALL_WORK", 0.0)  # or one thread would do it all
+    monkeypatch.setattr(thread_choice, "SMALL_WORK", 0.0)  # or one thread would do it all
     y = make_rows(2_500, 3)
     learner, components = Learner(np.full(3, 0.01)), make_start(y, 6)
     results = [

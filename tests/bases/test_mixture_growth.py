@@ -7,8 +7,9 @@ import pytest
 from example_bases import clusters, make_mixture, make_rows
 
 import tgpfast as tgp
-from tgpfast.bases import expectation_maximization, mixture_growth
+from tgpfast.bases import mixture_growth
 from tgpfast.bases.mixture_growth import grow_mixture, refit_mixture
+from tgpfast.kernels import thread_choice
 from tgpfast.kernels.thread_choice import Threads
 
 
@@ -140,7 +141,7 @@ def test_work_is_bounded_and_decides_the_result():
 
 @pytest.mark.slow
 def test_growth_repeats_bit_by_bit_for_any_number_of_threads(kernels, monkeypatch):
-    monkeypatch.setattr(expectation_maximization, "SMALL_WORK", 0.0)  # or one thread would do
+    monkeypatch.setattr(thread_choice, "SMALL_WORK", 0.0)  # or one thread would do
     x = make_mixture(3, 6).sample(1_500, seed=0)
     once, twice = (
         grow(x, max_components=12, threads=Threads(kernels.NAME, count)) for count in (1, 2)

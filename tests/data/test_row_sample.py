@@ -16,6 +16,7 @@ from tgpfast.data.files import write_rows
 from tgpfast.data.moments import moments_and_sample, moments_of
 from tgpfast.data.prefetch import ReadAhead
 from tgpfast.data.row_sample import Reservoir, choose_rows, draw_sample, row_keys
+from tgpfast.selection.effort import Budget
 from tgpfast.statistics.required_sums import RequiredSums
 
 AGREE = 1e-6  # log densities: sums of other blocks round otherwise, and EM magnifies that
@@ -304,15 +305,16 @@ def of_array():
 # Fewer rows, features and draws in every stage of a fit: which rows reach a stage does not depend
 # on how many of them it takes. Rows are many from 501 on.
 QUICK = {
-    "pipeline.choosing": {"PILOT_ROWS": 400, "FEW_ROWS": 500, "FEATURE_COUNTS": (10, 20, 40)},
-    "pipeline.random_features": {"FEATURE_COUNTS": (10, 20, 40), "SELECTED_MAP_DRAWS": 2**10},
+    "pipeline.choosing": {"FEW_ROWS": 500, "FEATURE_COUNTS": (10, 20, 40)},
+    "pipeline.random_features": {"FEATURE_COUNTS": (10, 20, 40)},
     "selection.candidates": {
-        "PILOT_LOG2_DRAWS": 9, "SCREEN_FEATURES": 16, "GAMMA_MULTIPLES": (0.7, 1.8),
+        "GAMMA_MULTIPLES": (0.7, 1.8),
         "PILOT_LAMS": (1.0, 100.0), "FVPD_LAMS": (10.0,), "MAP_LAMS": (10.0, 1.0),
     },
     "selection.refinement": {
-        "EM_ROWS": 1_000, "FEW_ROWS": 500, "REFINEMENT_LOG2_DRAWS": 9, "COMPARED_FEATURES": 20
+        "REFINEMENT_LOG2_DRAWS": 9, "COMPARED_FEATURES": 20
     },
+    "selection.sample_split": {"EM_ROWS": 1_000, "FEW_ROWS": 500},
     "selection.verification": {"VERIFIED_DRAWS": 2**11},
 }  # fmt: skip
 
@@ -321,6 +323,10 @@ def quick_fit(X):
     """The default fit with the constants of QUICK, quietly: samples of few draws differ more."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", tgp.PoorFitWarning)
+        patch.setattr(Budget, "for_rows", lambda effort, n_rows, d: Budget(
+            screen_features=16, log2_draws=9, map_draws=2**10, n_brief=1 if d > 3 else None,
+            most_features=20,
+        ))  # fmt: skip
         for module, constants in QUICK.items():
             for name, value in constants.items():
                 patch.setattr(f"tgpfast.{module}.{name}", value)

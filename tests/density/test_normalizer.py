@@ -154,7 +154,7 @@ def test_sobol_is_within_its_error_of_the_analytic_value(d, theta):
     model = one_feature(rng.normal(size=d), theta, mean=rng.normal(size=d))
     z = model.log_normalizer
     assert z.method == "importance"
-    assert z.n_points == DRAWS
+    assert z.n_points in (DRAWS, DRAWS // 4)
     # eight replicates: Student's t with 7 degrees of freedom is below 6 but once in 2,000
     assert abs(z.value - one_feature_log_moment(model)) < 6 * z.standard_error
     assert z.standard_error < 1e-3
@@ -176,13 +176,12 @@ def test_it_agrees_with_plain_monte_carlo(d, make):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "close"), [(predictive, 1.0), (predictive, 0.0), (random_model, 1.0)]
-)
-def test_fvpd_takes_fewer_points_where_they_do(make, close, monkeypatch):
-    """A quarter, if their error is below FVPD_ERROR; other tilts cost less and take all at once.
-    Effective samples are counted of as many draws in every case."""
-    monkeypatch.setattr(normalizers, "FVPD_ERROR", close)
+@pytest.mark.parametrize("close", [1.0, 0.0])
+@pytest.mark.parametrize("make", [predictive, random_model])
+def test_fewer_points_are_taken_where_they_do(make, close, monkeypatch):
+    """A quarter, if their error is below FIRST_ERROR. Effective samples are counted of as many
+    draws in every case."""
+    monkeypatch.setattr(normalizers, "FIRST_ERROR", close)
     model, sizes, plain = make(4), [], normalizers._average_points
 
     def watched(tilt, proposal, threads, log2_points):
@@ -191,7 +190,7 @@ def test_fvpd_takes_fewer_points_where_they_do(make, close, monkeypatch):
 
     monkeypatch.setattr(normalizers, "_average_points", watched)
     z = model.log_normalizer
-    log2 = [14] if make is random_model else [12] if close else [12, 14]
+    log2 = [12] if close else [12, 14]
     assert sizes == log2
     assert z.n_points == normalizers.REPLICATES * 2 ** log2[-1]
     proposal = Proposal(model.base)

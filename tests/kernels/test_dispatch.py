@@ -16,7 +16,9 @@ import threadpoolctl
 from conftest import load_backend
 
 import tgpfast as tgp
-from tgpfast import kernels
+from tgpfast import cli, kernels
+from tgpfast.kernels import compiled_marker
+from tgpfast.pipeline import warming
 
 FIRST_CALL = """
 import numpy as np, tgpfast as tgp
@@ -89,8 +91,52 @@ def test_public_names_exist_and_are_documented():
         assert getattr(tgp, name).__doc__
 
 
-def test_auto_takes_the_first_that_imports(monkeypatch):
+@pytest.fixture
+def marked(monkeypatch, tmp_path):
+    """A folder of its own for the marker of compiled kernels."""
     monkeypatch.delenv("TGPFAST_BACKEND", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    kernels.preference.cache_clear()
+    yield tmp_path
+    monkeypatch.undo()
+    kernels.preference.cache_clear()
+
+
+def test_auto_takes_numba_only_once_it_is_compiled(marked, monkeypatch):
+    """By ``tgpfast warmup``, for this version and processor; before that the order is another."""
+    load_backend("numba")
+    assert kernels.preference() == ("cython", "numba", "numpy")
+    assert compiled_marker.find_marker() is None
+    path = compiled_marker.write_marker()
+    assert path.parent == marked
+    kernels.preference.cache_clear()
+    assert kernels.preference() == ("numba", "cython", "numpy")
+    assert kernels.load().NAME == kernels.available()[0] == "numba"
+    for name, value in {"__version__": "0.0", "_processor": lambda: "other"}.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(compiled_marker, name, value)
+            assert compiled_marker.find_marker() is None
+    assert compiled_marker.find_marker() == path
+
+
+def test_a_marker_that_cannot_be_written_is_no_error(marked, monkeypatch):
+    (marked / "file").write_text("")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(marked / "file"))
+    assert compiled_marker.write_marker() is None
+
+
+def test_the_command_alone_marks(marked, monkeypatch, capsys):
+    """Not the function, which any program may call on its way."""
+    load_backend("numba")
+    tgp.warmup("numpy")
+    assert list(marked.iterdir()) == []
+    monkeypatch.setattr(warming, "warmup", lambda backend: backend)
+    assert cli.main(["warmup"]) == 0
+    assert compiled_marker.find_marker() is not None
+    assert 'backend="auto" now runs numba' in capsys.readouterr().out
+
+
+def test_auto_takes_the_first_that_imports(marked, monkeypatch):
     assert kernels.available()[0] == kernels.load().NAME
     real = kernels._import
 
@@ -102,8 +148,8 @@ def test_auto_takes_the_first_that_imports(monkeypatch):
 
         return broken
 
-    second = "cython" if "cython" in kernels.available() else "numpy"
-    monkeypatch.setattr(kernels, "_import", without("numba"))
+    second = kernels.available()[1]
+    monkeypatch.setattr(kernels, "_import", without(kernels.available()[0]))
     assert second == kernels.load().NAME
     monkeypatch.setattr(kernels, "_import", without("numba", "cython"))
     assert kernels.load().NAME == "numpy"
@@ -215,7 +261,8 @@ print([n for n, a, b in zip(names, before, count()) if a != b])
 def test_warmup_leaves_nothing_to_compile():
     """After warmup, calls of every shape and kind of input find their kernels compiled."""
     load_backend("numba")
-    out, _ = run(CALLS_OF_EVERY_KIND.format(warmup='tgp.warmup("numba")'))
+    code = CALLS_OF_EVERY_KIND.format(warmup='tgp.warmup("numba")')
+    out, _ = run(code, TGPFAST_BACKEND="numba")
     assert out == "[]"
 
 
@@ -223,7 +270,7 @@ def test_warmup_leaves_nothing_to_compile():
 def test_calls_of_every_kind_need_every_kernel():
     """Negative control: without warmup the same calls find each of the fourteen not compiled."""
     load_backend("numba")
-    out, _ = run(CALLS_OF_EVERY_KIND.format(warmup=""))
+    out, _ = run(CALLS_OF_EVERY_KIND.format(warmup=""), TGPFAST_BACKEND="numba")
     assert len(out.split(",")) == 14
 
 

@@ -7,6 +7,7 @@ import pytest
 from conftest import fixed_fit, slow
 
 import tgpfast as tgp
+from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.moments import moments_of
 
@@ -67,7 +68,9 @@ def test_defaults_are_recorded():
         "scott", "empirical", "standardize",
     )  # fmt: skip
     assert settings["frequency_covariance"] == "data"
-    assert settings["auto"] == ["n_features"]
+    assert settings["auto"] == ["interactions", "kernel", "n_features"]
+    assert (settings["kernel"], settings["interactions"]) == ("gaussian", None)
+    assert settings["backend"] == kernels.load().NAME
     assert settings["selected"] is False
     assert model.selection is None
     assert settings["provenance"]["engine"] == "direct"
@@ -78,7 +81,8 @@ def test_paper_settings_are_those_of_the_experiments():
     assert tgp.PAPER == {
         "method": "fd", "n_features": 1000, "lam": 0.1, "gamma": "scott", "eta": "1/gamma2",
         "sigma_max": "paper", "n_noise_levels": 10, "scale": "center", "base": "empirical",
-        "frequency_covariance": "data", "features": "random",
+        "frequency_covariance": "data", "features": "random", "kernel": "gaussian",
+        "interactions": None,
     }  # fmt: skip
     model = fixed_fit(make_data(), **{**tgp.PAPER, "method": "fvpd", "n_features": 20})
     assert (model.method, model.settings["lam"]) == ("fvpd", 0.1)

@@ -1,30 +1,27 @@
 """Refinement of settings: rows held out, and bandwidth, size and lambda that suit all rows."""
 
-import dataclasses
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import oracle
 import pytest
-from conftest import slow
 from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
-from tgpfast.data.row_sample import choose_rows
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.paper import datasets
-from tgpfast.selection import refinement, scoring
+from tgpfast.selection import refinement, sample_split, scoring
 from tgpfast.selection.candidates import BASE_ALONE
 from tgpfast.selection.folds import Split
 from tgpfast.selection.refinement import (
     Refinement,
     RefinementTrial,
-    SampleSplit,
     Tempering,
     extrapolate_size,
 )
+from tgpfast.selection.sample_split import SampleSplit
 from tgpfast.selection.scoring import Draws, Fold, FoldFeatures, HeldOutScore
 from tgpfast.statistics.feature_means import accumulate_feature_means
 
@@ -38,7 +35,7 @@ FEW = 100
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Rows are many from 101 on, and draws few: what is tested does not depend on how many."""
-    monkeypatch.setattr(refinement, "FEW_ROWS", FEW)
+    monkeypatch.setattr(sample_split, "FEW_ROWS", FEW)
     monkeypatch.setattr(refinement, "REFINEMENT_LOG2_DRAWS", 9)
     monkeypatch.setattr(refinement, "COMPARED_FEATURES", 20)
 
@@ -100,88 +97,6 @@ def sums_of(x, w, features, base, method="fd"):
         return accumulate_feature_means(rows, features, base.mean, tolerance=1e-9, n_threads=1)
     return tgp.accumulate(x, features, sample_weight=w, origin=base.mean, base=base,
                           engine="direct", precision="float64", n_threads=1)  # fmt: skip
-
-
-# -- rows and bases --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n", [FEW, FEW + 1, 345])
-def test_one_row_in_ten_is_held_out_of_many(n):
-    """And none of few, which all are needed."""
-    x, w = moons(n), weights_of(n)
-    split = SampleSplit.of(Blocks(x, sample_weight=w))
-    np.testing.assert_array_equal(split.x, x)
-    np.testing.assert_array_equal(split.weights, w)
-    held = np.flatnonzero(split.held)
-    assert len(held) == (-(-n // refinement.REFINEMENT_FOLDS) if n > FEW else 0)
-    assert split.holds_out is (n > FEW)
-    if n > FEW:  # in no order, or rows that come in turns of ten would all be of one kind
-        assert len(set((held % refinement.REFINEMENT_FOLDS).tolist())) > 3
-
-
-def test_rows_that_repeat_count_once(monkeypatch):
-    """With their weights; and rows are sampled where they are too many."""
-    x = moons(150)
-    split = SampleSplit.of(Blocks(np.concatenate([x, x[:80]])))
-    np.testing.assert_array_equal(split.x, x)
-    np.testing.assert_array_equal(split.weights, np.r_[np.full(80, 2.0), np.ones(70)])
-    monkeypatch.setattr(refinement, "EM_ROWS", 50)
-    np.testing.assert_array_equal(SampleSplit.of(Blocks(x)).x, x[choose_rows(150, 50)])
-
-
-def test_streams_give_the_sample_that_was_drawn():
-    """If they can be read again; without a sample there is no second split."""
-    x = moons(150)
-    for source in ([x[:70], x[70:]], lambda: iter([x[:70], x[70:]])):
-        blocks = Blocks(source)
-        assert SampleSplit.of(blocks) is None
-        blocks.draw_sample()
-        np.testing.assert_array_equal(SampleSplit.of(blocks).x, x)
-    once = Blocks(iter([x]))
-    once.draw_sample()
-    assert SampleSplit.of(once) is None
-    assert once.n_passes == 0
-
-
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("kind", ["student", slow("mixture")])
-def test_bases_do_not_see_the_rows_held_out(kind, whole):
-    """Unless they are to be learned from the whole."""
-    x, w = moons(300), weights_of(300)
-    split = SampleSplit.of(Blocks(x, sample_weight=w))
-    kept = np.ones(300, bool) if whole else ~split.held
-    base = split.fit_base(kind, least_components=4, seed=2, use_all=whole)
-    if kind == "mixture":
-        want = tgp.MixtureBase._by_em(x[kept], w[kept], None, 2, least=4)
-        want = want.with_guard(x[kept], w[kept])
-        assert base.n_components >= 5  # the guard among them
-    else:
-        want = tgp.StudentBase._by_em(x[kept], w[kept])
-    assert base.fingerprint == want.fingerprint
-    other = split.fit_base(kind, least_components=4, seed=2, use_all=not whole)
-    assert base.fingerprint != other.fingerprint
-
-
-@pytest.mark.parametrize("kind", BASES)
-def test_a_base_is_learned_on_with_the_rows_held_out(kind):
-    """From where it is: it keeps its components, and gains on the rows that it learns from."""
-    x, w = moons(300), weights_of(300)
-    split = SampleSplit.of(Blocks(x, sample_weight=w))
-    base = make_base(kind, x[~split.held], w[~split.held])
-    more = split.refit_base(base)
-    if kind == "gaussian":
-        assert more is base  # it has the moments of all rows anyway
-        return
-    assert more.fingerprint != base.fingerprint
-    assert w @ more.log_density_at(x) > w @ base.log_density_at(x)
-    if kind == "mixture":
-        assert more.n_components == base.n_components + 1  # the guard
-        again = split.refit_base(more)  # whose guard is made anew, not doubled
-        assert again.n_components == more.n_components
-    else:
-        assert more.fingerprint == make_base(kind, x, w).fingerprint
-    none = dataclasses.replace(split, held=np.zeros(300, bool))
-    assert none.refit_base(base) is base
 
 
 # -- scores ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast.density.exponent import PointTilt
+from tgpfast.selection.scoring import distances_to
 from tgpfast.selection.verification import Verifier, ks_distance, sort_column
 
 
@@ -136,7 +137,10 @@ def test_the_tilt_is_not_blamed_for_what_the_base_does():
     x = tgp.datasets.rings(4_000, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of margins that still differ
-        model = tgp.fit(x, base="empirical", method="map", n_features=100)
+        model = tgp.fit(
+            x, base="empirical", method="map", n_features=100, gamma=0.15,
+            frequency_covariance="data",
+        )  # fmt: skip
     seen = model.settings["verification"]
     assert model.method == "map"
     assert seen["gain_over_base"] > 0.2
@@ -182,3 +186,13 @@ def test_repeated_rows_do_not_turn_the_base_alone_into_a_tilt():
         model = tgp.fit(np.repeat(x, 4, axis=0), base="empirical", n_features=100)
     top = max(model.selection, key=lambda row: row["score"])
     assert (model.method == "base") == np.isinf(top["lam"])
+
+
+@pytest.mark.parametrize("d", [2, 12])
+def test_distances_are_those_to_the_nearest_row(d):
+    """By a tree in few columns, by products in many."""
+    rng = np.random.default_rng(d)
+    rows, points = 5.0 + rng.standard_normal((90, d)), 5.0 + rng.standard_normal((400, d))
+    want = np.linalg.norm(points[:, None] - rows, axis=2).min(axis=1)
+    np.testing.assert_allclose(distances_to(rows, points), want, rtol=1e-12)
+    np.testing.assert_allclose(distances_to(rows, rows), 0.0, atol=1e-7)

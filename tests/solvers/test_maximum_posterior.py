@@ -11,7 +11,7 @@ from conftest import BACKENDS, load_backend, slow
 
 import tgpfast as tgp
 from tgpfast.kernels.thread_choice import Threads
-from tgpfast.solvers import node_posterior
+from tgpfast.solvers import maximum_posterior, node_posterior
 from tgpfast.solvers.node_posterior import NodeObjective, StoredObjective, make_nodes
 from tgpfast.solvers.posterior import MAP_TOLERANCE, maximize_by_newton
 
@@ -156,7 +156,23 @@ def precisions(monkeypatch):
         return plain(*args, precision=precision, **options)
 
     monkeypatch.setattr(node_posterior, "accumulate_direct", watched)
+    monkeypatch.setattr(maximum_posterior, "STORED_NUMBERS", 0)  # or the features would be kept
     return seen
+
+
+def test_features_kept_in_memory_give_the_same_optimum(monkeypatch):
+    """F is concave with modulus lam: both are within |gradient| / lam of the one optimum."""
+    _, _, stats, base = make(4)
+    kept = tgp.solve(stats, base, "map", 3.0, n_draws=1_000)
+    seen = precisions(monkeypatch)
+    passes = tgp.solve(stats, base, "map", 3.0, n_draws=1_000)
+    assert seen
+    norms = [each.diagnostics["gradient_norm"] for each in (kept, passes)]
+    assert max(norms) <= MAP_TOLERANCE
+    bound = sum(norms) * np.linalg.norm(stats.sum_phi) / 3.0
+    assert np.linalg.norm(kept.theta - passes.theta) <= bound
+    assert np.linalg.norm(kept.theta) > 100 * bound
+    assert kept.diagnostics["nodes"] == passes.diagnostics["nodes"] == "sobol"
 
 
 @pytest.mark.parametrize("share", [slow(0.999), 100.0])

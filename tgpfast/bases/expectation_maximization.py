@@ -10,6 +10,7 @@ err by 1e-16 times the largest square of a distance over a width.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -33,7 +34,7 @@ RESOLUTION_SHARE = 0.1  # share of the rows that may lie closer to another value
 WIDTH_OF_A_STEP = 1.0 / np.sqrt(2.0 * np.pi)
 BORROWED_ROWS = 3.0  # rows that the pooled widths count as in the widths of a target
 LANE_ROWS, MOST_LANES = 1_024, 16  # rows a lane of the kernel has at least; lanes at most
-SMALL_WORK = 1e8  # operations, about 4 ms, below which one thread is faster on a busy machine
+FEW_MATRICES = 32  # matrices up to which LAPACK inverts faster, one by one
 EXP_WORK = 30.0  # operations that the exponential of one term costs
 
 
@@ -198,8 +199,7 @@ class Rows:
             np.empty(n), np.empty(n if labels else 0, np.int64),
             np.zeros((lanes, K, P) if sums else (0, 0, 0)),
         )  # fmt: skip
-        module, count = self.threads.resolve()
-        count = 1 if work_of(n, K, P, sums=sums) < SMALL_WORK else count
+        module, count = self.threads.resolve(work_of(n, K, P, sums=sums))
         blocks = np.empty((count, P + K, kernels.ROW_TILE))
         with kernels.threads(module, count):
             module.mixture_sums(*map(kernels.read_only, inputs), *found, blocks, count)
@@ -409,9 +409,13 @@ def invert_cholesky(covariances: Array) -> Array:
     """Inverse lower Cholesky factors of matrices (..., d, d), as (d, d, K).
 
     Column by column for all K matrices at once, which for hundreds of small matrices is several
-    times as fast as a call of LAPACK for each.
+    times as fast as a call of LAPACK for each; for few it is slower.
     """
     d = covariances.shape[-1]
+    if covariances.size <= FEW_MATRICES * d * d:
+        with contextlib.suppress(np.linalg.LinAlgError):
+            roots = np.linalg.inv(np.linalg.cholesky(covariances.reshape(-1, d, d)))
+            return np.ascontiguousarray(np.moveaxis(roots, 0, -1))
     a = np.ascontiguousarray(np.moveaxis(covariances.reshape(-1, d, d), 0, -1))
     factor, inverse = np.zeros_like(a), np.zeros_like(a)
     for j in range(d):

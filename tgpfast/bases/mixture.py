@@ -23,7 +23,6 @@ from .base import Base, register_base
 from .component_splits import apply_splits, find_splits
 from .expectation_maximization import (
     EXP_WORK,
-    SMALL_WORK,
     Components,
     Learner,
     Rows,
@@ -270,9 +269,8 @@ class MixtureBase(Base):
         """
         (n, d), K = x.shape, self.n_components
         values, scores = np.empty(n), np.empty((n if score else 0, d))
-        module, count = (threads or Threads()).resolve()
         work = n * K * (d * (d + 1.0) * (3 if score else 1) + EXP_WORK)
-        count = 1 if work < SMALL_WORK else count
+        module, count = (threads or Threads()).resolve(work)
         blocks = np.empty((count, K, kernels.ROW_TILE))
         inputs = map(kernels.read_only, (x, self.mean, *self._whitener))
         with kernels.threads(module, count):

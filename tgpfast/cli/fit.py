@@ -14,6 +14,7 @@ from ..density.density import Density
 from ..features.spectral_density import KERNELS
 from ..pipeline import fitting
 from ..pipeline.settings import BASES, FEATURE_KINDS, FREQUENCIES, PAPER, SCALES
+from ..selection.effort import EFFORTS
 from ..solvers.solver import METHODS
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from .options import (
@@ -34,6 +35,7 @@ FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
     "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
     "feature_kind": "features", "kernel": "kernel", "support": "support", "period": "period",
     "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
+    "effort": "effort", "interactions": "interactions",
 }  # fmt: skip
 NO_DEFAULT = {"--support": "no walls", "--period": "none"}
 FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).parameters.items()}
@@ -57,7 +59,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--features", "number of random features, or auto", type=count("auto"), metavar="S")
     option("--feature-kind", "lattice (one to three columns), random, or auto",
            choices=FEATURE_KINDS)  # fmt: skip
-    option("--kernel", "kernel of the Gaussian process; auto compares them on a lattice",
+    option("--kernel", "kernel of the Gaussian process; auto compares some of them",
            choices=("auto", *KERNELS))  # fmt: skip
     option("--support", "walls of columns, such as price=0: share=0:1; one to three columns",
            type=column_range, nargs="+", metavar="COLUMN=LOW:HIGH")  # fmt: skip
@@ -82,6 +84,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
            "or auto, the faster of them", choices=ENGINES)  # fmt: skip
     option("--backend", "compiled kernels to use", choices=("auto", *kernels.BACKENDS))
     option("--precision", "precision of the sums over rows", choices=PRECISIONS)
+    option("--effort", "how much work the choice of open settings may take", choices=EFFORTS)
+    option("--interactions", "columns of each frequency, or auto", type=count("auto"), metavar="N")
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
     add_progress(parser)

@@ -19,7 +19,7 @@ from scipy.linalg.blas import dtrsm
 from .. import kernels
 from ..features.evaluation import Angles, feature_blocks, read_only
 from ..features.random import Features
-from ..kernels.thread_choice import Threads
+from ..kernels.thread_choice import COSINE_WORK, Threads
 from ..statistics import costs
 from ..validation import Array
 from .lattice_exponent import LatticeTilt
@@ -192,8 +192,9 @@ class PointTilt(Exponent):
 
     def gradient_directly(self, u: Array, threads: Threads) -> tuple[Array, Array]:
         """f (n,) and its gradient (n, d), Eq. nabx without the base, term by term."""
-        module, count = threads.resolve()
-        value, gradient = np.empty(len(u)), np.empty((len(u), self.features.dimension))
+        (n, d), S = u.shape, self.features.n_features
+        module, count = threads.resolve(n * S * (COSINE_WORK + 4.0 * d))
+        value, gradient = np.empty(n), np.empty((n, d))
         with kernels.threads(module, count):
             module.tilt_gradient(
                 read_only(u), *Angles.of(self.features, self.origin)[:3],
@@ -207,8 +208,9 @@ class PointTilt(Exponent):
         return self._sum_cosines(u, -self.amplitude * self.theta * norms, threads)
 
     def _sum_cosines(self, u: Array, coefficients: Array, threads: Threads) -> Array:
-        module, count = threads.resolve()
-        value = np.empty(len(u))
+        (n, d), S = u.shape, self.features.n_features
+        module, count = threads.resolve(n * S * (COSINE_WORK + 2.0 * d))
+        value = np.empty(n)
         with kernels.threads(module, count):
             module.tilt(
                 read_only(u), *Angles.of(self.features, self.origin)[:3], coefficients, value,
@@ -278,9 +280,10 @@ class PredictiveTilt(Exponent):
 
     def value_directly(self, u: Array, threads: Threads) -> Array:
         """f at every row, (n,), by a triangular solve."""
-        module, count = threads.resolve()
+        S = self.features.n_features
+        module, count = threads.resolve(len(u) * S * (COSINE_WORK + S))
         value = np.empty(len(u))
-        blocks = np.empty((count, self.features.n_features, kernels.ROW_TILE))
+        blocks = np.empty((count, S, kernels.ROW_TILE))
         with kernels.threads(module, count):
             module.quadratic_tilt(
                 read_only(u), *Angles.of(self.features, self.origin),

@@ -17,15 +17,15 @@ from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..validation import Array
 from .annealing import estimate_by_annealing
-from .exponent import PredictiveTilt, Tilt
+from .exponent import Tilt
 from .lattice_quadrature import LatticeQuadrature
 from .proposal import Proposal
 from .quadrature import Quadrature
 
 REPLICATES, SOBOL_LOG2_POINTS = 8, 14  # independent scrambles; base-2 logarithm of their points
 DRAWS = REPLICATES * 2**SOBOL_LOG2_POINTS  # 131,072, to which effective sample sizes relate
-FVPD_LOG2_POINTS = SOBOL_LOG2_POINTS - 2  # points of FVPD at first: each costs S^2 operations
-FVPD_ERROR = 1e-3  # error of log Z at which these are enough
+FIRST_LOG2_POINTS = SOBOL_LOG2_POINTS - 2  # points at first: a quarter
+FIRST_ERROR = 1e-3  # error of log Z at which these are enough
 LEAST_EFFECTIVE_DRAWS = 1_000.0  # with fewer a normalizer is poor
 MOST_LOG_Z_ERROR = 0.1  # with a larger standard error of log Z a normalizer is poor
 LEAST_GAP = 0.05  # two estimates of log Z that are nearer do not disagree
@@ -137,10 +137,8 @@ def estimate_by_importance(
 
     annealed : whether to make the independent estimate too
     """
-    found = None
-    if isinstance(tilt, PredictiveTilt):
-        found = _average_points(tilt, proposal, threads, FVPD_LOG2_POINTS)
-    if found is None or found.standard_error >= FVPD_ERROR:
+    found = _average_points(tilt, proposal, threads, FIRST_LOG2_POINTS)
+    if found.standard_error >= FIRST_ERROR:
         found = _average_points(tilt, proposal, threads, SOBOL_LOG2_POINTS)
     value, error = None, None
     if annealed:

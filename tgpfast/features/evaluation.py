@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..kernels.thread_choice import Threads
+from ..kernels.thread_choice import COSINE_WORK, Threads
 from ..validation import Array
 from .random import Features
 
@@ -155,7 +155,7 @@ def _fill(
     """Run the kernel on one block; returns the weighted sum of phi."""
     S, d = angles.frequencies.shape
     sum_phi = np.zeros(S)
-    module, count = threads.resolve()
+    module, count = threads.resolve(len(rows) * S * (COSINE_WORK + 4.0 * d))
     with kernels.threads(module, count):
         module.feature_block(
             read_only(rows), root_weights, *angles, dphi, phi, sum_phi, np.zeros(S),

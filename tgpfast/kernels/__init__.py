@@ -15,8 +15,9 @@ import scipy.linalg  # noqa: F401  loads the BLAS of scipy, whose threads are he
 
 from ..runtime.warnings import FallbackWarning, warn
 from ..validation import check_choice, whole
+from .compiled_marker import find_marker
 
-BACKENDS = ("numba", "cython", "numpy")  # in the order in which "auto" tries them
+BACKENDS = ("numba", "cython", "numpy")
 ROW_TILE = 256  # rows of a feature block in lanes; fixes the shape of the caller's buffers
 
 _REMEDY = {
@@ -33,8 +34,8 @@ def load(backend="auto"):
     Parameters
     ----------
     backend : {"auto", "numba", "cython", "numpy"}, default "auto"
-        "auto" is the environment variable TGPFAST_BACKEND if it is set, else the first backend that
-        imports.
+        "auto" is the environment variable TGPFAST_BACKEND if it is set, else the first backend of
+        `preference` that imports.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def load(backend="auto"):
     if backend == "auto":
         name, origin = os.environ.get("TGPFAST_BACKEND") or "auto", "TGPFAST_BACKEND"
     if check_choice(origin, name, ("auto", *BACKENDS)) == "auto":
-        for candidate in BACKENDS:
+        for candidate in preference():
             with contextlib.suppress(ImportError):
                 return _import(candidate)
     try:
@@ -59,6 +60,16 @@ def load(backend="auto"):
         ) from error
 
 
+@functools.cache
+def preference():
+    """Return the names of the backends in the order that "auto" tries.
+
+    Numba is the first after ``tgpfast warmup`` has compiled it for this version and processor. Else
+    Cython is, so that nobody waits for a compiler. Looked up once for each process.
+    """
+    return BACKENDS if find_marker() is not None else ("cython", "numba", "numpy")
+
+
 def _import(name):
     if name not in _loaded:
         if name == "numba":
@@ -66,14 +77,32 @@ def _import(name):
 
             if numba.config.DISABLE_JIT:
                 raise ImportError("NUMBA_DISABLE_JIT is set: its kernels need the compiler")
-        _loaded[name] = importlib.import_module(f"tgpfast.kernels._{name}")
+        with _passive_waiting():
+            _loaded[name] = importlib.import_module(f"tgpfast.kernels._{name}")
     return _loaded[name]
+
+
+@contextlib.contextmanager
+def _passive_waiting():
+    """Let OpenMP, which reads its settings when it is loaded, wait without spinning.
+
+    Threads that spin between our short parallel loops take cores from everything else. Settings of
+    the user stay.
+    """
+    if any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")):
+        yield
+        return
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    try:
+        yield
+    finally:
+        del os.environ["OMP_WAIT_POLICY"]
 
 
 def available():
     """Return the names of the backends that import here, in the order that "auto" tries."""
     names = []
-    for name in BACKENDS:
+    for name in preference():
         with contextlib.suppress(ImportError):
             names.append(_import(name).NAME)
     return names

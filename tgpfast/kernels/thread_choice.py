@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import ModuleType
 
 from .. import kernels
+
+# Floating-point operations, about 4 ms, below which one thread is faster: on a busy machine a
+# parallel region waits for a time slice of 4 ms or more.
+SMALL_WORK = 1e8
+COSINE_WORK = 40.0  # operations that a cosine and its sine cost
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,14 @@ class Threads:
     backend: str = "auto"
     n_threads: int | None = None
 
-    def resolve(self) -> tuple[ModuleType, int]:
-        """Return the module of the backend and the number of threads that it will use."""
+    def resolve(self, work: float = math.inf) -> tuple[ModuleType, int]:
+        """Return the module of the backend and the number of threads that it will use.
+
+        Parameters
+        ----------
+        work : float, default inf
+            Floating-point operations of the call; below SMALL_WORK one thread does it.
+        """
         module: ModuleType = kernels.load(self.backend)
-        return module, kernels.resolve_threads(module, self.n_threads)
+        count: int = kernels.resolve_threads(module, self.n_threads)
+        return module, 1 if work < SMALL_WORK else count

@@ -15,7 +15,6 @@ from ..selection.candidates import (
     BASE_ALONE,
     FREQUENCY_SHAPES,
     LEAST_GAIN_ERRORS,
-    PILOT_LOG2_DRAWS,
     PILOT_ROWS,
     Pilot,
     SearchSpace,
@@ -23,8 +22,10 @@ from ..selection.candidates import (
     scott_bandwidth,
     select,
 )
+from ..selection.effort import FULL_LOG2_DRAWS, FULL_MAP_DRAWS, Budget
 from ..selection.folds import FEW_ROWS, Split, assign_folds, distinct_rows
-from ..selection.refinement import FEATURE_COUNTS, SampleSplit, Tempering
+from ..selection.refinement import FEATURE_COUNTS, Tempering
+from ..selection.sample_split import SampleSplit
 from ..selection.scoring import Fold, FoldFeatures, standard_error
 from ..selection.verification import LAM_FACTORS
 from ..solvers.solver import METHODS
@@ -126,7 +127,10 @@ def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan
     choice = _choose_from_pilot(settings, rows)
     chosen = choice.settings
     covariance = covariance_of_frequencies(chosen.frequency_covariance, rows.covariance)
-    features = Features.draw(chosen.n_features, chosen.gamma, covariance, chosen.seed)
+    features = Features.draw(
+        chosen.n_features, chosen.gamma, covariance, chosen.seed, chosen.kernel,
+        chosen.interactions,
+    )  # fmt: skip
     if rows.spectrum is not None and rows.split is not None and "lam" in settings.auto:
         chosen = replace(chosen, lam=_choose_stream_lambda(chosen, rows.split, features))
     if chosen.method == "ncfd":
@@ -134,6 +138,7 @@ def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan
     return RandomFeaturesPlan(
         asked=settings, settings=chosen, features=features, selection=choice.selection,
         least_errors=choice.least_errors,
+        map_draws=FULL_MAP_DRAWS if rows.split is None else _budget(settings, rows).map_draws,
         tempering=Tempering(
             None if chosen.eta == "1/gamma2" else chosen.eta, choice.eta_multiple
         ),
@@ -147,12 +152,14 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
     """Compare candidates, or take the fallbacks where rows are few or can be read only once."""
     if rows.spectrum is not None or not settings.compared:
         return _fall_back(settings, rows, n_distinct=rows.n)
-    x, weights = distinct_rows(rows.blocks.pilot(PILOT_ROWS))
-    if len(x) < LEAST_PILOT_ROWS:
-        once = float(weights.sum() ** 2 / (weights @ weights)) if len(x) else rows.n
+    sample = rows.split
+    if sample is None or len(sample.x) < LEAST_PILOT_ROWS:
+        weights = np.zeros(0) if sample is None else sample.weights
+        once = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else rows.n
         return _fall_back(settings, rows, n_distinct=once)
+    pilot = Pilot.from_sample(sample, _budget(settings, rows))
     selection = select(
-        Pilot(x, weights), _search_space(settings, rows, Pilot(x, weights)),
+        pilot, _search_space(settings, rows, pilot),
         n_features=settings.with_fallbacks().n_features, seed=settings.seed,
         threads=settings.threads, one_standard_error=settings.one_standard_error,
         progress=settings.progress,
@@ -160,6 +167,11 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
     if selection is None:
         return _fall_back(settings, rows, n_distinct=rows.n)
     return _apply(selection, settings, rows)
+
+
+def _budget(settings: Settings, rows: Rows) -> Budget:
+    assert rows.split is not None
+    return Budget.for_rows(settings.effort, len(rows.split.x), rows.dimension)
 
 
 def _fall_back(settings: Settings, rows: Rows, *, n_distinct: float) -> Choice:
@@ -186,6 +198,8 @@ def _search_space(settings: Settings, rows: Rows, pilot: Pilot) -> SearchSpace:
         lams=None if "lam" in settings.auto else (filled.lam,),
         etas=None if filled.eta == "1/gamma2" else (filled.eta,),
         eta_multiples=SearchSpace.eta_multiples if "eta" in settings.auto else (1.0,),
+        kernels=None if "kernel" in settings.auto else (settings.kernel,),
+        interactions=None if "interactions" in settings.auto else (settings.interactions,),
     )
 
 
@@ -226,7 +240,8 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
     """
     best, least_errors = selection.best, 0.0
     holds_out = rows.split is not None and rows.split.holds_out
-    if best.is_base_alone and "lam" in settings.auto and holds_out and settings.method != "ncfd":
+    may_reconsider = holds_out and not selection.is_brief and settings.method != "ncfd"
+    if best.is_base_alone and "lam" in settings.auto and may_reconsider:
         tilt = selection.best_tilt_of(best.base)
         if tilt is not None:
             best, least_errors = tilt, RECONSIDERED_ERRORS
@@ -235,7 +250,8 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
         method=best.method, base=best.base, lam=best.lam,
         frequency_covariance=best.frequency_covariance,
         gamma="scott" if best.is_base_alone else best.gamma_multiple * selection.scott,
-        n_features=most_features(rows.blocks.n_rows),
+        n_features=_most_features(selection, settings, rows),
+        kernel=best.kernel, interactions=best.interactions,
     )  # fmt: skip
     if filled.gamma == "scott":
         scott = scott_bandwidth(rows.n, rows.dimension, rows.variance)
@@ -247,6 +263,12 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
         settings=filled, selection=selection, least_errors=least_errors,
         eta_multiple=best.eta_multiple if tempers else 1.0,
     )  # fmt: skip
+
+
+def _most_features(selection: Selection, settings: Settings, rows: Rows) -> int:
+    """The number of features that a brief search leads to, or the most that are refined."""
+    brief = _budget(settings, rows).most_features if selection.is_brief else None
+    return brief or most_features(rows.blocks.n_rows)
 
 
 def most_features(n_rows: int | None) -> int:
@@ -276,7 +298,7 @@ def _choose_stream_lambda(settings: Settings, split: SampleSplit, features: Feat
     rows = Split.at(x, weights, held)
     base = GaussianBase.from_data(rows.kept, sample_weight=rows.kept_weights)
     fold = Fold.make(
-        base, rows, nearby=rows.kept, log2_draws=PILOT_LOG2_DRAWS, seed=0, has_nodes=False
+        base, rows, nearby=rows.kept, log2_draws=FULL_LOG2_DRAWS, seed=0, has_nodes=False
     )
     block = FoldFeatures(features, fold, settings.threads)
     lams = [settings.lam * factor for factor in LAM_FACTORS]

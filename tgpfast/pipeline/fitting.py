@@ -42,6 +42,8 @@ def fit(
     one_standard_error: bool = False,
     seed: Seed = 0,
     progress: bool = False,
+    effort: str = "balanced",
+    interactions: Any = "auto",
 ) -> Density:
     """Learn the density of the rows of X.
 
@@ -61,15 +63,17 @@ def fit(
     in turn up to 4,000 rows, one of them above). No wave is shorter than two steps of a column of
     rounded values.
 
-    More columns have random features. Candidates are compared on a pilot of at most 6,000 rows.
-    With more than 3,000 rows, bandwidth, number of features and lambda are refined on all rows but
-    few; ``model.settings["lam_tried"]`` lists what was tried.
+    More columns have random features. With method and base open, the search is brief: a mixture,
+    grown once, and a few kinds of features for MAP, those of one and two columns among them.
+    ``effort`` says how much is tried. Otherwise candidates are compared on a pilot of at most 4,500
+    rows; with more than 3,000 rows, bandwidth, number of features and lambda are refined on all
+    rows but few, and ``model.settings["lam_tried"]`` lists what was tried.
 
     Rows that can be read only once, and fewer than 20 that differ, get fixed settings instead:
-    "fd", 1000 features, 10, "scott", "1/gamma2", "empirical", "data"; repeated rows count once in
-    "scott", and lambda is multiplied by how often they are repeated. For an iterator of up to three
-    columns, rows held out of a sample that is kept on the way may raise lambda or prefer the base
-    alone.
+    "fd", 1000 features, 10, "scott", "1/gamma2", "empirical", "data", "gaussian", None; repeated
+    rows count once in "scott", and lambda is multiplied by how often they are repeated. For an
+    iterator of up to three columns, rows held out of a sample that is kept on the way may raise
+    lambda or prefer the base alone.
 
     Where lambda is "auto", the model is verified before it is returned: the error of its mass, the
     share of its mass far from every row, and its samples against the columns of the rows. A model
@@ -88,8 +92,8 @@ def fit(
         See ``solve``; "auto" compares fd, fvpd and map, and is map on a lattice.
     n_features : int or "auto", default "auto"
         S, of random features. "auto" is 500 or 1000 up to 3,000 rows, and above that from 250 up to
-        2000 (1000 from 50,000 rows on), as many as gain on rows held out; 1000 where nothing else
-        is chosen.
+        2000 (1000 from 50,000 rows on), as many as gain on rows held out; 128 to 500 after a brief
+        search; 1000 where nothing else is chosen.
     lam : float or "auto", default "auto"
         Precision of the prior, > 0: more is smoother.
     gamma : float, "scott" or "auto", default "auto"
@@ -110,8 +114,8 @@ def fit(
         d V^-1 / tr V^-1.
     base : str or Base, default "auto"
         "empirical": the data's mean and covariance; "scaled": the covariance times a factor chosen
-        on held-out rows; "learned": see ``learn_base``; "mixture": a Gaussian mixture by EM, its
-        number of components by BIC; "student": heavy tails, by EM; or a base in the units of X.
+        on held-out rows; "learned": see ``learn_base``; "mixture": a Gaussian mixture, grown by EM
+        as long as held-out rows gain; "student": heavy tails, by EM; or a base in the units of X.
         Mixtures serve "fd", "fvpd" and "map", heavy tails "fd" and "map".
     sample_weight : (n,) array, default None
         Not negative. Rescaled to sum to Kish's effective number of rows, unless
@@ -127,8 +131,9 @@ def fit(
         "lattice" are waves at equispaced frequencies, for one to three columns; "random" is the
         paper's choice, for any number of columns.
     kernel : {"auto", "gaussian", "matern12", "matern32", "matern52"}, default "auto"
-        Of the Gaussian process; of random features it is Gaussian. On a lattice "auto" compares
-        all of them; fd, ncfd and fvpd need "gaussian" or "matern52".
+        Of the Gaussian process; "matern12" is the roughest. Only method="map" takes "matern12" and
+        "matern32". On a lattice "auto" compares all of them, with more than three columns some; of
+        other random features it is "gaussian".
     support : dict, default None
         Column, by name or number, -> (low, high), None where there is no wall. The density is zero
         beyond, and nothing leaks through. For one to three columns; rows beyond are refused. NCFD
@@ -144,6 +149,13 @@ def fit(
         ``model.settings["seed"]`` is the integer that was used.
     progress : bool, default False
         Show a bar on standard error.
+    effort : {"fast", "balanced", "thorough"}, default "balanced"
+        How much work the choice of open settings may take. "fast" grows smaller mixtures and tries
+        fewer features; "thorough" compares every method, bandwidth and shape of frequencies in any
+        number of columns, and grows larger mixtures.
+    interactions : int, None or "auto", default "auto"
+        Columns that each frequency involves, at random; None is all. With more than three columns
+        "auto" compares some; else it is None.
 
     Returns
     -------
@@ -173,8 +185,8 @@ def fit(
         n_noise_levels=n_noise_levels, scale=scale, frequency_covariance=frequency_covariance,
         base=base, normalize_weights=normalize_weights, engine=engine, precision=precision,
         backend=backend, n_threads=n_threads, solver=solver, features=features, kernel=kernel,
-        support=support, period=period, seed=seed, progress=progress,
-        one_standard_error=one_standard_error,
+        interactions=interactions, support=support, period=period, seed=seed, progress=progress,
+        one_standard_error=one_standard_error, effort=effort,
     )  # fmt: skip
     rows = read_rows(X, settings, sample_weight, moments)
     plan = choose(settings, rows)

@@ -184,7 +184,7 @@ def _with_answers(
     return replace(
         settings, features="lattice", method=method, kernel=kernel, gamma=gamma, lam=lam,
         base=settings.base if isinstance(settings.base, Base) else base, eta=None,
-        n_features=None, frequency_covariance=None,
+        n_features=None, frequency_covariance=None, interactions=None,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from ..bases.gaussian import GaussianBase
 from ..density.density import Density
 from ..features.random import Features
 from ..selection.candidates import BASE_ALONE, PILOT_LAMS, Selection
+from ..selection.effort import FULL_MAP_DRAWS
 from ..selection.refinement import (
     FEATURE_COUNTS,
     NARROWER_MULTIPLES,
@@ -40,9 +41,9 @@ from .start_base import (
     split_for_scales,
 )
 
-# Draws behind MAP's expectations where settings are chosen from the data: half as many from
-# MANY_ROWS rows on, where a pass over the draws is one of many and the features are fewer.
-SELECTED_MAP_DRAWS = 2**15
+# Draws behind MAP's expectations from MANY_ROWS rows on, at most, where settings are chosen from
+# the data: a pass over the draws is one of many, and the features are fewer.
+MANY_ROWS_MAP_DRAWS = 2**14
 SPECTRAL_TOLERANCE = 1e-9  # of the sums of the spectral engine, relative to n
 LEAST_SPECTRAL_TOLERANCE = 1e-13  # the tightest that is asked of it
 LOG_TOLERANCE = 1e-4  # change of a log density that its errors may cause
@@ -65,6 +66,8 @@ class RandomFeaturesPlan:
         The candidates that were compared.
     least_errors : float
         See `choosing.Choice`.
+    map_draws : int
+        Draws behind MAP's expectations where settings are chosen from the data.
     """
 
     asked: Settings
@@ -73,6 +76,7 @@ class RandomFeaturesPlan:
     tempering: Tempering
     selection: Selection | None
     least_errors: float
+    map_draws: int = FULL_MAP_DRAWS
 
     @property
     def noise_levels(self) -> Array:
@@ -84,8 +88,7 @@ class RandomFeaturesPlan:
     def accumulate(self, rows: Rows) -> RandomFeaturesProblem:
         """Statistics of all rows, with the settings that suit all rows."""
         chosen = self.settings
-        n_components = 1 if self.selection is None else self.selection.n_components
-        base = make_start_base(chosen, rows, n_components=n_components)
+        base = make_start_base(chosen, rows)
         check_base_serves(base, chosen.method, from_spectrum=rows.spectrum is not None)
         refined = Refined(self.features.n_features, self.features.bandwidth, chosen.lam)
         if rows.spectrum is not None:
@@ -100,7 +103,7 @@ class RandomFeaturesPlan:
             base = rows.split.refit_base(base)
         problem = RandomFeaturesProblem(
             asked=self.asked, statistics=stats, base=base, selection=self.selection,
-            trials=refined.trials,
+            trials=refined.trials, map_draws=self.map_draws,
             settings=replace(
                 chosen, lam=refined.lam, n_features=stats.features.n_features,
                 gamma=stats.features.bandwidth, eta=self.tempering.at(stats.features.bandwidth),
@@ -153,8 +156,9 @@ class RandomFeaturesPlan:
 
     def _refines(self, rows: Rows) -> bool:
         """Whether settings are compared on all rows but those held out."""
-        is_tilted = self.selection is not None and self.settings.lam != BASE_ALONE
-        return is_tilted and rows.split is not None and rows.split.holds_out
+        if self.selection is None or self.selection.is_brief or self.settings.lam == BASE_ALONE:
+            return False
+        return rows.split is not None and rows.split.holds_out
 
     def _refine(self, sums: RequiredSums, rows: Rows) -> tuple[Any, Refined]:
         """Statistics with the bandwidth, number of features and lambda that suit all rows.
@@ -210,6 +214,8 @@ class RandomFeaturesProblem:
         The candidates that were compared on the pilot.
     trials : tuple of RefinementTrial
         What was compared on all rows.
+    map_draws : int
+        Draws behind MAP's expectations where settings are chosen from the data.
     scaled : ScaledBase or None
         How base="scaled" was found.
     """
@@ -220,6 +226,7 @@ class RandomFeaturesProblem:
     base: Base
     selection: Selection | None
     trials: tuple[RefinementTrial, ...]
+    map_draws: int = FULL_MAP_DRAWS
     scaled: ScaledBase | None = None
 
     @property
@@ -231,7 +238,7 @@ class RandomFeaturesProblem:
         }  # fmt: skip
         if self.selection is not None:
             few = self.statistics.n_rows < MANY_ROWS
-            options["n_draws"] = SELECTED_MAP_DRAWS if few else SELECTED_MAP_DRAWS // 2
+            options["n_draws"] = self.map_draws if few else min(self.map_draws, MANY_ROWS_MAP_DRAWS)
         return options
 
     def solve(self, method: str, lam: float) -> Density:
@@ -275,14 +282,17 @@ class RandomFeaturesProblem:
             record["n_noise_levels"] = self.settings.n_noise_levels
         if self.selection is not None:
             record["one_standard_error"] = self.settings.one_standard_error
+            record["effort"] = self.settings.effort
         if self.trials:
             record["lam_tried"] = self._record_trials(rows)
         if model.method == "base":
-            return record | {"gamma_rule": None, "frequency_covariance": None}
+            nothing = ("gamma_rule", "frequency_covariance", "kernel", "interactions")
+            return record | dict.fromkeys(nothing)
         kind = self.settings.frequency_covariance
         return record | {
             "gamma": self.settings.gamma, "eta": self.settings.eta,
             "gamma_rule": self._gamma_rule, "frequency_covariance": _word(kind),
+            "kernel": self.settings.kernel, "interactions": self.settings.interactions,
         }  # fmt: skip
 
     @property

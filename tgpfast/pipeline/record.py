@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import kernels
 from ..data.column_checks import warn_columns
 from ..density.density import Density
 from ..runtime.warnings import DataWarning, PoorFitWarning, warn
@@ -33,6 +34,7 @@ def finish_model(
     settings = {
         **model.settings,
         **_record_weights(asked, problem, rows),
+        "backend": kernels.load(asked.backend).NAME,
         "scale": asked.scale, "seed": asked.seed, "n": rows.n, "n_rows": problem.statistics.n_rows,
         "dimension": rows.dimension, "auto": sorted(asked.auto), "n_passes": rows.blocks.n_passes,
         **_record_verification(model, verified, problem),

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bases.base import Base
-from ..features.spectral_density import KERNELS
+from ..features.spectral_density import KERNELS, SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
 from ..selection.candidates import SEARCHED_AS, SearchSpace
-from ..solvers.solver import METHODS, SOLVERS, check_solver
+from ..selection.effort import EFFORTS
+from ..solvers.solver import METHODS, SOLVERS, check_kernel, check_solver
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from ..validation import as_seed, check_choice, check_flag, positive, whole
 
@@ -24,13 +25,15 @@ MOST_NOISE_LEVELS = 1_000  # each level adds a rank-k update to the pass over th
 # What "auto" stands for where candidates cannot be compared: few rows, or rows read only once.
 FALLBACK: dict[str, Any] = {
     "method": "fd", "n_features": 1000, "lam": 10.0, "gamma": "scott", "eta": "1/gamma2",
-    "base": "empirical", "frequency_covariance": "data",
+    "base": "empirical", "frequency_covariance": "data", "kernel": "gaussian",
+    "interactions": None,
 }  # fmt: skip
 # The settings of the paper's experiments.
 PAPER: dict[str, Any] = {
     "method": "fd", "n_features": 1000, "lam": 0.1, "gamma": "scott", "eta": "1/gamma2",
     "sigma_max": "paper", "n_noise_levels": 10, "scale": "center", "base": "empirical",
-    "frequency_covariance": "data", "features": "random",
+    "frequency_covariance": "data", "features": "random", "kernel": "gaussian",
+    "interactions": None,
 }  # fmt: skip
 
 
@@ -64,6 +67,8 @@ class Settings:
     one_standard_error: bool = False
     seed: int = 0
     progress: bool = False
+    effort: str = "balanced"
+    interactions: Any = "auto"
 
     @classmethod
     def from_options(cls, **options: Any) -> Settings:
@@ -113,7 +118,7 @@ class Settings:
     @property
     def compared(self) -> frozenset[str]:
         """Names of the open settings for which candidates are compared; eta is FVPD's alone."""
-        unused = {"n_features"}
+        unused = {"n_features", "kernel", "interactions"}  # compared only beside others
         if self.method not in ("auto", "fvpd"):
             unused.add("eta")
         return self.auto - unused
@@ -123,7 +128,11 @@ class Settings:
         """Methods that candidates have: the given one, else those that the solver serves."""
         if self.method != "auto":
             return (SEARCHED_AS.get(self.method, self.method),)
-        return tuple(m for m in SearchSpace.methods if self.solver in ("auto", *SOLVERS[m]))
+        smooth = self.kernel in ("auto", *SMOOTH_KERNELS)
+        return tuple(
+            m for m in SearchSpace.methods
+            if self.solver in ("auto", *SOLVERS[m]) and (smooth or m == "map")
+        )  # fmt: skip
 
     @property
     def needs_sample(self) -> bool:
@@ -139,7 +148,7 @@ class Settings:
     @property
     def suits_lattice(self) -> bool:
         """Whether nothing is asked that concerns random features alone."""
-        of_random = {"n_features", "eta", "frequency_covariance"}
+        of_random = {"n_features", "eta", "frequency_covariance", "interactions"}
         words = (self.engine, self.precision, self.solver)
         return (
             self.method in ("auto", "map") and of_random <= self.auto
@@ -183,9 +192,14 @@ def _check_words(asked: Settings) -> None:
     check_choice("method", asked.method, ("auto", *METHODS))
     check_choice("scale", asked.scale, SCALES)
     check_choice("features", asked.features, FEATURE_KINDS)
-    check_choice("kernel", asked.kernel, ("auto", *KERNELS))
     check_choice("engine", asked.engine, ENGINES)
     check_choice("precision", asked.precision, PRECISIONS)
+    check_choice("effort", asked.effort, EFFORTS)
+    check_choice("kernel", asked.kernel, ("auto", *KERNELS))
+    if asked.method not in ("auto", "map") and asked.kernel != "auto":
+        check_kernel(asked.kernel, asked.method)
+    if asked.interactions is not None and not _is_word(asked.interactions, "auto"):
+        whole("interactions", asked.interactions)
     if asked.method == "auto":
         known = dict.fromkeys(name for names in SOLVERS.values() for name in names)
         check_choice("solver", asked.solver, ("auto", *known))

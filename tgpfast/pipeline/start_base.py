@@ -24,11 +24,8 @@ SPREAD_DRAWS = 2**14  # of a density with base="learned", to measure how wide it
 MOST_SPREAD = 4.0  # mean squares over the variances of the rows, above which the user is warned
 
 
-def make_start_base(settings: Settings, rows: Rows, *, n_components: int = 1) -> Base:
-    """The base as given, fitted to the sample, or of the moments.
-
-    n_components : of a mixture, at least
-    """
+def make_start_base(settings: Settings, rows: Rows) -> Base:
+    """The base as given, fitted to the sample, or of the moments."""
     kind = settings.base
     if isinstance(kind, Base):
         return kind.rescaled(rows.scaling)
@@ -40,10 +37,7 @@ def make_start_base(settings: Settings, rows: Rows, *, n_components: int = 1) ->
             "blocks, a callable, or a base"
         )
     # a base alone has no tilt that rows held out would judge
-    return rows.split.fit_base(
-        kind, least_components=n_components, seed=settings.seed,
-        use_all=settings.lam == BASE_ALONE,
-    )  # fmt: skip
+    return rows.split.fit_base(kind, use_all=settings.lam == BASE_ALONE)
 
 
 def check_base_serves(base: Base, method: str, *, from_spectrum: bool) -> None:

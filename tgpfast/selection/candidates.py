@@ -20,14 +20,16 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..validation import Array
-from .base_fits import fit_base, n_fitted_components
+from .base_fits import fit_base
+from .effort import CAREFUL_ROWS, Budget
 from .folds import Split, held_out_masks
+from .sample_split import SampleSplit
 from .scoring import Fold, FoldFeatures, HeldOutScore, standard_error
 
-PILOT_ROWS = 6_000  # rows that candidates are compared on, at most
-SCREEN_FEATURES = 192  # features of a candidate, at most: comparing needs fewer than learning
-PILOT_LOG2_DRAWS = 13  # draws behind a normalizer, and nodes of MAP, as a power of two
-WORTHY_BASES = 2  # bases that are tilted: the best so many by themselves
+PILOT_ROWS = 4_500  # rows that candidates are learned from, at most
+WORTHY_BASES = 2  # bases that are tilted: the best so many by themselves,
+# unless the best beats the next one by so many standard errors of the difference in a brief search
+SURE_ERRORS = 3.0
 GUIDED_SETTINGS = 2  # shapes and bandwidths for which MAP is scored: the best so many of FD
 # Multiples of Scott's bandwidth that are scored first. The best of them is also scored sqrt(2)
 # times smaller and larger, so that 0.2 to 8 are covered; refinement goes on downwards.
@@ -36,13 +38,14 @@ PILOT_LAMS = tuple((10.0 ** np.arange(-1.0, 4.1, 0.5)).tolist())  # of FD
 FVPD_LAMS = PILOT_LAMS[2:9:2]  # of FVPD, which also varies eta
 MAP_LAMS = (100.0, 10.0, 1.0, 0.1)  # of MAP, falling
 ETA_MULTIPLES = (0.3, 1.0, 3.0)  # of 1 / gamma^2
+# Settings of the features that a brief search tries with MAP, in the order of what they gained per
+# second on grown mixtures of 6 to 11 columns: columns of a frequency, kernel, and bandwidth in
+# standard deviations of the columns.
+BRIEF_SETTINGS = ((2, "gaussian", 1.0), (1, "matern32", 0.7), (None, "gaussian", 2.0))
+BRIEF_LAMS = (10.0, 1.0, 0.1)  # of MAP in a brief search, falling
 FREQUENCY_SHAPES = ("data", "identity", "precision")  # names of frequency covariances
 LEAST_GAIN = 0.002  # log-likelihood per row by which a tilt must beat the bases
 LEAST_GAIN_ERRORS = 2.0  # standard errors of its gain by which it must beat them too
-# Up to so many rows the choice is careful: only MAP tilts. On 50 to 200 rows of ten distributions
-# score matching lost up to 0.16 nats per row to the base, MAP 0.02, and both gained as much on
-# average; on 400 and 800 rows score matching lost no more, and gained more at hard edges.
-CAREFUL_ROWS = 300
 BASE_ALONE = math.inf  # the lambda that leaves nothing of the tilt
 SEARCHED_AS = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 
@@ -73,6 +76,9 @@ class Candidate:
         Standard error of the gain of the tilt over its base, row by row.
     fisher : float
         Held-out Fisher score of FD per row less that of the base, which screens lambdas.
+    kernel : str
+    interactions : int or None
+        Columns that each frequency involves; None is all.
     folds : tuple of HeldOutScore
         One for each fold; not in the table.
     """
@@ -89,6 +95,8 @@ class Candidate:
     far_share: float = 0.0
     gain_error: float = 0.0
     fisher: float = np.nan
+    kernel: str = "gaussian"
+    interactions: int | None = None
     folds: tuple[HeldOutScore, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -119,6 +127,10 @@ class SearchSpace:
     etas : tuple of float, default multiples of 1 / gamma^2
     eta_multiples : tuple of float
         Those multiples.
+    kernels : tuple of str or None, default None
+        None leaves them to the search: a full one takes the Gaussian kernel.
+    interactions : tuple of int or None, default None
+        Columns that a frequency involves. None leaves them to the search: a full one takes all.
     """
 
     shapes: Mapping[str, Array]
@@ -128,6 +140,13 @@ class SearchSpace:
     lams: tuple[float, ...] | None = None
     etas: tuple[float, ...] | None = None
     eta_multiples: tuple[float, ...] = ETA_MULTIPLES
+    kernels: tuple[str, ...] | None = None
+    interactions: tuple[int | None, ...] | None = None
+
+    @property
+    def may_be_brief(self) -> bool:
+        """Whether method and base are open, so that a brief search does not leave them out."""
+        return {"fd", "map"} <= set(self.methods) and "mixture" in self.bases
 
     def lams_or(self, usual: tuple[float, ...]) -> tuple[float, ...]:
         """The lambdas that are given, else the usual ones of a method."""
@@ -140,18 +159,69 @@ class SearchSpace:
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Distinct rows (n, d) in the model's coordinates; each counts as many rows as its weight."""
+    """Rows that candidates are compared on.
+
+    Attributes
+    ----------
+    x : (n, d) array
+        Distinct rows in the model's coordinates.
+    weights : (n,) array
+        Rows that each row counts as.
+    sample : SampleSplit or None, default None
+        A sample with rows held out. Then the rows of the pilot are some of those that it keeps,
+        the rows that it holds out judge the candidates, and bases are learned from all that it
+        keeps. None holds out parts of the pilot itself.
+    """
 
     x: Array
     weights: Array
+    sample: SampleSplit | None = None
+    budget: Budget = field(default_factory=Budget)
+
+    @classmethod
+    def from_sample(cls, sample: SampleSplit, budget: Budget) -> Pilot:
+        """The whole sample, or PILOT_ROWS of the rows it keeps where it holds some out."""
+        if not sample.holds_out:
+            return cls(sample.x, sample.weights, budget=budget)
+        split = sample.split(PILOT_ROWS)
+        return cls(split.kept, split.kept_weights, sample, budget)
+
+    def in_full(self) -> Pilot:
+        """The same with all rows that the sample keeps, which sums of features can afford."""
+        if self.sample is None:
+            return self
+        split = self.sample.split(len(self.sample.x))
+        return replace(self, x=split.kept, weights=split.kept_weights)
+
+    @functools.cached_property
+    def splits(self) -> list[Split]:
+        """Rows that are learned from and rows that are held out, fold by fold."""
+        if self.sample is not None:
+            return [self.sample.split(len(self.x))]
+        masks = held_out_masks(len(self.x))[: self.budget.n_folds]
+        return [Split.at(self.x, self.weights, mask) for mask in masks]
+
+    def learn_base(self, kind: Any, split: Split, *, seed: int, threads: Threads) -> Base:
+        """A base for one of the splits."""
+        if self.sample is not None and isinstance(kind, str):
+            return self.sample.fit_base(kind)
+        return fit_base(
+            kind, split.kept, split.kept_weights, seed=seed, threads=threads,
+            max_work=self.budget.growth_work,
+        )  # fmt: skip
+
+    @property
+    def deviation(self) -> float:
+        """Root of the mean variance of the columns."""
+        w = self.weights / self.weights.sum()
+        return float(np.sqrt((w @ np.square(self.x - w @ self.x)).mean()))
 
     @functools.cached_property
     def scott(self) -> float:
         """Scott's bandwidth for these rows."""
-        w = self.weights
-        away = self.x - w @ self.x / w.sum()
-        variance = float((w @ np.square(away)).sum() / w.sum() / self.x.shape[1])
-        return scott_bandwidth(float(w.sum()), self.x.shape[1], variance)
+        return scott_bandwidth(
+            float(self.weights.sum()), self.x.shape[1], self.deviation**2
+        )
 
 
 def scott_bandwidth(n: float, d: int, variance: float) -> float:
@@ -170,14 +240,15 @@ class Selection:
         The highest score first.
     scott : float
         The bandwidth that multiples are of.
-    n_components : int
-        Of the pilot's mixture, or 1.
+    is_brief : bool, default False
+        Whether the search was brief: it learned from all rows of the sample that are kept, with a
+        few settings, and nothing is refined after it.
     """
 
     best: Candidate
     candidates: list[Candidate]
     scott: float
-    n_components: int = 1
+    is_brief: bool = False
 
     def best_tilt_of(self, base: str) -> Candidate | None:
         """The best candidate that tilts a base, whether it beats that or not; None without one."""
@@ -254,7 +325,7 @@ def select(
     pilot : Pilot
     space : SearchSpace
     n_features : int
-        Of the model; candidates have SCREEN_FEATURES at most.
+        Of the model; candidates have those of the pilot's budget at most.
     seed : int
         Of the features and draws.
     threads : Threads
@@ -269,7 +340,8 @@ def select(
         None where no base can be learned from the rows that are kept: too few, or in a plane.
     """
     search = CandidateSearch(
-        pilot, space, n_features=min(n_features, SCREEN_FEATURES), seed=seed, threads=threads
+        pilot, space, n_features=min(n_features, pilot.budget.screen_features), seed=seed,
+        threads=threads,
     )
     candidates: list[Candidate] = []
     # BLAS on one thread: the matrices are small, and its idle threads would spin on our cores
@@ -283,11 +355,8 @@ def select(
         candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
         is_careful=len(pilot.x) <= CAREFUL_ROWS and set(space.methods) > {"map"},
     )  # fmt: skip
-    n_components = min(
-        (n_fitted_components(fold.base) for fold in search.folds.get("mixture", [])), default=1
-    )
     ordered = sorted(candidates, key=lambda c: -c.score)
-    return Selection(best, ordered, pilot.scott, n_components)
+    return Selection(best, ordered, pilot.scott, search.is_brief)
 
 
 def choose_candidate(
@@ -334,10 +403,12 @@ def choose_candidate(
 
 
 class FeatureSetting(NamedTuple):
-    """Name of a frequency covariance, and a bandwidth."""
+    """What features are drawn with: name of a frequency covariance, bandwidth, kernel, columns."""
 
     shape: str
     gamma: float
+    kernel: str = "gaussian"
+    interactions: int | None = None
 
 
 class CandidateSearch:
@@ -349,7 +420,8 @@ class CandidateSearch:
     def __init__(
         self, pilot: Pilot, space: SearchSpace, *, n_features: int, seed: int, threads: Threads
     ) -> None:
-        self.pilot, self.space = pilot, space
+        self.is_brief = pilot.budget.n_brief is not None and space.may_be_brief
+        self.pilot, self.space = pilot.in_full() if self.is_brief else pilot, space
         self.n_features, self.seed, self.threads = n_features, seed, threads
         self.folds: dict[str, list[Fold]] = {}
 
@@ -358,8 +430,47 @@ class CandidateSearch:
         self.folds = self.learn_bases()
         alone = [self.score_base(name) for name in self.folds]
         yield from alone
-        for candidate in sorted(alone, key=lambda c: -c.score)[:WORTHY_BASES]:
-            yield from self.score_tilts(candidate.base)
+        for candidate in self._worthy(alone):
+            if self.is_brief:
+                yield from self.score_briefly(candidate)
+            else:
+                yield from self.score_tilts(candidate.base)
+
+    def _worthy(self, alone: Sequence[Candidate]) -> list[Candidate]:
+        """The best bases, which are tilted."""
+        bases = sorted(alone, key=lambda c: -c.score)[:WORTHY_BASES]
+        if not self.is_brief or not bases:
+            return bases
+        best = bases[0]
+        return [
+            c for c in bases
+            if c is best or best.score - c.score < SURE_ERRORS * best.error_of_gain(c)
+        ]  # fmt: skip
+
+    def score_briefly(self, alone: Candidate) -> Iterator[Candidate]:
+        """MAP with the first of BRIEF_SETTINGS, as many as the budget allows; then, if rows gain by
+        the best of them, with a smaller and a larger bandwidth."""
+        scores: dict[FeatureSetting, float] = {}
+        settings = self._brief_settings()[: self.pilot.budget.n_brief]
+        for setting in settings:
+            candidates = list(self.score_posterior(alone.base, setting, BRIEF_LAMS))
+            scores.update(_best_score(setting, candidates))
+            yield from candidates
+        if len(settings) > 1 and max(scores.values()) > alone.score + LEAST_GAIN:
+            for setting in self._fine_settings(scores):
+                yield from self.score_posterior(alone.base, setting, BRIEF_LAMS)
+
+    def _brief_settings(self) -> list[FeatureSetting]:
+        kernels, columns = self.space.kernels, self.space.interactions
+        settings = dict.fromkeys(
+            FeatureSetting(
+                "identity" if "identity" in self.space.shapes else next(iter(self.space.shapes)),
+                self.space.gammas[0] if self.space.gammas else width * self.pilot.deviation,
+                kernels[0] if kernels else kernel, columns[0] if columns else among,
+            )
+            for among, kernel, width in BRIEF_SETTINGS
+        )  # fmt: skip
+        return list(settings)
 
     def learn_bases(self) -> dict[str, list[Fold]]:
         """Every base of the search space, learned without each fold in turn.
@@ -367,11 +478,11 @@ class CandidateSearch:
         A base is left out where the rows that remain lie in a plane. So is a mixture of one
         component beside the Gaussian, which it repeats.
         """
-        masks, found = held_out_masks(len(self.pilot.x)), {}
+        found: dict[str, list[Fold]] = {}
         for kind in self.space.bases:
             name = kind if isinstance(kind, str) else "given"
             try:
-                folds = [self._learn_fold(kind, mask) for mask in masks]
+                folds = [self._learn_fold(kind, split) for split in self.pilot.splits]
             except ValueError:
                 continue
             is_single = all(getattr(f.base, "n_components", 1) == 1 for f in folds)
@@ -379,12 +490,12 @@ class CandidateSearch:
                 found[name] = folds
         return found
 
-    def _learn_fold(self, kind: Any, held: Any) -> Fold:
-        split = Split.at(self.pilot.x, self.pilot.weights, held)
-        base: Base = fit_base(kind, split.kept, split.kept_weights, seed=self.seed)
+    def _learn_fold(self, kind: Any, split: Split) -> Fold:
+        base = self.pilot.learn_base(kind, split, seed=self.seed, threads=self.threads)
         return Fold.make(
-            base, split, nearby=split.kept, log2_draws=PILOT_LOG2_DRAWS, seed=self.seed
-        )
+            base, split, nearby=split.kept[:PILOT_ROWS], seed=self.seed,
+            log2_draws=self.pilot.budget.log2_draws,
+        )  # fmt: skip
 
     def score_tilts(self, base: str) -> Iterator[Candidate]:
         """FD with every setting of the features; then FVPD and MAP, which take longer, with the
@@ -410,14 +521,20 @@ class CandidateSearch:
     def _coarse_settings(self) -> list[FeatureSetting]:
         scott = self.pilot.scott
         gammas = self.space.gammas or tuple(multiple * scott for multiple in GAMMA_MULTIPLES)
-        return [FeatureSetting(shape, gamma) for gamma in gammas for shape in self.space.shapes]
+        kernel = self.space.kernels[0] if self.space.kernels else "gaussian"
+        columns = self.space.interactions[0] if self.space.interactions else None
+        return [
+            FeatureSetting(shape, gamma, kernel, columns)
+            for gamma in gammas
+            for shape in self.space.shapes
+        ]
 
     def _fine_settings(self, scores: Mapping[FeatureSetting, float]) -> list[FeatureSetting]:
         """Beside the best of the coarse ones; none where bandwidths are given."""
         if self.space.gammas is not None or not scores:
             return []
-        shape, gamma = max(scores, key=lambda s: scores[s])
-        return [FeatureSetting(shape, gamma * factor) for factor in (2.0**-0.5, 2.0**0.5)]
+        best = max(scores, key=lambda s: scores[s])
+        return [best._replace(gamma=best.gamma * factor) for factor in (2.0**-0.5, 2.0**0.5)]
 
     # -- candidates ------------------------------------------------------------------------------
 
@@ -466,10 +583,22 @@ class CandidateSearch:
                     scores = [block.score_fvpd(lam, eta) for block in blocks]
                     yield self.candidate(base, "fvpd", setting, scores, lam=lam, eta=eta)
         if "map" in self.space.methods:
-            lams = sorted(self.space.lams_or(MAP_LAMS), reverse=True)
-            of_blocks = [block.score_thetas(block.posterior(lams)) for block in blocks]
-            for lam, folds in zip(lams, zip(*of_blocks, strict=True), strict=True):
-                yield self.candidate(base, "map", setting, folds, lam=lam)
+            yield from self.score_posterior(base, setting, MAP_LAMS, blocks)
+
+    def score_posterior(
+        self, base: str, setting: FeatureSetting, usual: tuple[float, ...],
+        blocks: list[FoldFeatures] | None = None,
+    ) -> Iterator[Candidate]:  # fmt: skip
+        """MAP for every lambda, each from the one before.
+
+        usual : lambdas where none are given; blocks : the features, where they were made before
+        """
+        lams = sorted(self.space.lams_or(usual), reverse=True)
+        if blocks is None:
+            blocks = self._features(base, setting, for_posterior=True)
+        of_blocks = [block.score_thetas(block.posterior(lams)) for block in blocks]
+        for lam, folds in zip(lams, zip(*of_blocks, strict=True), strict=True):
+            yield self.candidate(base, "map", setting, folds, lam=lam)
 
     def candidate(
         self, base: str, method: str, setting: FeatureSetting, folds: Sequence[HeldOutScore], *,
@@ -486,13 +615,20 @@ class CandidateSearch:
         return Candidate(
             base, method, setting.shape, setting.gamma / self.pilot.scott, lam,
             eta * setting.gamma**2, score, error, min(f.effective_share for f in folds),
-            max(f.far_share for f in folds), gain_error, fisher, tuple(folds),
+            max(f.far_share for f in folds), gain_error, fisher, setting.kernel,
+            setting.interactions, tuple(folds),
         )  # fmt: skip
 
-    def _features(self, base: str, setting: FeatureSetting) -> list[FoldFeatures]:
-        covariance = self.space.shapes[setting.shape]
-        features = Features.draw(self.n_features, setting.gamma, covariance, self.seed)
-        return [FoldFeatures(features, fold, self.threads) for fold in self.folds[base]]
+    def _features(
+        self, base: str, setting: FeatureSetting, *, for_posterior: bool = False
+    ) -> list[FoldFeatures]:
+        """The features of every fold. for_posterior : whether only MAP needs them."""
+        features = Features.draw(
+            self.n_features, setting.gamma, self.space.shapes[setting.shape], self.seed,
+            setting.kernel, setting.interactions,
+        )  # fmt: skip
+        make = FoldFeatures.for_posterior if for_posterior else FoldFeatures
+        return [make(features, fold, self.threads) for fold in self.folds[base]]
 
 
 def _best_score(

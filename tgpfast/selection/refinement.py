@@ -16,16 +16,14 @@ import numpy as np
 
 from .. import kernels
 from ..bases.base import Base
-from ..bases.mixture import EM_ROWS
 from ..data.blocks import Blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.fisher import fd_system
 from ..statistics.required_sums import RowSums, accumulate_like
-from ..validation import Array
-from .base_fits import fit_base, refit_base
 from .candidates import BASE_ALONE
-from .folds import FEW_ROWS, Mask, Split, assign_folds, distinct_rows
+from .folds import Split, assign_folds
+from .sample_split import SampleSplit
 from .scoring import Fold, FoldFeatures, HeldOutScore, PilotSums, standard_error
 
 REFINED_METHODS = ("fd", "fvpd", "map")  # NCFD has densities at several levels of noise
@@ -35,55 +33,8 @@ WORTH_DOUBLING = 0.004  # gain in log-likelihood per row after which more featur
 COMPARED_FEATURES = 500
 NARROWER_MULTIPLES = (1.0, 2.0**-0.5, 0.5, 2.0**-1.5)  # of the pilot's bandwidth, tried downwards
 WORTH_NARROWING = 0.002  # gain in log-likelihood per row after which a smaller one is tried
-REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
 NEARBY_ROWS = 5_000  # rows that distances of draws are taken to
 REFINEMENT_LOG2_DRAWS = 14  # draws behind a normalizer, and nodes of MAP, as a power of two
-
-
-@dataclass(frozen=True, eq=False)
-class SampleSplit:
-    """Distinct rows of a random sample, and which of them are held out of all learning.
-
-    Attributes
-    ----------
-    x : (n, d) array
-        In the model's coordinates.
-    weights : (n,) array
-    held : (n,) array of bool
-        One row in REFINEMENT_FOLDS; none where rows are few.
-    """
-
-    x: Array
-    weights: Array
-    held: Mask
-
-    @classmethod
-    def of(cls, rows: Blocks) -> SampleSplit | None:
-        """A sample of the rows; None where they can be read only once and none was kept."""
-        pilot = rows.pilot(EM_ROWS)
-        if pilot is None:
-            return None
-        x, weights = distinct_rows(pilot)
-        held = (assign_folds(len(x), REFINEMENT_FOLDS) == 0) & (len(x) > FEW_ROWS)
-        return cls(x, weights, held)
-
-    @property
-    def holds_out(self) -> bool:
-        """Whether there are rows that bases have not seen."""
-        return bool(self.held.any())
-
-    def fit_base(
-        self, kind: str, *, least_components: int = 1, seed: int = 0, use_all: bool = False
-    ) -> Base:
-        """A base learned without the rows held out, unless ``use_all``; see `base_fits`."""
-        kept = ~self.held | use_all
-        return fit_base(
-            kind, self.x[kept], self.weights[kept], seed=seed, least_components=least_components
-        )
-
-    def refit_base(self, base: Base) -> Base:
-        """The base learned again, also from the rows that were held out."""
-        return refit_base(base, self.x, self.weights) if self.holds_out else base
 
 
 @dataclass(frozen=True)

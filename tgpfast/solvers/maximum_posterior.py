@@ -17,12 +17,13 @@ from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PrecisionWarning, warn
 from ..validation import Array
 from .grid_posterior import GridObjective, make_posterior_grid, transforms_pay
-from .node_posterior import NodeObjective, make_nodes
+from .node_posterior import NodeObjective, StoredNodeObjective, make_nodes
 from .posterior import MAP_TOLERANCE, PosteriorObjective, maximize_by_gradient, maximize_by_newton
 
 MAP_STEPS = {"newton": 100, "gradient": 10_000}  # steps at most, where the caller names no number
 NOTHING_LEFT = 1e15  # a lambda of so many times n leaves theta below rounding
 REFINED_GAP = 1e-6  # of log E between two grids, above which the finer one is solved on
+STORED_NUMBERS = 2**24  # features at nodes that are held in memory, 128 MB
 WARNED_GAP = 0.1  # of log E between two sets of nodes, above which the user is warned
 
 
@@ -92,6 +93,8 @@ def _objectives(
             if grid is not None:
                 return GridObjective(stats, base, lam, grid, threads)
         nodes = make_nodes(stats.features, base, n_draws, seed, finer=finer)
+        if stats.features.n_features * len(nodes.points) <= STORED_NUMBERS:
+            return StoredNodeObjective(stats, base, lam, nodes, threads)
         return NodeObjective(stats, base, lam, nodes, threads)
 
     return objective_at

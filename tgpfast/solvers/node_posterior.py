@@ -12,13 +12,14 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.blas import dsyrk
 
+from .. import kernels
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import logsumexp
 from ..data.blocks import Blocks
 from ..density.exponent import PointTilt
 from ..density.quadrature import QUADRATURE_DIMENSIONS
-from ..features.evaluation import sum_features
+from ..features.evaluation import evaluate_features, sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.direct import accumulate_direct
@@ -150,6 +151,28 @@ class StoredObjective(PosteriorObjective):
         direction: Array = cho_solve(
             (cholesky_factor(hessian), True), gradient, check_finite=False
         )
+        return direction
+
+
+class StoredNodeObjective(StoredObjective):
+    """The same for `Nodes`; the diagonal is raised where rounding leaves the Hessian indefinite."""
+
+    def __init__(self, sums: Any, base: Base, lam: float, nodes: Nodes, threads: Threads) -> None:
+        phi = evaluate_features(
+            sums.features, nodes.points, origin=base.mean, threads=threads
+        )[0]
+        super().__init__(sums, lam, phi, nodes.log_mass)
+        self.kind, self.threads = nodes.kind, threads
+
+    def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
+        """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
+        with kernels.threads(*self.threads.resolve(0.0)):
+            return super().moments(log_weights, second=second)
+
+    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
+        """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
+        factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
+        direction: Array = cho_solve((factor, True), gradient, check_finite=False)
         return direction
 
 

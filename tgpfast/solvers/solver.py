@@ -12,6 +12,7 @@ from ..density.density import Density
 from ..density.exponent import PointTilt, PredictiveTilt, Tilt
 from ..density.lattice_exponent import LatticeTilt
 from ..features.lattice import LatticeFeatures
+from ..features.spectral_density import SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.fisher import fd_system, ncfd_system
@@ -139,6 +140,7 @@ def solve(
             stats, base, method, positive("lam", lam), eta, start, Threads(backend, n_threads)
         )
     check_pair(stats, base, sums_serve=method == "map")
+    check_kernel(stats.features.kernel, method)
     gamma, lam = stats.features.bandwidth, positive("lam", lam)
     check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
     threads = Threads(backend, n_threads)
@@ -286,6 +288,16 @@ def check_solver(solver: str, method: str) -> None:
     if solver not in ("auto", *SOLVERS[method]):
         expected = ", ".join(repr(c) for c in ("auto", *SOLVERS[method]))
         raise ValueError(f"solver={solver!r}: method={method!r} takes one of {expected}")
+
+
+def check_kernel(kernel: str, method: str) -> None:
+    """ValueError where a method needs the Laplacian of functions that have none."""
+    if method != "map" and kernel not in SMOOTH_KERNELS:
+        expected = ", ".join(map(repr, SMOOTH_KERNELS))
+        raise ValueError(
+            f'kernel={kernel!r}: method={method!r} takes one of {expected}, whose functions have a '
+            'Laplacian; method="map" takes every kernel'
+        )
 
 
 def _resolve_solver(solver: str, method: str, features: Any) -> str:

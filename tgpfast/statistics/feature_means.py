@@ -6,6 +6,7 @@ O(N S) term by term, O(N + S) by a transform, and no S x S matrix.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from ..data import storage
 from ..data.blocks import Blocks
 from ..features.evaluation import Angles
 from ..features.random import Features
-from ..kernels.thread_choice import Threads
+from ..kernels.thread_choice import COSINE_WORK, Threads
 from ..runtime import memory
 from ..runtime.progress import Progress
 from ..validation import Array
@@ -157,7 +158,9 @@ def _accumulate_part(
     budget: int, progress: bool = False,
 ) -> FeatureMeans:  # fmt: skip
     """The sums over all rows, or over one partition."""
-    module, count = threads.resolve()
+    S, n_known = features.n_features, blocks.n_rows
+    work = math.inf if n_known is None else n_known * S * COSINE_WORK
+    module, count = threads.resolve(work)
     angles = Angles.of(features, origin)
     frequencies, eps = angles.frequencies, eps_for(tolerance)
     F = np.zeros(features.n_features, np.complex128)

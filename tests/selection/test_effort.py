@@ -1,0 +1,103 @@
+"""Budgets of a fit, and the brief search of many columns."""
+
+import numpy as np
+import pytest
+
+import tgpfast as tgp
+from tgpfast import kernels
+from tgpfast.kernels import thread_choice
+from tgpfast.kernels.thread_choice import Threads
+from tgpfast.pipeline.settings import Settings
+from tgpfast.selection.candidates import BRIEF_LAMS, BRIEF_SETTINGS
+from tgpfast.selection.effort import EFFORTS, Budget
+
+
+def skewed_rows(n, seed=0):
+    """Five columns, two of which have hard edges."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, 5)) @ np.linalg.cholesky(0.5 * np.eye(5) + 0.5)
+    return np.column_stack([x[:, :3], np.exp(x[:, 3]), rng.uniform(size=n)])
+
+
+def test_more_effort_is_more_work():
+    for n, d in ((200, 5), (1_000, 5), (20_000, 5), (1_000, 2)):
+        fast, balanced, thorough = (Budget.for_rows(effort, n, d) for effort in EFFORTS)
+        assert fast.growth_work < balanced.growth_work < thorough.growth_work
+        assert fast.n_folds <= balanced.n_folds <= thorough.n_folds
+        assert thorough.n_brief is None
+        assert (balanced.n_brief is None) == (d <= 3)
+        if d > 3:
+            assert fast.n_brief <= balanced.n_brief <= len(BRIEF_SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def brief():
+    return tgp.fit(skewed_rows(600), n_threads=1)
+
+
+def test_a_brief_search_tries_a_few_features_with_map(brief):
+    tilts = [row for row in brief.selection if np.isfinite(row["lam"])]
+    assert {row["method"] for row in tilts} == {"map"}
+    assert {row["lam"] for row in tilts} == set(BRIEF_LAMS)
+    tried = {(row["interactions"], row["kernel"]) for row in tilts}
+    assert tried == {(columns, kernel) for columns, kernel, _ in BRIEF_SETTINGS}
+    assert brief.settings["effort"] == "balanced"
+    assert "lam_tried" not in brief.settings
+
+
+def test_the_chosen_features_are_those_of_the_model(brief):
+    """And new rows gain by the tilt, over the base alone."""
+    settings, features = brief.settings, brief.features
+    assert brief.method == "map"
+    assert (features.kernel, features.interactions) == (
+        settings["kernel"], settings["interactions"],
+    )  # fmt: skip
+    assert features.n_features == settings["n_features"] == 256
+    new = skewed_rows(4_000, seed=1)
+    base = brief.base.log_density(brief.scaling.apply(new)) - brief.scaling.log_volume
+    gain = brief.log_density(new) - base
+    assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))
+
+
+def test_kernel_and_columns_that_are_given_stay():
+    model = tgp.fit(skewed_rows(150), kernel="matern52", interactions=3, lam=1.0, n_threads=1)
+    tilts = [row for row in model.selection if np.isfinite(row["lam"])]
+    assert {(row["kernel"], row["interactions"]) for row in tilts} == {("matern52", 3)}
+    assert (model.features.kernel, model.features.interactions) == ("matern52", 3)
+    assert set(model.settings["auto"]).isdisjoint({"kernel", "interactions"})
+    fixed = {"method": "map", "lam": 1.0, "gamma": 0.5, "base": "empirical", "n_features": 20}
+    model = tgp.fit(skewed_rows(150), **fixed, frequency_covariance="identity", kernel="matern12")
+    assert model.selection is None
+    assert model.features.kernel == "matern12"
+
+
+@pytest.mark.parametrize("kernel", ["matern12", "matern32"])
+@pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd"])
+def test_rough_kernels_are_for_map(method, kernel):
+    """Their functions have no Laplacian, which score matching takes."""
+    with pytest.raises(ValueError, match=f"{kernel}.*{method}.*map"):
+        tgp.fit(skewed_rows(50), method=method, kernel=kernel)
+    assert Settings.from_options(kernel=kernel).methods == ("map",)
+    if method != "ncfd":
+        features = tgp.Features.draw(5, 1.0, np.eye(5), kernel=kernel)
+        stats = tgp.accumulate(skewed_rows(50), features)
+        with pytest.raises(ValueError, match=f"{kernel}.*{method}.*map"):
+            tgp.solve(stats, tgp.GaussianBase.from_data(skewed_rows(50)), method)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"effort": "great"}, "effort"), ({"kernel": "matern72"}, "kernel"),
+     ({"interactions": 0}, "interactions"), ({"interactions": 6}, "interactions")],
+)  # fmt: skip
+def test_wrong_options_are_named(options, named):
+    with pytest.raises(ValueError, match=named):
+        tgp.fit(skewed_rows(50), **options)
+
+
+def test_small_work_runs_on_one_thread(monkeypatch):
+    """Below the threshold; the negative control is work above it."""
+    monkeypatch.setattr(kernels, "resolve_threads", lambda module, n_threads: 7)
+    assert Threads().resolve(0.99 * thread_choice.SMALL_WORK)[1] == 1
+    assert Threads().resolve(thread_choice.SMALL_WORK)[1] == 7
+    assert Threads().resolve()[1] == 7

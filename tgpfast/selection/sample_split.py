@@ -1,0 +1,100 @@
+"""The sample of the rows of one `fit`: the part that is held out, and bases learned without it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
+from ..bases.mixture import EM_ROWS, MixtureBase
+from ..bases.mixture_growth import GrownMixture
+from ..data.blocks import Blocks
+from ..kernels.thread_choice import Threads
+from ..validation import Array
+from .base_fits import GROWTH_WORK, fit_base, grow_on
+from .folds import FEW_ROWS, Mask, Split, assign_folds, distinct_rows
+
+REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
+
+
+@dataclass(frozen=True, eq=False)
+class SampleSplit:
+    """Distinct rows of a random sample, and which of them are held out of all learning.
+
+    Attributes
+    ----------
+    x : (n, d) array
+        In the model's coordinates.
+    weights : (n,) array
+    held : (n,) array of bool
+        One row in REFINEMENT_FOLDS; none where rows are few.
+    seed : int, default 0
+        Of the growth of a mixture.
+    threads : Threads
+    growth_work : float, default 4e10
+        Floating-point operations that the growth of a mixture may take.
+    """
+
+    x: Array
+    weights: Array
+    held: Mask
+    seed: int = field(default=0, kw_only=True)
+    threads: Threads = field(default_factory=Threads, kw_only=True)
+    growth_work: float = field(default=GROWTH_WORK, kw_only=True)
+
+    @classmethod
+    def of(
+        cls, rows: Blocks, *, seed: int = 0, threads: Threads | None = None,
+        growth_work: float = GROWTH_WORK,
+    ) -> SampleSplit | None:  # fmt: skip
+        """A sample of the rows; None where they can be read only once and none was kept."""
+        pilot = rows.pilot(EM_ROWS)
+        if pilot is None:
+            return None
+        x, weights = distinct_rows(pilot)
+        held = (assign_folds(len(x), REFINEMENT_FOLDS) == 0) & (len(x) > FEW_ROWS)
+        return cls(
+            x, weights, held, seed=seed, threads=threads or Threads(), growth_work=growth_work
+        )
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether there are rows that bases have not seen."""
+        return bool(self.held.any())
+
+    @functools.cached_property
+    def grown(self) -> GrownMixture:
+        """The mixture, grown once without the rows held out; every other one is a refit of it."""
+        kept = ~self.held
+        return grow_on(
+            self.x[kept], self.weights[kept], seed=self.seed, threads=self.threads,
+            max_work=self.growth_work,
+        )  # fmt: skip
+
+    def fit_base(self, kind: str, *, use_all: bool = False) -> Base:
+        """A base learned without the rows held out, unless ``use_all``; see `base_fits`."""
+        kept = ~self.held | use_all
+        if kind == "mixture":
+            return self.grown.refit(self.x[kept], self.weights[kept])
+        return fit_base(kind, self.x[kept], self.weights[kept])
+
+    def refit_base(self, base: Base) -> Base:
+        """A base of `fit_base`, learned again, also from the rows that were held out.
+
+        A Gaussian stays: it has the moments of all rows already.
+        """
+        if not self.holds_out or isinstance(base, GaussianBase):
+            return base
+        kind = "mixture" if isinstance(base, MixtureBase) else base.kind
+        return self.fit_base(kind, use_all=True)
+
+    def split(self, most_kept: int) -> Split:
+        """At most so many random rows of those that are kept, and all rows that are held out."""
+        chosen = np.random.default_rng(0).permutation(np.flatnonzero(~self.held))[:most_kept]
+        held = self.weights[self.held]
+        return Split(
+            self.x[chosen], self.weights[chosen], self.x[self.held], held / held.sum()
+        )
