@@ -182,8 +182,9 @@ class Folds:
     @classmethod
     def for_sample(cls, count: int, x: Array) -> Folds:
         """Folds for rows of which x (n, d) is a random sample."""
-        # a power of two, which roundings of the coordinates do not change
-        steps = EQUAL_VALUES * 2.0 ** np.floor(np.log2(x.std(axis=0) + LEAST_NUMBER))
+        # a power of two, which roundings of the coordinates do not change, also where deviations
+        # are 1 up to rounding
+        steps = EQUAL_VALUES * 2.0 ** np.floor(np.log2(1.5 * x.std(axis=0) + LEAST_NUMBER))
         keys, counts = np.unique(keys_of_values(x, steps), return_counts=True)
         return cls(whole("count", count), steps, keys[counts > max(COMMON_SHARE * len(x), 2.0)])
 
