@@ -20,6 +20,7 @@ from tgpfast.selection.effort import Budget
 from tgpfast.statistics.required_sums import RequiredSums
 
 AGREE = 1e-6  # log densities: sums of other blocks round otherwise, and EM magnifies that
+LATTICE_AGREE = 0.03  # of mean log densities of lattices
 
 
 def numbered(n):
@@ -282,9 +283,14 @@ def test_partitions_of_unknown_length():
 
 def agree(model, want, points, most_passes=3):
     values, expected = (np.asarray(m.log_density(points)) for m in (model, want))
-    assert np.abs(values - expected).max() < AGREE
-    for name in ("method", "base", "n_features", "frequency_covariance", "n_rows"):
-        assert model.settings[name] == want.settings[name]
+    assert model.settings["n_rows"] == want.settings["n_rows"]
+    if model.settings.get("features") == "lattice":
+        # roundings of the sums may decide between settings that are equally good
+        assert abs(values.mean() - expected.mean()) < LATTICE_AGREE
+    else:
+        assert np.abs(values - expected).max() < AGREE
+        for name in ("method", "base", "n_features", "frequency_covariance"):
+            assert model.settings[name] == want.settings[name]
     assert 2 <= model.settings["n_passes"] <= most_passes
 
 
@@ -408,7 +414,7 @@ def test_weights_reach_the_sample(tmp_path):
 @pytest.mark.slow
 def test_a_sample_of_the_first_rows_would_fail(tmp_path, of_array, monkeypatch):
     """Negative control: the rows of one cluster only, as streams gave them once."""
-    x, want = of_array(2, 4_000, True)
+    x, want = of_array(4, 4_000, True)
     monkeypatch.setattr(row_sample, "keys_of", lambda numbers: numbers.astype(np.uint64))
     monkeypatch.setattr(
         "tgpfast.pipeline.rows.moments_and_sample",
@@ -416,7 +422,7 @@ def test_a_sample_of_the_first_rows_would_fail(tmp_path, of_array, monkeypatch):
     )  # fmt: skip
     with pytest.warns(RuntimeWarning):  # it may see that something is wrong
         model = tgp.fit(cut(x), n_threads=1)
-    points = two_clusters(500, 2, seed=1)
+    points = two_clusters(500, 4, seed=1)
     assert model.log_density(points).mean() < want.log_density(points).mean() - 0.1
 
 

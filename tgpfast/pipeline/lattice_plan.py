@@ -17,6 +17,7 @@ from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture_growth import grow_mixture
 from ..bases.student import StudentBase
+from ..data.row_sample import SAMPLE_ROWS
 from ..density.density import Density
 from ..features.lattice import LatticeFeatures
 from ..selection.candidates import BASE_ALONE, CAREFUL_ROWS
@@ -116,7 +117,7 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     maker = BaseMaker(settings, rows, axes, sample)
     kinds = _base_kinds(settings, rows, axes)
     # a mixture takes longest to make; where the sample is all rows, the tilts say if it is needed
-    is_late = "mixture" in kinds[1:] and len(held) > 1 and len(sample.x) == rows.blocks.n_rows
+    is_late = "mixture" in kinds[1:] and len(held) > 1 and len(sample.x) < SAMPLE_ROWS
     early = [kind for kind in kinds if not (kind == "mixture" and is_late)]
     bases = {kind: [maker.without(kind, fold) for fold in held] for kind in early}
     folds = _sum_folds(settings, rows, axes, sample.folds, features, held, bases)

@@ -27,7 +27,7 @@ from ..validation import Array
 from .candidates import BASE_ALONE
 
 FINER = {1: 2.0, 2: 2.0, 3: 1.5}  # nodes along an axis of the finer grid, as a multiple
-SEARCH_GAIN = 3e-4  # nats a row that a Newton step promises where a candidate is solved enough
+SEARCH_GAIN = 1e-4  # nats a row that a Newton step promises where a candidate is solved enough
 
 
 @dataclass(frozen=True)
