@@ -31,6 +31,7 @@ from ..validation import (
     whole,
     without_far,
 )
+from .answering import AnsweringDensity
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt
@@ -43,7 +44,7 @@ TRANSFORM_ROWS = 2**20  # rows evaluated together in up to three columns, by tra
 
 
 @dataclass(eq=False)
-class Density:
+class Density(AnsweringDensity):
     """A learned density q(x) proportional to exp{f(x)} base(x) (Eq. density of the paper).
 
     ``fit`` and ``solve`` make it. Rows are given and returned in the units of the data;
