@@ -58,7 +58,10 @@ def test_boxes_of_bases(d):
     upper = np.linspace(0.5, 1.0, d)
     gaussian, parts = tgp.GaussianBase(np.zeros(d), covariance(d)), mixture(d)
     truths = [
-        sum(w * stats.multivariate_normal(m, c, abseps=1e-6, maxpts=50_000).cdf(upper) for w, m, c in each)
+        sum(
+            w * stats.multivariate_normal(m, c, abseps=1e-6, maxpts=50_000).cdf(upper)
+            for w, m, c in each
+        )
         for each in ([(1.0, np.zeros(d), covariance(d))],
                      zip(parts.weights, parts.means, parts.covariances, strict=True))
     ]  # fmt: skip

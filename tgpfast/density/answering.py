@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,12 +15,15 @@ from ..data.table import Table
 from ..kernels.thread_choice import Threads
 from ..validation import Array, check_choice, check_flag, whole
 from .answers import Answer
-from .column_choice import find_column, find_columns, read_bounds
+from .column_choice import find_column, find_columns, read_bounds, read_values
+from .conditionals import condition_on_table, conditional_fields, is_table_of_values
 from .expectations import EXPECTATION_METHODS, divergence_of, entropy_of, expect_of_rows
 from .exponent import Tilt
 from .integration import Integrator
+from .local_modes import Modes, find_local_modes
 from .normalizer import Normalizer
 from .probabilities import box_probabilities, box_probability, column_cdf, find_quantiles
+from .regions import HighestDensityRegion, find_region
 
 
 class AnsweringDensity:
@@ -36,6 +40,7 @@ class AnsweringDensity:
     table: Table
     threads: Threads
     integrator: Integrator
+    settings: dict[str, Any]
 
     @property
     def dimension(self) -> int:
@@ -288,6 +293,125 @@ class AnsweringDensity:
         True
         """
         return divergence_of(self, other, whole("seed", seed, 0))
+
+    # -- regions and modes -------------------------------------------------------------------------
+
+    def highest_density_region(self, level: float, *, seed: int = 0) -> HighestDensityRegion:
+        """The smallest set of rows that holds a share of the probability.
+
+        Parameters
+        ----------
+        level : float
+            The share, in (0, 1).
+        seed : int, default 0
+            Of the 131,072 draws that give the threshold, and of those that check it.
+
+        Returns
+        -------
+        HighestDensityRegion
+            With ``threshold``, ``contains(Y)``, ``probability``, ``standard_error``, ``volume`` and
+            ``plot()``.
+
+        Raises
+        ------
+        ValueError
+            The level is not in (0, 1).
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> region = model.highest_density_region(0.9)
+        >>> bool(abs(region.probability - 0.9) < 5 * region.standard_error)
+        True
+        """
+        if np.ndim(level) != 0:
+            raise TypeError(f"level={level!r}: expected one number in (0, 1)")
+        return find_region(self, float(check_levels("level", level)[0]), whole("seed", seed, 0))
+
+    def mode(self, *, min_share: float = 0.01, seed: int = 0) -> Modes:
+        """All local maxima of the density that carry a share of the probability.
+
+        Newton's method climbs from 400 draws; the share of a mode is that of the draws that end
+        there.
+
+        Parameters
+        ----------
+        min_share : float, default 0.01
+            Modes with a smaller share are left out; in (0, 1).
+        seed : int, default 0
+            Of the draws.
+
+        Returns
+        -------
+        Modes
+            With ``value`` (places, the highest first), ``log_density``, ``share`` and
+            ``standard_error`` of the shares.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal([[-3.0], [3.0]], 1.0, size=(2, 1000)).reshape(-1, 1)
+        >>> model = tgpfast.fit(x, method="map", lam=1.0, n_features=50, base="empirical")
+        >>> np.sort(model.mode().value[:, 0]).round(0).tolist()
+        [-3.0, 3.0]
+        """
+        check_levels("min_share", min_share)
+        return find_local_modes(self, float(min_share), whole("seed", seed, 0))
+
+    # -- conditionals ------------------------------------------------------------------------------
+
+    def conditional(self: Model, given: Any) -> Any:
+        """The density of the other columns, given values of some.
+
+        It is exact: the tilt with the given columns held fixed, on the base given their values.
+
+        Parameters
+        ----------
+        given : mapping or data frame
+            Values by column, in the units of the data. With one value for each column: at least one
+            column, and not all. With a sequence of values for each column, or a frame: all columns
+            but one.
+
+        Returns
+        -------
+        Density or ConditionalTable
+            For single values a `Density` of the other columns, with a normalizer of its own. For
+            sequences a `ConditionalTable`: mean, standard deviation and quantiles of the column
+            that is left, for every row.
+
+        Raises
+        ------
+        ValueError
+            A column is not known, or the density is zero at the values.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(size=(1000, 2)) @ [[1.0, 0.8], [0.0, 0.6]]
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.conditional({0: 1.0}).dimension
+        1
+        >>> table = model.conditional({0: [-1.0, 0.0, 1.0]})
+        >>> bool(table.mean[0] < table.mean[2]), table.band(0.9).shape
+        (True, (3, 2))
+        """
+        if is_table_of_values(given):
+            return condition_on_table(self, given)
+        values = read_values(given, self.table.columns, self.dimension, "given")
+        names = self.table.columns
+        record = {str(k if names is None else names[k]): v for k, v in values.items()}
+        earlier = self.settings.get("given", {})
+        return replace(
+            self, **conditional_fields(self, values), selection=None, statistics=None,
+            # with the columns fixed it is a density of its own, and noise is added to all of them
+            method="fd" if self.method == "ncfd" else self.method, diagnostics={},
+            settings={**self.settings, "given": {**earlier, **record}},
+        )  # type: ignore[type-var]  # fmt: skip
+
+
+Model = TypeVar("Model", bound=AnsweringDensity)
 
 
 def check_levels(name: str, value: Any) -> Array:
