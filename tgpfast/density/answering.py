@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..bases.base import Base
+from ..bases.conditioning import marginal_base
 from ..data.blocks import Blocks
 from ..data.scaling import Scaling
 from ..data.table import Table
@@ -16,14 +17,23 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array, check_choice, check_flag, whole
 from .answers import Answer
 from .column_choice import find_column, find_columns, read_bounds, read_values
-from .conditionals import condition_on_table, conditional_fields, is_table_of_values
+from .conditionals import (
+    choose_names,
+    choose_scales,
+    condition_on_table,
+    conditional_fields,
+    is_table_of_values,
+)
+from .credible import CredibleBand, check_band, find_band
 from .expectations import EXPECTATION_METHODS, divergence_of, entropy_of, expect_of_rows
 from .exponent import Tilt
 from .integration import Integrator
 from .local_modes import Modes, find_local_modes
+from .marginals import MarginalDensity, find_information
 from .normalizer import Normalizer
 from .probabilities import box_probabilities, box_probability, column_cdf, find_quantiles
 from .regions import HighestDensityRegion, find_region
+from .tilted_density import zero_tilt
 
 
 class AnsweringDensity:
@@ -262,6 +272,40 @@ class AnsweringDensity:
         """
         return entropy_of(self, whole("seed", seed, 0))
 
+    def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
+        """Mutual information E[log q_ab - log q_a - log q_b] of two groups of columns, in nats.
+
+        Parameters
+        ----------
+        a, b : str, int or sequence of them
+            The groups; no column is in both.
+        seed : int, default 0
+            Of the 2,048 draws; with two columns it is an integral on a grid.
+
+        Returns
+        -------
+        Answer
+            A float with ``standard_error`` and ``method``; 0 if the groups are independent.
+
+        Raises
+        ------
+        ValueError
+            A column is not known, or is in both groups.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(size=(1000, 2)) @ [[1.0, 0.8], [0.0, 0.6]]
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> round(model.mutual_information(0, 1), 1)  # of the Gaussian: -log(0.6) = 0.51
+        0.5
+        """
+        names, d = self.table.columns, self.dimension
+        one, two = find_columns(a, names, d, "a"), find_columns(b, names, d, "b")
+        if set(one) & set(two):
+            raise ValueError(f"a={a!r} and b={b!r}: expected different columns in both")
+        return find_information(self, one, two, whole("seed", seed, 0))
+
     def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
         """Kullback-Leibler divergence E[log q - log other] in nats, with rows from this density.
 
@@ -360,7 +404,90 @@ class AnsweringDensity:
         check_levels("min_share", min_share)
         return find_local_modes(self, float(min_share), whole("seed", seed, 0))
 
-    # -- conditionals ------------------------------------------------------------------------------
+    def credible_band(self, Y: Any, *, level: float = 0.9, seed: int = 0) -> CredibleBand:
+        """Uncertainty of the log density itself, for models learned with method="fvpd".
+
+        400 draws of theta from its posterior (Eq. posterior of the paper) give as many densities,
+        each with its own normalizer; the ends of the band are quantiles of their log densities.
+
+        The posterior is that of score matching with a tempering eta, not of a likelihood, and it
+        leaves out the choice of settings and of features. The band shows where the density is
+        less certain; it does not promise to hold the truth with probability ``level``.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, d) in the units of the data.
+        level : float, default 0.9
+            Posterior probability between the ends, at each row by itself; in (0, 1).
+        seed : int, default 0
+            Of the draws.
+
+        Returns
+        -------
+        CredibleBand
+            With ``lower``, ``median`` and ``upper``, (n,) each: log densities.
+
+        Raises
+        ------
+        ValueError
+            The model was learned by another method, or the level is not in (0, 1).
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fvpd", lam=1.0, n_features=50, base="empirical")
+        >>> band = model.credible_band([[5.0], [11.0]])
+        >>> width = band.upper - band.lower
+        >>> bool(width[0] < width[1])
+        True
+        """
+        check_band(self)
+        share = float(check_levels("level", level)[0])
+        rows = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y").whole()
+        return find_band(self, self.scaling.apply(rows), share, whole("seed", seed, 0))
+
+    # -- marginals and conditionals ----------------------------------------------------------------
+
+    def marginal(self, columns: Any) -> Any:
+        """The density of some columns, whatever the others are.
+
+        Parameters
+        ----------
+        columns : str, int or sequence of them
+            Columns to keep, in the order wanted.
+
+        Returns
+        -------
+        MarginalDensity or Density
+            With ``log_density`` (and its errors), ``grad_log_density``, ``sample``, ``cdf``,
+            ``quantile``, ``probability``, ``save`` and more. Where the density is its base alone,
+            and the base has marginals of a closed form, it is a `Density`.
+
+        Raises
+        ------
+        ValueError
+            A column is not known, or is given twice.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 3))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.marginal([0, 2]).log_density([[5.0, 5.0]]).shape
+        (1,)
+        """
+        chosen = find_columns(columns, self.table.columns, self.dimension)
+        if chosen == list(range(self.dimension)):
+            return self
+        known = marginal_base(self.base, chosen) if self.tilt.is_zero else None
+        if known is None:
+            return MarginalDensity(self, chosen)
+        return replace(  # type: ignore[type-var]
+            self, tilt=zero_tilt(len(chosen)), base=known, selection=None, statistics=None,
+            scaling=choose_scales(self.scaling, chosen), table=choose_names(self.table, chosen),
+        )  # fmt: skip
 
     def conditional(self: Model, given: Any) -> Any:
         """The density of the other columns, given values of some.

@@ -146,7 +146,7 @@ def _rules_of(integrator: Integrator, low: Array, high: Array) -> list[PartRule]
     base, tilt = integrator.base, integrator.tilt
     excess = 0.0
     if not tilt.is_zero:
-        excess = max(_find_peak(tilt) - integrator.log_normalizer.value, 0.0)
+        excess = max(find_peak(tilt) - integrator.log_normalizer.value, 0.0)
     if isinstance(base, (GaussianBase, MixtureBase)):
         reach = math.sqrt(2.0 * (LEAST_LOG_MASS + excess))
         rules: list[PartRule] = []
@@ -161,7 +161,7 @@ def _rules_of(integrator: Integrator, low: Array, high: Array) -> list[PartRule]
     return [TensorRule(base, low, high, wave_band(tilt, np.eye(len(low))))]
 
 
-def _find_peak(tilt: Tilt) -> float:
+def find_peak(tilt: Tilt) -> float:
     """A number that the exponent hardly exceeds."""
     if isinstance(tilt, PredictiveTilt):
         return tilt.bound
