@@ -411,8 +411,10 @@ class AnsweringDensity:
         each with its own normalizer; the ends of the band are quantiles of their log densities.
 
         The posterior is that of score matching with a tempering eta, not of a likelihood, and it
-        leaves out the choice of settings and of features. The band shows where the density is
-        less certain; it does not promise to hold the truth with probability ``level``.
+        leaves out the choice of settings and of features, and what a strong prior smooths away. So
+        coverage is not that of ``level``: in simulations with two normals in each column, lambda 1
+        and 300 to 2,000 rows, bands of 0.9 held 0.84 to 0.88 of the true values in one column and
+        0.75 in two; with lambda 1,000, which smooths far too much, 0.07.
 
         Parameters
         ----------
