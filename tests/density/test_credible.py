@@ -1,11 +1,14 @@
 """Credible bands of FVPD: shape, units, and coverage by simulation."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 from answer_models import tilted
 from conftest import fixed_fit
+
+from tgpfast.data.scaling import Scaling
 
 CENTERS, WIDTHS, SHARES = np.array([-1.5, 1.0]), np.array([0.6, 0.8]), np.array([0.4, 0.6])
 
@@ -63,19 +66,20 @@ def test_bands_hold_the_density_and_narrow_with_rows():
 
 def test_bands_are_in_the_units_of_the_data():
     """Ten times the rows: a tenth of the density, and the same band."""
-    x = draw(300, 1, np.random.default_rng(0))
-    one, ten = fitted(x, 1.0), fitted(10.0 * x, 1.0)
+    one = fitted(draw(300, 1, np.random.default_rng(0)), 1.0)
+    scaling = Scaling(10.0 * one.scaling.shift, 10.0 * one.scaling.scale)
+    ten = dataclasses.replace(one, scaling=scaling)
     y = np.array([[-1.0], [0.5]])
     gap = one.credible_band(y).upper - ten.credible_band(10.0 * y).upper
     assert np.abs(gap - math.log(10.0)).max() < 1e-6
 
 
 def test_other_models_have_no_band():
-    with pytest.raises(ValueError, match='method="fvpd".*this one is "fd"'):
+    with pytest.raises(ValueError, match=r'method="fvpd".*this one is "fd"'):
         tilted(2).credible_band([[0.0, 0.0]])
     x = draw(300, 2, np.random.default_rng(0))
     model = fitted(x, 1.0)
     with pytest.raises(ValueError, match="conditional"):
         model.conditional({0: 0.0}).credible_band([[0.0]])
-    with pytest.raises(ValueError, match="level=1.0"):
+    with pytest.raises(ValueError, match=r"level=1\.0"):
         model.credible_band(x[:2], level=1.0)

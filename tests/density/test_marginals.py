@@ -63,9 +63,9 @@ def test_gradients_are_slopes(d):
     y = np.random.default_rng(0).normal(SHIFT, 1.0, size=(4, d - 1))
     slopes = part.grad_log_density(y)
     for k in range(d - 1):
-        step = 1e-4 * np.eye(d - 1)[k]
+        step = 1e-3 * np.eye(d - 1)[k]  # values err by 1e-9
         rise = part.log_density(y + step) - part.log_density(y - step)
-        assert np.abs(slopes[:, k] - rise / 2e-4).max() < 1e-6
+        assert np.abs(slopes[:, k] - rise / 2e-3).max() < 3e-6
 
 
 def test_many_rows_of_one_column_come_from_a_table():

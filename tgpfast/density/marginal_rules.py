@@ -47,6 +47,7 @@ from .whitened_grid import resolving_steps
 RULE_DIMENSIONS = 2  # columns that rules integrate over; draws integrate over more
 MARGINAL_TOLERANCE = 1e-9  # error of a log density at which refining stops
 MARGINAL_REFINEMENTS = 5
+GRADIENT_REFINEMENT = REFINEMENT**3  # of the one rule behind gradients
 MOST_MARGINAL_NODES = 2**15  # of the rule for one row and component
 LEAST_LOG_SHARE = -40.0  # log of a component's share of a row below which it is left out
 MARGINAL_REACH = 7.5  # standard deviations: e^-28 of a Gaussian's mass lies beyond
@@ -92,7 +93,7 @@ def marginal_gradient(model: TiltedDensity, kept: list[int], y: Array) -> Array:
     """Gradient of the marginal log density at rows (n, a): the mean of that of the joint one over
     the columns that are left out, given each row."""
     values, total = np.full(len(y), -np.inf), np.zeros(y.shape)
-    blocks = list(_blocks(model, kept, y, REFINEMENT))
+    blocks = list(_blocks(model, kept, y, GRADIENT_REFINEMENT))
     masses = [_log_masses(model, block) for block in blocks]
     for (rows, _, _), mass in zip(blocks, masses, strict=True):
         np.logaddexp.at(values, rows, logsumexp(mass, axis=1))
