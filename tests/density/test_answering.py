@@ -10,8 +10,12 @@ from answer_models import SCALE, SHIFT, Product, covariance, mixture, normal_cdf
 from scipy import stats
 
 import tgpfast as tgp
+from tgpfast.bases.bounded import UniformBase
 from tgpfast.density import integration
 from tgpfast.density.answers import Answer
+from tgpfast.density.density import Density
+from tgpfast.density.lattice_exponent import LatticeTilt
+from tgpfast.features.lattice import LatticeFeatures
 
 DIMENSIONS = (1, 2, 3, 5, 8)
 
@@ -93,7 +97,7 @@ def test_columns_without_bounds_do_not_matter():
     assert model.probability().value == 1.0
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_boxes_add_up(d):
     """Those on both sides of a value, of a density of all columns."""
     model = tilted(d, mixture(d))
@@ -103,6 +107,7 @@ def test_boxes_add_up(d):
     assert nowhere.value == 0.0
 
 
+@pytest.mark.slow
 def test_errors_of_draws_are_those_of_their_seeds(monkeypatch):
     """z-scores over 100 seeds, in five columns, are standard but for 16 replicates."""
     monkeypatch.setattr(integration, "ANSWER_LOG2_POINTS", 7)
@@ -118,7 +123,7 @@ def test_errors_of_draws_are_those_of_their_seeds(monkeypatch):
 # -- distribution functions and quantiles ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 5])
+@pytest.mark.parametrize("d", [1, 2, pytest.param(3, marks=pytest.mark.slow), 5])
 def test_cdf_of_a_column_and_its_inverse(d):
     product = Product(d)
     x = np.array([1.0, 4.0, 5.5, 9.0])
@@ -207,6 +212,32 @@ def test_divergence_is_infinite_where_the_other_vanishes():
 
     model = of_base(tgp.GaussianBase([0.0], [[1.0]]))
     assert model.kl_divergence(Half()) == math.inf
+
+
+# -- lattices --------------------------------------------------------------------------------------
+
+
+def test_a_lattice_between_a_period_and_walls():
+    """All answers of a density on a torus' strip: the mass is 1, boxes add up, the chain holds."""
+    rng = np.random.default_rng(0)
+    features = LatticeFeatures([1.0, 2.0], (3, 4), [0.0, -1.0], walls=("period", "wall"))
+    shape = features.grid_shape()
+    theta = 8.0 * features.from_grid(rng.normal(size=shape)) / math.prod(shape)
+    base = UniformBase([0.0, -1.0], [1.0, 1.0], [True, False])
+    model = Density("map", LatticeTilt(features, theta), base)
+    halves = [model.probability({1: 0.2}), model.probability(None, {1: 0.2})]
+    assert abs(sum(halves) - 1.0) <= sum(part.standard_error for part in halves)
+    assert abs(model.cdf([0.2], columns=1)[0] - halves[1]) < 1e-6
+    rows = model.sample(50_000, seed=0)
+    assert abs((rows[:, 1] < 0.2).mean() - halves[1]) < 5 * 0.5 / math.sqrt(50_000)
+    y = rows[:1]
+    total = model.marginal(0).log_density(y[:, :1])[0]
+    total += model.conditional({0: y[0, 0]}).log_density(y[:, 1:])[0]
+    assert abs(total - model.log_density(y)[0]) < 1e-6
+    entropy = model.entropy()
+    assert abs(entropy + model.log_density(rows).mean()) < 0.02
+    with pytest.raises(ValueError, match="column 1 at 3"):
+        model.conditional({1: 3.0})
 
 
 # -- bad input -------------------------------------------------------------------------------------

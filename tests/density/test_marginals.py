@@ -45,6 +45,7 @@ def test_the_chain_rule(kept, kind):
     assert abs(total - model.log_density(x[None])[0]) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_bounded_base_is_integrated_between_its_walls():
     base = BoundedMixtureBase([1.0], [[0.2, 0.0]], [np.diag([0.5, 1.0])], [0.0, -np.inf],
                               [np.inf, np.inf])  # fmt: skip

@@ -63,7 +63,7 @@ def test_modes_of_separate_clusters():
     assert len(of_base(base).mode(min_share=0.5)) == 1
 
 
-@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("d", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_modes_are_maxima(d):
     """The gradient vanishes, and the density falls in every direction."""
     model = tilted(d, mixture(d))

@@ -24,6 +24,7 @@ from ..validation import Array
 from .base_marginals import find_ends, gaussian_components, part_widths
 from .exponent import PredictiveTilt, Tilt
 from .integration import Integrator
+from .lattice_exponent import LatticeTilt
 
 BOX_TOLERANCE = {1: 1e-10, 2: 1e-9, 3: 1e-7}  # error of a probability, by columns, to refine to
 MOST_BOX_NODES = {1: 2**20, 2: 2**22, 3: 2**23}  # of one part of the base: some seconds of work
@@ -34,6 +35,7 @@ NODES_PER_RADIAN = 0.6  # more of them for each radian of the highest frequency:
 LEAST_NODES = 12  # along an axis
 PANEL_NODES_AT_MOST = 64  # of one Gauss-Legendre rule; more nodes come in panels
 TILTED_ROUNDING = 1e-10  # relative error of an exponent that is evaluated by transforms
+LATTICE_ERRORS = 2.0  # root mean square errors of interpolation that an integral may be off
 REFINEMENT = 1.4  # factor of the nodes along an axis from one rule to the next
 MOST_REFINEMENTS = 8
 BATCH_NODES = 2**19  # nodes evaluated together
@@ -98,8 +100,7 @@ def integrate_in_box(
         if not len(active):
             break
     total = float(values.sum())
-    rounding = np.finfo(float).eps if integrator.tilt.is_zero else TILTED_ROUNDING
-    error = float(gaps.sum()) + abs(total) * (log_z.standard_error + rounding)
+    error = float(gaps.sum()) + abs(total) * (log_z.standard_error + rounding_of(integrator.tilt))
     return Integral(total, error)
 
 
@@ -159,6 +160,15 @@ def _rules_of(integrator: Integrator, low: Array, high: Array) -> list[PartRule]
     if isinstance(base, StudentBase):
         return [StudentRule(base, low, high, wave_band(tilt, base._gaussian.cholesky))]
     return [TensorRule(base, low, high, wave_band(tilt, np.eye(len(low))))]
+
+
+def rounding_of(tilt: Tilt) -> float:
+    """Error of the exponent, and so the relative error of an integral of e^tilt."""
+    if tilt.is_zero:
+        return float(np.finfo(float).eps)
+    if isinstance(tilt, LatticeTilt):
+        return LATTICE_ERRORS * tilt.interpolation_error + TILTED_ROUNDING
+    return TILTED_ROUNDING
 
 
 def find_peak(tilt: Tilt) -> float:

@@ -34,10 +34,10 @@ from .box_integrals import (
     NODES_PER_DEVIATION,
     NODES_PER_RADIAN,
     REFINEMENT,
-    TILTED_ROUNDING,
     UNKNOWN_REACH,
     find_peak,
     gauss_legendre,
+    rounding_of,
     wave_band,
 )
 from .box_rule import tensor_rows
@@ -86,7 +86,7 @@ def marginal_log_density(
     else:
         values, errors = _refine(model, kept, y)
     values = np.where(np.isnan(values), -np.inf, values)
-    return values - log_z.value, errors + log_z.standard_error + TILTED_ROUNDING
+    return values - log_z.value, errors + log_z.standard_error + rounding_of(model.tilt)
 
 
 def marginal_gradient(model: TiltedDensity, kept: list[int], y: Array) -> Array:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from ..data.blocks import Blocks
 from ..data.table import Table
 from ..validation import Array, Seed, check_derivative, check_flag, whole, without_far
 from .answers import Answer
+from .base_marginals import find_ends
 from .column_choice import find_column, find_columns, read_bounds
 from .conditionals import choose_names, choose_scales
 from .draw_means import mean_over_draws
@@ -28,9 +29,22 @@ from .saving import density_members
 MARGINAL_KIND = "marginal"  # of a saved file
 TABLE_ROWS = 700  # rows of one column from which on a table of values is interpolated
 FIRST_TABLE, MOST_TABLE = 257, 4_097  # places of that table
-TABLE_TOLERANCE = 1e-7  # error of an interpolated log density
+TABLE_REACH = 8.0  # standard deviations of the base that a table covers at least
+TABLE_TOLERANCE = 1e-6  # error of an interpolated log density
+DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
+NEGLIGIBLE_LOG_DENSITY = -40.0  # below the highest: such nodes of an integral do not matter
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
 INFORMATION_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind entropy and information
+
+
+class _Line(NamedTuple):
+    """Log density of one column as splines of all entries of a table and of every second one."""
+
+    low: float
+    high: float
+    fine: Any
+    coarse: Any
+    error: float  # of the entries
 
 
 @dataclass(eq=False)
@@ -59,6 +73,7 @@ class MarginalDensity:
     joint: Any
     columns: list[int]
     table: Table = field(init=False)
+    _line: _Line | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.columns = find_columns(self.columns, None, self.joint.dimension)
@@ -162,25 +177,43 @@ class MarginalDensity:
         return marginal_log_density(self.joint, self._kept, u)
 
     def _interpolate(self, places: Array) -> tuple[Array, Array] | None:
-        """Values from a table, refined until every second entry gives them too; None where that
-        takes too many."""
+        """Values from a table that every second entry gives too; None where there is none."""
+        low, high = float(places.min()), float(places.max())
+        known = self._line
+        if known is None or low < known.low or high > known.high:
+            known = self._line = self._tabulate(low, high)
+        if known is None:
+            return None
+        values = known.fine(places)
+        # the error of splines of this order falls by 64 where the steps are halved
+        gaps = np.abs(values - known.coarse(places)) / 16.0
+        is_good = gaps.max() < TABLE_TOLERANCE or len(places) > DIRECT_ROWS
+        return (values, gaps + known.error) if is_good else None
+
+    def _tabulate(self, low: float, high: float) -> _Line | None:
+        """A table from low to high, and over most of the base; refined until it resolves the
+        density. None where the density is zero in between."""
         from scipy.interpolate import make_interp_spline
 
-        low, high = places.min(), places.max()
-        count = FIRST_TABLE
-        while count <= min(MOST_TABLE, 2 * len(places)):
+        (k,), base = self.columns, self.joint.base
+        reach = TABLE_REACH * math.sqrt(float(base.covariance[k, k]))
+        ends = find_ends(base)
+        around = base.mean[k] - reach, base.mean[k] + reach
+        if ends is None or (ends[0][k] < around[0] and around[1] < ends[1][k]):
+            low, high = min(low, around[0]), max(high, around[1])
+        count, found = FIRST_TABLE, None
+        while count <= MOST_TABLE:
             line = np.linspace(low, high, count)
             values, errors = marginal_log_density(self.joint, self._kept, line[:, None])
             if not np.isfinite(values).all() or low == high:
                 return None
-            fine = make_interp_spline(line, values, k=5)(places)
-            coarse = make_interp_spline(line[::2], values[::2], k=5)(places)
-            # the error of splines of this order falls by 64 where the steps are halved
-            gap = np.abs(fine - coarse) / 16.0
-            if gap.max() < TABLE_TOLERANCE:
-                return fine, gap + errors.max()
+            fine, coarse = (make_interp_spline(line[::k], values[::k], k=5) for k in (1, 2))
+            found = _Line(low, high, fine, coarse, float(errors.max()))
+            middle = 0.5 * (line[1:] + line[:-1])
+            if np.abs(fine(middle) - coarse(middle)).max() / 16.0 < TABLE_TOLERANCE:
+                break
             count = 2 * count - 1
-        return None
+        return found
 
     # -- draws and probabilities -------------------------------------------------------------------
 
@@ -359,9 +392,12 @@ def find_information(model: Any, a: list[int], b: list[int], seed: int) -> Answe
             values = log_density_at(model, u) - model.scaling.log_volume
         else:
             values = np.asarray(joint.log_density(rows[:, both]))
+        matters = np.flatnonzero(values > values.max() + NEGLIGIBLE_LOG_DENSITY)
+        result = np.zeros(len(rows))
+        result[matters] = values[matters]
         for part, some in zip(parts, (a, b), strict=True):
-            values = values - np.asarray(part.log_density(rows[:, some]))
-        return np.where(np.isfinite(values), values, 0.0)
+            result[matters] -= np.asarray(part.log_density(rows[matters][:, some]))
+        return result
 
     if d == 2:  # both margins are tables of one column: quadrature is cheap
         found = model.expectation(lambda rows: information(Blocks(rows).whole()))

@@ -17,7 +17,7 @@ from .exponent import PointTilt, PredictiveTilt, Tilt
 from .lattice_exponent import LatticeTilt
 
 
-def restrict_tilt(tilt: Tilt | LatticeTilt, fixed: Sequence[int], values: Array) -> Any:
+def restrict_tilt(tilt: Tilt, fixed: Sequence[int], values: Array) -> Any:
     """The exponent in the free columns: again a sum of cosines, of waves, or a quadratic form.
 
     Random features keep their frequencies in the free columns, and the given part of an angle joins
