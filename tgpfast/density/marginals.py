@@ -67,7 +67,7 @@ class MarginalDensity:
     >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 3))
     >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
     >>> model.marginal([0, 2])
-    MarginalDensity(columns [0, 2] of Density(method='fd', d=3, n_features=50, bandwidth=...))
+    MarginalDensity(columns [0, 2] of Density(method='fd', d=3, ...))
     """
 
     joint: Any
