@@ -37,6 +37,7 @@ from .data.blocks import register_collection
 from .data.storage import load
 from .density.density import Density
 from .density.grouped import GroupedDensity
+from .density.regions import register_region_plotter
 from .evaluation.evaluation import evaluate
 from .evaluation.exact_kde import ExactKDE
 from .evaluation.fourier_kde import FourierKDE
@@ -128,3 +129,12 @@ def _open_dask_collection(X: Any, **options: Any) -> Any:
 
 
 register_collection(lambda X: hasattr(X, "__dask_graph__"), _open_dask_collection)
+
+
+def _draw_region(region: Any, X: Any) -> Any:
+    from .plot.region_picture import highest_density_region  # imports matplotlib when it draws
+
+    return highest_density_region(region, X)
+
+
+register_region_plotter(_draw_region)

@@ -315,3 +315,13 @@ def test_places_and_directions_of_any_size():
     np.testing.assert_allclose(cdf[[0, 1, 3]], [1.0, 0.0, 1.0], atol=1e-9)
     longer = q.marginal_cdf(np.array([0.0, -7.0]), -7.0 * places[2:3])
     np.testing.assert_allclose(longer, 1.0 - cdf[2:3], atol=1e-6)
+
+
+def test_few_cosines_are_integrated_as_well_as_many():
+    """Their first rules have the same nodes, whose agreement would show no error."""
+    theta = np.array([0.0, 2.5, -3.0, 1.5, 2.0])
+    features = LatticeFeatures([2.0], (4,), [-1.0], walls=("wall",))
+    found = LatticeQuadrature(LatticeTilt(features, theta), UniformBase([-1.0], [1.0]))
+    x = (np.arange(200_000) + 0.5) / 200_000  # midpoints, between walls at 0 and 1
+    truth = np.log(np.exp(np.cos(np.pi * np.outer(x, np.arange(5))) @ theta).mean())
+    assert abs(found.value - truth) < max(found.error, 1e-8)

@@ -353,14 +353,30 @@ class BoundedMixtureBase(Base):
     @functools.cached_property
     def _images(self) -> tuple[MixtureBase, float]:
         """The mixture with its images along periodic axes, and log of the sum of their weights."""
-        mixture, weights, means, covariances = self.mixture, [], [], []
-        for weight, part in zip(mixture.weights, self._parts, strict=True):
-            for shift in self._shifts(part):
+        shifts = [self._shifts(part) for part in self._parts]
+        counts = np.array([len(some) for some in shifts])
+        return self.with_images(self.domain.periodic), math.log(self.mixture.weights @ counts)
+
+    def with_images(self, axes: NDArray[np.bool_]) -> MixtureBase:
+        """The mixture without walls, with its images along some periodic axes.
+
+        Parameters
+        ----------
+        axes : (d,) bools
+            Along which images are added; none along axes that are not periodic.
+
+        Returns
+        -------
+        MixtureBase
+            Its weights are rescaled to sum to 1.
+        """
+        weights, means, covariances = [], [], []
+        for weight, part in zip(self.mixture.weights, self._parts, strict=True):
+            for shift in sorted({tuple(np.where(axes, s, 0.0)) for s in self._shifts(part)}):
                 weights.append(weight)
                 means.append(part.mean + shift)
                 covariances.append(part.covariance)
-        images = MixtureBase(np.array(weights), np.array(means), np.array(covariances))
-        return images, math.log(float(np.sum(weights)))
+        return MixtureBase(np.array(weights), np.array(means), np.array(covariances))
 
     def _shifts(self, part: GaussianBase) -> list[tuple[float, ...]]:
         """Whole periods, by axis, by which a component reaches into the domain."""

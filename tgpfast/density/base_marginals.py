@@ -98,7 +98,7 @@ def base_cdf(base: Base, direction: Array, places: Array) -> Array:
 
 def _covering_rule(base: Base) -> BoxRule | None:
     """A rule over all of a base with light tails; None where there is none of moderate size."""
-    ends = _ends(base)
+    ends = find_ends(base)
     if ends is None or base.dimension > 3:
         return None
     low, high = ends
@@ -109,10 +109,10 @@ def _covering_rule(base: Base) -> BoxRule | None:
     return BoxRule.of_axes(low, high, whole, [False] * base.dimension)
 
 
-def _ends(base: Base) -> tuple[Array, Array] | None:
+def find_ends(base: Base) -> tuple[Array, Array] | None:
     """A box that holds all of a base but e^-40 of its density; None for heavy or unknown tails."""
     if isinstance(base, ProductBase):
-        ends = [_ends(factor) for factor in base.factors]
+        ends = [find_ends(factor) for factor in base.factors]
         known = [end for end in ends if end is not None]
         if len(known) < len(ends):
             return None

@@ -31,9 +31,12 @@ from ..validation import (
     whole,
     without_far,
 )
+from .answering import AnsweringDensity
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt
+from .marginals import MARGINAL_KIND, MarginalDensity
+from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
 from .sampling import SAMPLING_METHODS, SamplingReport, draw_sample
 from .saving import density_fields, density_members
@@ -43,7 +46,7 @@ TRANSFORM_ROWS = 2**20  # rows evaluated together in up to three columns, by tra
 
 
 @dataclass(eq=False)
-class Density:
+class Density(AnsweringDensity):
     """A learned density q(x) proportional to exp{f(x)} base(x) (Eq. density of the paper).
 
     ``fit`` and ``solve`` make it. Rows are given and returned in the units of the data;
@@ -283,7 +286,7 @@ class Density:
 
     # -- evaluation -------------------------------------------------------------------------------
 
-    def log_density(self, Y: Any, normalized: bool = True) -> Any:
+    def log_density(self, Y: Any, normalized: bool = True, *, missing: str = "error") -> Any:
         """Log density of every row of Y.
 
         Parameters
@@ -292,6 +295,9 @@ class Density:
             Rows (n, d) in the units of the data, as for ``fit``.
         normalized : bool, default True
             Subtract log Z, which is estimated at first use (see ``log_normalizer``).
+        missing : {"error", "marginal"}, default "error"
+            What to do with rows that have missing entries, nan: "marginal" gives the marginal log
+            density of the columns that a row has, per unit of those columns.
 
         Returns
         -------
@@ -312,6 +318,8 @@ class Density:
         >>> bool(model.log_density([[5.0]])[0] > model.log_density([[11.0]])[0])
         True
         """
+        if check_choice("missing", missing, MISSING_POLICIES) == "marginal":
+            return self._score_incomplete(Y, normalized)
         blocks = self._blocks(Y)
         constant = -self.scaling.log_volume
         if normalized:
@@ -324,6 +332,11 @@ class Density:
             value[far | np.isnan(value)] = -np.inf  # angles or distances are not finite
             parts.append(value)
         return blocks.table.series(np.concatenate(parts), "log_density")
+
+    def _score_incomplete(self, Y: Any, normalized: bool) -> Any:
+        if not normalized:
+            raise ValueError('missing="marginal" needs normalized=True: marginals are integrals')
+        return score_incomplete_rows(self, Y)
 
     def grad_log_density(self, Y: Any) -> Any:
         """Gradient of the log density, the score, at every row of Y (Eq. nabx).
@@ -590,4 +603,13 @@ def register_updater(update: Callable[..., Density]) -> None:
     _updaters[:] = [update]
 
 
+def _read_marginal(path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> MarginalDensity:
+    joint = Density._from_file(path, facts["joint"], arrays)
+    try:
+        return MarginalDensity(joint, facts["columns"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{os.fspath(path)!r} is damaged: {error}") from error
+
+
 storage.register_reader(DENSITY_KIND, Density._from_file)
+storage.register_reader(MARGINAL_KIND, _read_marginal)

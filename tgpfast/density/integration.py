@@ -27,7 +27,8 @@ from .proposal import Proposal
 from .quadrature import QUADRATURE_DIMENSIONS, Quadrature
 
 MARGINAL_LOG2_POINTS = 17  # base-2 logarithm of the points behind marginals of many columns
-NOT_PICKLED = ("quadrature", "marginal_points")  # large, and made again when needed
+ANSWER_REPLICATES, ANSWER_LOG2_POINTS = 16, 13  # independent sets of points behind answers
+NOT_PICKLED = ("quadrature", "marginal_points", "_replicates")  # large, and made again when needed
 
 
 class Integrator:
@@ -148,6 +149,18 @@ class Integrator:
     def marginal_points(self) -> tuple[Array, Array]:
         """131,072 quasi-random points and their weights, for marginals of many columns."""
         return self._weigh(self.proposal.sobol(MARGINAL_LOG2_POINTS, seed=0))
+
+    def replicates(self, seed: int) -> tuple[Array, Array]:
+        """Points (R, n, d) and weights (R, n): R independent sets of quasi-random draws, whose
+        spread gives the error of what is computed from all."""
+        known = self.__dict__.get("_replicates")
+        if known is None or known[0] != seed:
+            seeds = range(seed * ANSWER_REPLICATES, (seed + 1) * ANSWER_REPLICATES)
+            sets = [self.proposal.sobol(ANSWER_LOG2_POINTS, one) for one in seeds]
+            u, weights = self._weigh(np.concatenate(sets))
+            self._replicates = known = seed, u, weights
+        shape = ANSWER_REPLICATES, -1
+        return known[1].reshape(*shape, self.base.dimension), known[2].reshape(shape)
 
     def _weigh(self, u: Array) -> tuple[Array, Array]:
         log_weights = self.proposal.log_weights(self.tilt, u, self.threads)

@@ -122,11 +122,17 @@ class LatticeQuadrature:
         """Refine the rule until two agree."""
         tolerance, most = LATTICE_TOLERANCE[self.d], LATTICE_NODES[self.d]
         oversampling, last, self.error = FIRST_OVERSAMPLING, math.inf, math.inf
+        sizes = np.zeros(self.d)
         while not self.error <= tolerance:
             counts = self._counts(oversampling)
             rule = self._rule(counts)
             if rule.size > most and np.isfinite(last):
                 break
+            finer = np.array([len(nodes) for nodes in rule.nodes])
+            if (finer <= sizes).any():  # panels come whole: the same nodes would show no error
+                oversampling *= RULE_REFINEMENT
+                continue
+            sizes = finer
             self._split(counts)
             self._evaluate(rule, tolerance)
             self.error = abs(math.expm1(min(last - self.value, 700.0)))

@@ -11,6 +11,7 @@ from .diagnostics_picture import diagnostics
 from .pair_picture import pairs
 from .plane import MASSES, mass_levels
 from .plane_pictures import contours, density_figure, noise_ladder, samples
+from .region_picture import highest_density_region
 from .selection_picture import selection
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "contours",
     "density_figure",
     "diagnostics",
+    "highest_density_region",
     "marginal_cdfs",
     "mass_levels",
     "noise_ladder",

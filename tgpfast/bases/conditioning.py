@@ -1,0 +1,291 @@
+"""Bases of some columns: marginals, and conditionals given values of the other columns.
+
+Both are closed forms where there is one. Register a function for a class of your own:
+``marginal_base.register`` and ``condition_base.register``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..data.scaling import Scaling
+from ..validation import Array
+from .base import Base, RescaledBase
+from .bounded import BoundedMixtureBase, Domain, ProductBase, UniformBase
+from .gaussian import GaussianBase
+from .mixture import MixtureBase
+from .quasirandom import logsumexp
+from .student import StudentBase
+
+LEAST_LOG_SHARE = -60.0  # log of the share of a component below which a conditional leaves it out
+
+
+class MixtureParts(NamedTuple):
+    """Columns B of a Gaussian mixture given values of columns A, for n rows of values.
+
+    Attributes
+    ----------
+    log_density : (n,) array
+        Log density of the values.
+    log_shares : (n, K) array
+        Logs of the weights of the components given the values.
+    means : (n, K, b) array
+        Of the components given the values.
+    cholesky : (K, b, b) array
+        Roots of the covariances given the values, which are the same for all values.
+    """
+
+    log_density: Array
+    log_shares: Array
+    means: Array
+    cholesky: Array
+
+
+def split_columns(d: int, fixed: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Columns that are given, in order, and the others.
+
+    Examples
+    --------
+    >>> split_columns(4, [2, 0])
+    ([0, 2], [1, 3])
+    """
+    given = sorted(fixed)
+    return given, [k for k in range(d) if k not in given]
+
+
+def as_mixture(base: GaussianBase | MixtureBase) -> MixtureBase:
+    """A Gaussian as a mixture of one component; a mixture as it is."""
+    if isinstance(base, MixtureBase):
+        return base
+    return MixtureBase(np.ones(1), base.mean[None], base.covariance[None])
+
+
+def condition_mixture(mixture: MixtureBase, fixed: Sequence[int], values: Array) -> MixtureParts:
+    """A mixture given n rows of values of some columns.
+
+    Parameters
+    ----------
+    mixture : MixtureBase
+    fixed : sequence of int
+        Columns that are given, increasing.
+    values : (n, a) array
+        Their values.
+    """
+    given, free = split_columns(mixture.dimension, fixed)
+    n, K = len(values), mixture.n_components
+    log_joint, means = np.empty((n, K)), np.empty((n, K, len(free)))
+    roots = np.empty((K, len(free), len(free)))
+    for k, (mean, covariance) in enumerate(
+        zip(mixture.means, mixture.covariances, strict=True)
+    ):
+        margin = GaussianBase(mean[given], covariance[np.ix_(given, given)])
+        log_joint[:, k] = np.log(mixture.weights[k]) + margin.log_density_at(values)
+        slopes = np.linalg.solve(margin.covariance, covariance[np.ix_(given, free)])
+        means[:, k] = mean[free] + (values - mean[given]) @ slopes
+        rest = covariance[np.ix_(free, free)] - covariance[np.ix_(free, given)] @ slopes
+        roots[k] = np.linalg.cholesky(0.5 * (rest + rest.T))
+    log_density = logsumexp(log_joint, axis=1)
+    with np.errstate(invalid="ignore"):
+        return MixtureParts(log_density, log_joint - log_density[:, None], means, roots)
+
+
+# -- marginals -------------------------------------------------------------------------------------
+
+
+@functools.singledispatch
+def marginal_base(base: Base, columns: Sequence[int]) -> Base | None:
+    """The base of some columns, where it has a closed form.
+
+    Parameters
+    ----------
+    base : Base
+    columns : sequence of int
+        In the order wanted.
+
+    Returns
+    -------
+    Base or None
+        None where there is no closed form.
+
+    Examples
+    --------
+    >>> base = GaussianBase([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]])
+    >>> marginal_base(base, [1])
+    GaussianBase(mean=[1.0], covariance=[[1.0]])
+    """
+    return None
+
+
+@marginal_base.register
+def _(base: GaussianBase, columns: Sequence[int]) -> Base | None:
+    return GaussianBase(base.mean[columns], base.covariance[np.ix_(columns, columns)])
+
+
+@marginal_base.register
+def _(base: MixtureBase, columns: Sequence[int]) -> Base | None:
+    covariances = base.covariances[:, columns][:, :, columns]
+    return MixtureBase(base.weights, base.means[:, columns], covariances)
+
+
+@marginal_base.register
+def _(base: StudentBase, columns: Sequence[int]) -> Base | None:
+    matrix = base.scale_matrix[np.ix_(columns, columns)]
+    return StudentBase(base.centre[columns], matrix, base.degrees)
+
+
+@marginal_base.register
+def _(base: UniformBase, columns: Sequence[int]) -> Base | None:
+    domain = base.domain
+    return UniformBase(domain.low[columns], domain.high[columns], domain.periodic[columns])
+
+
+@marginal_base.register
+def _(base: BoundedMixtureBase, columns: Sequence[int]) -> Base | None:
+    """Known where the columns that are left out have no walls: only walls cut mass off."""
+    walls = np.asarray(np.isfinite(base.domain.walls).any(axis=0))
+    if walls[[k for k in range(base.dimension) if k not in columns]].any():
+        return None
+    domain = _choose_axes(base.domain, columns)
+    known = marginal_base(base.mixture, columns)
+    assert known is not None
+    return BoundedMixtureBase.confine(known, domain)
+
+
+@marginal_base.register
+def _(base: ProductBase, columns: Sequence[int]) -> Base | None:
+    if list(columns) != sorted(columns):
+        return None
+    parts, start = [], 0
+    for factor in base.factors:
+        mine = [k - start for k in columns if start <= k < start + factor.dimension]
+        start += factor.dimension
+        known = marginal_base(factor, mine) if 0 < len(mine) < factor.dimension else factor
+        if known is None:
+            return None
+        if mine:
+            parts.append(known)
+    return parts[0] if len(parts) == 1 else ProductBase(parts)
+
+
+@marginal_base.register
+def _(base: RescaledBase, columns: Sequence[int]) -> Base | None:
+    known = marginal_base(base.original, columns)
+    return None if known is None else known.rescaled(_choose_scales(base.scaling, columns))
+
+
+# -- conditionals ----------------------------------------------------------------------------------
+
+
+@functools.singledispatch
+def condition_base(base: Base, fixed: Sequence[int], values: Array) -> Base:
+    """The base of the other columns, given values of some columns.
+
+    Parameters
+    ----------
+    base : Base
+    fixed : sequence of int
+        Columns that are given, increasing.
+    values : (a,) array
+        Their values, where the base has a density.
+
+    Raises
+    ------
+    TypeError
+        The conditionals of a base of this class are not known.
+
+    Examples
+    --------
+    >>> base = GaussianBase([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]])
+    >>> condition_base(base, [0], np.array([2.0])).covariance.round(6).tolist()
+    [[0.75]]
+    """
+    raise TypeError(
+        f"conditionals of a {type(base).__name__} are not known: register a function with "
+        "tgpfast.bases.conditioning.condition_base.register, or fit with a Gaussian, mixture or "
+        "Student base"
+    )
+
+
+@condition_base.register
+def _(base: GaussianBase, fixed: Sequence[int], values: Array) -> Base:
+    parts = condition_mixture(as_mixture(base), fixed, values[None])
+    return GaussianBase(parts.means[0, 0], parts.cholesky[0] @ parts.cholesky[0].T)
+
+
+@condition_base.register
+def _(base: MixtureBase, fixed: Sequence[int], values: Array) -> MixtureBase:
+    parts = condition_mixture(base, fixed, values[None])
+    kept = parts.log_shares[0] > LEAST_LOG_SHARE
+    covariances = parts.cholesky @ parts.cholesky.transpose(0, 2, 1)
+    return MixtureBase(
+        np.exp(parts.log_shares[0, kept]), parts.means[0, kept], covariances[kept]
+    )
+
+
+@condition_base.register
+def _(base: StudentBase, fixed: Sequence[int], values: Array) -> Base:
+    given, _ = split_columns(base.dimension, fixed)
+    gaussian = condition_base(GaussianBase(base.centre, base.scale_matrix), given, values)
+    gap = values - base.centre[given]
+    distance = float(gap @ np.linalg.solve(base.scale_matrix[np.ix_(given, given)], gap))
+    degrees = base.degrees + len(given)
+    factor = (base.degrees + distance) / degrees
+    return StudentBase(gaussian.mean, factor * gaussian.covariance, degrees)
+
+
+@condition_base.register
+def _(base: UniformBase, fixed: Sequence[int], values: Array) -> Base:
+    known = marginal_base(base, split_columns(base.dimension, fixed)[1])
+    assert known is not None
+    return known
+
+
+@condition_base.register
+def _(base: BoundedMixtureBase, fixed: Sequence[int], values: Array) -> Base:
+    """The images along periodic axes that are given are components of their own."""
+    given, free = split_columns(base.dimension, fixed)
+    domain = base.domain
+    middle = np.where(np.isfinite(domain.low), domain.low, base.mean)
+    row = middle.copy()
+    row[given] = values
+    inside = domain.wrap(row[None])[0, given]
+    only_given = np.zeros(base.dimension, bool)
+    only_given[given] = domain.periodic[given]
+    images = base.with_images(only_given)
+    return BoundedMixtureBase.confine(
+        condition_base(images, given, inside), _choose_axes(domain, free)
+    )
+
+
+@condition_base.register
+def _(base: ProductBase, fixed: Sequence[int], values: Array) -> Base:
+    parts, start = [], 0
+    for factor in base.factors:
+        mine = [k for k in fixed if start <= k < start + factor.dimension]
+        if not mine:
+            parts.append(factor)
+        elif len(mine) < factor.dimension:
+            chosen = values[[list(fixed).index(k) for k in mine]]
+            parts.append(condition_base(factor, [k - start for k in mine], chosen))
+        start += factor.dimension
+    return parts[0] if len(parts) == 1 else ProductBase(parts)
+
+
+@condition_base.register
+def _(base: RescaledBase, fixed: Sequence[int], values: Array) -> Base:
+    given, free = split_columns(base.dimension, fixed)
+    there = _choose_scales(base.scaling, given).invert(values[None])[0]
+    known = condition_base(base.original, given, there)
+    return known.rescaled(_choose_scales(base.scaling, free))
+
+
+def _choose_axes(domain: Domain, columns: Sequence[int]) -> Domain:
+    return Domain(domain.low[columns], domain.high[columns], domain.periodic[columns])
+
+
+def _choose_scales(scaling: Scaling, columns: Sequence[int]) -> Scaling:
+    return Scaling(scaling.shift[columns], scaling.scale[columns])

@@ -1,0 +1,351 @@
+"""Integrals of a density over a box, or over all space, in one to three dimensions.
+
+A Gaussian component of the base is integrated in coordinates that whiten it, one after the other:
+the box limits each coordinate by those before it. A Student base has the same rule after a
+substitution that makes its tails light. Any other base is integrated by a tensor rule over its
+range. All rules are Gauss-Legendre; a finer rule gives the error.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..bases.base import Base
+from ..bases.gaussian import GaussianBase
+from ..bases.mixture import MixtureBase
+from ..bases.student import StudentBase
+from ..validation import Array
+from .base_marginals import find_ends, gaussian_components, part_widths
+from .exponent import PredictiveTilt, Tilt
+from .integration import Integrator
+from .lattice_exponent import LatticeTilt
+
+BOX_TOLERANCE = {1: 1e-10, 2: 1e-9, 3: 1e-7}  # error of a probability, by columns, to refine to
+MOST_BOX_NODES = {1: 2**20, 2: 2**22, 3: 2**23}  # of one part of the base: some seconds of work
+LEAST_LOG_MASS = 36.0  # a part of the base that has less than e^-36 of the mass is left out
+PEAK_DEVIATIONS = 8.0  # a sum of many waves exceeds so many of its standard deviations nowhere
+NODES_PER_DEVIATION = 2.2  # Gauss-Legendre nodes that integrate a Gaussian to 1e-13
+NODES_PER_RADIAN = 0.6  # more of them for each radian of the highest frequency: 0.5 and a little
+LEAST_NODES = 12  # along an axis
+PANEL_NODES_AT_MOST = 64  # of one Gauss-Legendre rule; more nodes come in panels
+TILTED_ROUNDING = 1e-10  # relative error of an exponent that is evaluated by transforms
+LATTICE_ERRORS = 2.0  # root mean square errors of interpolation that an integral may be off
+REFINEMENT = 1.4  # factor of the nodes along an axis from one rule to the next
+MOST_REFINEMENTS = 8
+BATCH_NODES = 2**19  # nodes evaluated together
+HEAVY_TAIL = 1e-13  # probability beyond the reach of a Student rule
+UNKNOWN_REACH = 40.0  # standard deviations covered of a base whose tails are not known
+
+Integrand = Callable[[Array, Array], Array]  # rows, log density of the model -> (n,)
+
+
+class Integral(NamedTuple):
+    """An integral and a bound on its error."""
+
+    value: float
+    error: float
+
+
+class PartRule(abc.ABC):
+    """Rules of growing size for one part of the base in a box."""
+
+    @abc.abstractmethod
+    def nodes(self, factor: float) -> tuple[Array, Array]:
+        """Rows (n, d) and logs of weights (n,), which include the part's density.
+
+        factor : how many times more nodes than needed at first, along each axis
+        """
+
+
+def integrate_in_box(
+    integrator: Integrator, low: Array, high: Array, function: Integrand | None = None
+) -> Integral:
+    """Integral of a function times the density over a box of the model's coordinates.
+
+    Parameters
+    ----------
+    integrator : Integrator
+        Of one to three dimensions.
+    low, high : (d,) arrays
+        Ends of the box; -inf and inf where it has none.
+    function : callable, optional
+        Takes rows (n, d) and the log density there (n,), returns (n,); 1 by default.
+
+    Returns
+    -------
+    Integral
+        Its error is the change from a coarser rule, and the error of the normalizer.
+    """
+    log_z = integrator.log_normalizer
+    parts = _rules_of(integrator, low, high)
+    if not parts or not (low < high).all():
+        return Integral(0.0, 0.0)
+    evaluate = functools.partial(_integrate_parts, integrator, log_z.value, function)
+    tolerance = BOX_TOLERANCE[len(low)]
+    values, sizes = evaluate(parts, 1.0)
+    gaps, active = np.full(len(parts), np.inf), np.arange(len(parts))
+    for step in range(1, MOST_REFINEMENTS + 1):
+        finer, sizes[active] = evaluate([parts[k] for k in active], REFINEMENT**step)
+        gaps[active] = np.abs(finer - values[active])
+        values[active] = finer
+        scale = max(1.0, abs(float(values.sum())))
+        is_affordable = sizes[active] * REFINEMENT ** len(low) <= MOST_BOX_NODES[len(low)]
+        active = active[(gaps[active] > tolerance * scale / len(parts)) & is_affordable]
+        if not len(active):
+            break
+    total = float(values.sum())
+    error = float(gaps.sum()) + abs(total) * (log_z.standard_error + rounding_of(integrator.tilt))
+    return Integral(total, error)
+
+
+def _integrate_parts(
+    integrator: Integrator, log_z: float, function: Integrand | None,
+    parts: Sequence[PartRule], factor: float,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Integral over each part and its number of nodes, (K,); small parts are evaluated together."""
+    values, sizes = np.zeros(len(parts)), np.zeros(len(parts))
+    batch, size = list[tuple[int, Array, Array]](), 0
+
+    def flush() -> None:
+        x = np.concatenate([rows for _, rows, _ in batch])
+        log_weights = np.concatenate([weights for _, _, weights in batch])
+        exponent = integrator.tilt.value(x, integrator.threads) - log_z
+        terms = np.exp(log_weights + exponent)
+        if function is not None:
+            terms *= _finite(function(x, exponent + integrator.base.log_density_at(x)), terms)
+        ends = np.cumsum([0, *(len(rows) for _, rows, _ in batch)])
+        for (k, _, _), start, stop in zip(batch, ends, ends[1:], strict=False):
+            values[k] += terms[start:stop].sum()
+
+    for k, part in enumerate(parts):
+        x, log_weights = part.nodes(factor)
+        sizes[k] = len(x)
+        for start in range(0, len(x), BATCH_NODES):
+            some = slice(start, start + BATCH_NODES)
+            batch.append((k, x[some], log_weights[some]))
+            size += len(x[some])
+            if size >= BATCH_NODES:
+                flush()
+                batch, size = [], 0
+    if batch:
+        flush()
+    return values, sizes
+
+
+def _finite(values: Array, terms: Array) -> Array:
+    """Values of a function, 0 where the density vanishes whatever the function is."""
+    return np.where(terms > 0.0, values, 0.0)
+
+
+def _rules_of(integrator: Integrator, low: Array, high: Array) -> list[PartRule]:
+    base, tilt = integrator.base, integrator.tilt
+    excess = 0.0
+    if not tilt.is_zero:
+        excess = max(find_peak(tilt) - integrator.log_normalizer.value, 0.0)
+    if isinstance(base, (GaussianBase, MixtureBase)):
+        reach = math.sqrt(2.0 * (LEAST_LOG_MASS + excess))
+        rules: list[PartRule] = []
+        for weight, part in zip(*gaussian_components(base), strict=True):
+            log_mass = math.log(weight) + _log_mass_bound(part, low, high)
+            if log_mass + excess > -LEAST_LOG_MASS:
+                band = wave_band(tilt, part.cholesky)
+                rules.append(NestedRule(part, math.log(weight), low, high, reach, band))
+        return rules
+    if isinstance(base, StudentBase):
+        return [StudentRule(base, low, high, wave_band(tilt, base._gaussian.cholesky))]
+    return [TensorRule(base, low, high, wave_band(tilt, np.eye(len(low))))]
+
+
+def rounding_of(tilt: Tilt) -> float:
+    """Error of the exponent, and so the relative error of an integral of e^tilt."""
+    if tilt.is_zero:
+        return float(np.finfo(float).eps)
+    if isinstance(tilt, LatticeTilt):
+        return LATTICE_ERRORS * tilt.interpolation_error + TILTED_ROUNDING
+    return TILTED_ROUNDING
+
+
+def find_peak(tilt: Tilt) -> float:
+    """A number that the exponent hardly exceeds."""
+    if isinstance(tilt, PredictiveTilt):
+        return tilt.bound
+    return min(tilt.bound, PEAK_DEVIATIONS * math.sqrt(tilt.variance) + math.log(2.0))
+
+
+def wave_band(tilt: Tilt, directions: Array) -> Array:
+    """Highest angular frequency of a tilt along every column of ``directions`` (d, k), (k,)."""
+    if tilt.is_zero:
+        return np.zeros(directions.shape[1])
+    features: Any = tilt.features
+    if isinstance(features.frequencies, list):  # a lattice: frequencies of every axis
+        highest = np.array([np.abs(w).max() for w in features.frequencies])
+        return np.asarray(highest @ np.abs(directions))
+    # squares of features have twice the band
+    order = 2.0 if isinstance(tilt, PredictiveTilt) else 1.0
+    z = features.frequencies @ directions / features.bandwidth
+    return np.asarray(order * np.abs(z).max(axis=0))
+
+
+def _log_mass_bound(part: GaussianBase, low: Array, high: Array) -> float:
+    """Log of a bound on a Gaussian's mass in a box: the least of its margins."""
+    from scipy.special import log_ndtr
+
+    widths = np.sqrt(np.diag(part.covariance))
+    a, b = (low - part.mean) / widths, (high - part.mean) / widths
+    return float(np.minimum(log_ndtr(b), log_ndtr(-a)).min())
+
+
+@functools.lru_cache(maxsize=256)
+def gauss_legendre(count: int) -> tuple[Array, Array]:
+    """About ``count`` nodes on [0, 1] and logs of their weights; many come in equal panels."""
+    panels = -(-count // PANEL_NODES_AT_MOST)
+    t, w = np.polynomial.legendre.leggauss(-(-count // panels))
+    x = (np.arange(panels)[:, None] + 0.5 + 0.5 * t) / panels
+    return x.ravel(), np.log(np.tile(0.5 * w / panels, panels))
+
+
+def _count(width: float, band: float, factor: float) -> int:
+    needed = (NODES_PER_DEVIATION + NODES_PER_RADIAN * band) * width
+    return max(LEAST_NODES, math.ceil(factor * needed))
+
+
+def _thin(counts: Sequence[int]) -> float:
+    """Factor of the nodes along each axis that leaves room for a finer rule."""
+    d = len(counts)
+    most = MOST_BOX_NODES[d] / REFINEMENT**d
+    return min(1.0, (most / math.prod(counts)) ** (1.0 / d))
+
+
+class NestedRule(PartRule):
+    """A Gaussian component in a box, one whitened coordinate after the other.
+
+    Parameters
+    ----------
+    part : GaussianBase
+    log_weight : float
+        Of the component.
+    low, high : (d,) arrays
+    reach : float
+        Standard deviations from where the component is largest in the box.
+    band : (d,) array
+        Highest frequency of the tilt along the whitened coordinates.
+    """
+
+    def __init__(
+        self, part: GaussianBase, log_weight: float, low: Array, high: Array, reach: float,
+        band: Array,
+    ) -> None:  # fmt: skip
+        self.part, self.log_weight, self.low, self.high = part, log_weight, low, high
+        self.reach, self.band = reach, band
+        self.thinning = _thin([_count(2.0 * reach, float(b), 1.0) for b in band])
+
+    def nodes(self, factor: float) -> tuple[Array, Array]:
+        """Rows (n, d) and logs of weights (n,)."""
+        factor *= self.thinning
+        part, w, log_weights = self.part, np.zeros((1, 0)), np.full(1, self.log_weight)
+        for k in range(part.dimension):
+            center = part.mean[k] + w @ part.cholesky[k, :k]
+            a, b = ((end[k] - center) / part.cholesky[k, k] for end in (self.low, self.high))
+            reach = np.sqrt(np.square(np.clip(0.0, a, b)) + self.reach**2)
+            a, b = np.clip(a, -reach, reach), np.clip(b, -reach, reach)
+            w, log_weights, place = _extend(w, log_weights, a, b, self.band[k], factor)
+            log_weights -= 0.5 * np.square(place) + 0.5 * math.log(2.0 * math.pi)
+        return part.unwhiten(w), log_weights
+
+
+def _extend(
+    w: Array, log_weights: Array, a: Array, b: Array, band: float, factor: float
+) -> tuple[Array, Array, Array]:
+    """Add a coordinate between a and b, (n,) each, to rows (n, k): the rows with it, logs of their
+    weights, and the new coordinate. Rows without room are dropped."""
+    room = b > a
+    w, log_weights, a, b = w[room], log_weights[room], a[room], b[room]
+    widest = float((b - a).max()) if len(a) else 0.0
+    t, log_t = gauss_legendre(_count(widest, band, factor))
+    place = (a[:, None] + (b - a)[:, None] * t).ravel()
+    log_weights = ((log_weights + np.log(b - a))[:, None] + log_t).ravel()
+    return np.column_stack([np.repeat(w, len(t), axis=0), place]), log_weights, place
+
+
+class StudentRule(PartRule):
+    """A Student base in a box: w_k = s_k sinh(v), s_k the scale of w_k given those before it.
+
+    Parameters
+    ----------
+    base : StudentBase
+    low, high : (d,) arrays
+    band : (d,) array
+        Highest frequency of the tilt along the whitened coordinates.
+    """
+
+    def __init__(self, base: StudentBase, low: Array, high: Array, band: Array) -> None:
+        self.base, self.low, self.high, self.band = base, low, high, band
+        self.reach = math.asinh(HEAVY_TAIL ** (-1.0 / base.degrees))
+        self.thinning = _thin([_count(2.0 * self.reach, float(b), 1.0) for b in band])
+
+    def nodes(self, factor: float) -> tuple[Array, Array]:
+        """Rows (n, d) and logs of weights (n,)."""
+        factor *= self.thinning
+        base, part = self.base, self.base._gaussian
+        w, log_weights = np.zeros((1, 0)), np.zeros(1)
+        for k in range(base.dimension):
+            center = part.mean[k] + w @ part.cholesky[k, :k]
+            scale = np.sqrt((base.degrees + np.square(w).sum(axis=1)) / (base.degrees + k))
+            a, b = (
+                np.clip(
+                    np.arcsinh((end[k] - center) / (part.cholesky[k, k] * scale)),
+                    -self.reach, self.reach,
+                )
+                for end in (self.low, self.high)
+            )  # fmt: skip
+            rows = np.column_stack([w, scale])
+            rows, log_weights, v = _extend(rows, log_weights, a, b, self.band[k], factor)
+            scale = rows[:, k]
+            log_weights += np.log(scale) + np.log(np.cosh(v))
+            w = np.column_stack([rows[:, :k], scale * np.sinh(v)])
+        x = part.unwhiten(w)
+        log_volume = float(np.log(np.diag(part.cholesky)).sum())
+        return x, log_weights + log_volume + base.log_density_at(x)
+
+
+class TensorRule(PartRule):
+    """Any other base in a box, by a tensor rule over the part of its range that is in the box.
+
+    Parameters
+    ----------
+    base : Base
+    low, high : (d,) arrays
+    band : (d,) array
+        Highest frequency of the tilt along each axis.
+    """
+
+    def __init__(self, base: Base, low: Array, high: Array, band: Array) -> None:
+        reach = UNKNOWN_REACH * np.sqrt(np.diag(base.covariance))
+        ends = find_ends(base) or (base.mean - reach, base.mean + reach)
+        self.low, self.high = np.maximum(low, ends[0]), np.minimum(high, ends[1])
+        self.base, self.band = base, band
+        widths = part_widths(base)[1].min(axis=0)
+        self.lengths, self.band = (self.high - self.low) / widths, self.band * widths
+        self.thinning = _thin(self._counts(1.0))
+
+    def _counts(self, factor: float) -> list[int]:
+        pairs = zip(self.lengths, self.band, strict=True)
+        return [_count(length, band, factor) for length, band in pairs]
+
+    def nodes(self, factor: float) -> tuple[Array, Array]:
+        """Rows (n, d) and logs of weights (n,)."""
+        if not (self.high > self.low).all():
+            return np.zeros((0, len(self.low))), np.zeros(0)
+        x, log_weights = np.zeros((1, 0)), np.zeros(1)
+        counts = self._counts(self.thinning * factor)
+        for a, b, count in zip(self.low, self.high, counts, strict=True):
+            t, log_t = gauss_legendre(count)
+            log_weights = (log_weights[:, None] + log_t + math.log(b - a)).ravel()
+            x = np.column_stack([np.repeat(x, len(t), axis=0), np.tile(a + (b - a) * t, len(x))])
+        return x, log_weights + self.base.log_density_at(x)

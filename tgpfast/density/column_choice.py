@@ -1,0 +1,154 @@
+"""Columns by name or number, and values by column, as users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..validation import Array
+
+
+def find_column(column: Any, columns: list[str] | None, d: int, name: str = "column") -> int:
+    """The number of a column.
+
+    Parameters
+    ----------
+    column : str or int
+        Name, or number from 0 on.
+    columns : list of str, or None
+        Names of the columns.
+    d : int
+        Number of columns.
+    name : str, default "column"
+        Name of the argument, for messages.
+
+    Raises
+    ------
+    ValueError
+        There is no such column, or several have this name.
+
+    Examples
+    --------
+    >>> find_column("y", ["x", "y"], 2)
+    1
+    """
+    known = f"0 to {d - 1}" if columns is None else f"{columns}, or a number from 0 to {d - 1}"
+    if isinstance(column, str) and columns is not None and columns.count(column) == 1:
+        return columns.index(column)
+    if isinstance(column, str) and columns is not None and columns.count(column) > 1:
+        raise ValueError(f"{name}={column!r}: several columns have this name; give their number")
+    if hasattr(column, "__index__") and not isinstance(column, (bool, np.bool_)):
+        number = int(column)
+        if 0 <= number < d:
+            return number
+    raise ValueError(f"{name}={column!r}: the model has no such column; expected one of {known}")
+
+
+def find_columns(
+    chosen: Any, columns: list[str] | None, d: int, name: str = "columns"
+) -> list[int]:
+    """The numbers of one or several columns, in the order given.
+
+    Parameters
+    ----------
+    chosen : str, int or sequence of them
+    columns, d, name : as for `find_column`
+
+    Raises
+    ------
+    ValueError
+        There is no such column, a column is given twice, or none is given.
+
+    Examples
+    --------
+    >>> find_columns(["y", 0], ["x", "y"], 2)
+    [1, 0]
+    """
+    several = [chosen] if isinstance(chosen, str) or hasattr(chosen, "__index__") else list(chosen)
+    numbers = [find_column(column, columns, d, name) for column in several]
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"{name}={chosen!r}: expected at least one column, and each one once")
+    return numbers
+
+
+def read_bounds(
+    bounds: Any, columns: list[str] | None, d: int, *, open_end: float, name: str
+) -> Array:
+    """Bounds of all columns, (d,), infinite where none is given.
+
+    Parameters
+    ----------
+    bounds : None, number, sequence or mapping
+        One entry for each column, None where it has no bound; or bounds by column.
+    columns, d : as for `find_column`
+    open_end : float
+        -inf or inf, the bound of columns without one.
+    name : str
+        Name of the argument, for messages.
+
+    Examples
+    --------
+    >>> read_bounds({"y": 1}, ["x", "y"], 2, open_end=-np.inf, name="lower").tolist()
+    [-inf, 1.0]
+    """
+    found = np.full(d, open_end)
+    if bounds is None:
+        return found
+    if isinstance(bounds, Mapping):
+        pairs = [(find_column(key, columns, d, name), value) for key, value in bounds.items()]
+    else:
+        entries: Sequence[Any] = [bounds] if np.ndim(bounds) == 0 else list(bounds)
+        if len(entries) != d:
+            raise ValueError(
+                f"{name} has {len(entries)} entries, expected {d}, one for each column: None where "
+                "it has no bound, or a mapping from columns to bounds"
+            )
+        pairs = list(enumerate(entries))
+    for k, value in pairs:
+        if value is None:
+            continue
+        try:
+            found[k] = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(f"{name}={bounds!r}: expected numbers or None, got {value!r}") from None
+    if np.isnan(found).any():
+        raise ValueError(f"{name}={bounds!r}: nan is no bound; give None for no bound")
+    return found
+
+
+def read_values(given: Any, columns: list[str] | None, d: int, name: str) -> dict[int, float]:
+    """Values by the number of their column, in the order of the columns.
+
+    Parameters
+    ----------
+    given : mapping
+        From columns to numbers; at least one column, and not all.
+    columns, d : as for `find_column`
+    name : str
+        Name of the argument, for messages.
+
+    Examples
+    --------
+    >>> read_values({"y": 3}, ["x", "y"], 2, "given")
+    {1: 3.0}
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} must be a mapping from columns to values, got {given!r}")
+    values: dict[int, float] = {}
+    for column, value in given.items():
+        number = find_column(column, columns, d, name)
+        if number in values:
+            raise ValueError(f"{name}: column {column!r} is given twice")
+        try:
+            values[number] = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(f"{name}: {column!r} is {value!r}, expected a number") from None
+        if not np.isfinite(values[number]):
+            raise ValueError(f"{name}: {column!r} is {value!r}, expected a finite number")
+    if not 0 < len(values) < d:
+        raise ValueError(
+            f"{name} has values of {len(values)} of {d} columns; expected at least one, and not all"
+        )
+    return dict(sorted(values.items()))

@@ -1,0 +1,132 @@
+"""Local modes of a density, by Newton's method from draws, and the share of draws at each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bases.gaussian import whitening_gaussian
+from ..validation import Array
+from .tilted_density import TiltedDensity
+
+# lengths are in standard deviations of the base
+MODE_DRAWS = 400  # draws from which modes are sought; a share has an error of 2.5 % at most
+NEWTON_STEPS = 80
+FIRST_TRUST = 0.3  # length of the first step at most
+TRUST_GROWTH, TRUST_CUT = 1.7, 0.3  # factors of that length after a gain and after a loss
+HESSIAN_DIFFERENCE = 1e-4  # of the differences of gradients behind a Hessian
+FLAT = 1e-7  # gradient, in nats for each standard deviation, at which ascent ends
+SAME_MODE = 0.02  # ends that are nearer to each other are one mode
+LEAST_CURVATURE = 1e-6  # eigenvalues of the Hessian are taken as at least so large
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """Local maxima of a density, the highest first.
+
+    Attributes
+    ----------
+    value : array or frame, (k, d)
+        Places, in the units of the data.
+    log_density : (k,) array
+        Log density there.
+    share : (k,) array
+        Share of the probability from which ascent leads to each mode.
+    standard_error : (k,) array
+        Of the shares.
+    method : str
+        "ascent".
+    """
+
+    value: Any
+    log_density: Array
+    share: Array
+    standard_error: Array
+    method: str = "ascent"
+
+    def __len__(self) -> int:
+        return len(self.share)
+
+
+def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes:
+    """All local modes to which at least a share of the probability leads."""
+    rng = np.random.default_rng(seed)
+    u, weights = model.integrator.weighted_draws(16 * MODE_DRAWS, seed)
+    u = u[rng.choice(len(u), MODE_DRAWS, p=weights / weights.sum())]
+    gaussian = whitening_gaussian(model.base)
+
+    def evaluate(w: Array) -> tuple[Array, Array]:
+        x = gaussian.unwhiten(w)
+        value, slope = model.tilt.gradient(x, model.threads)
+        total = value + model.base.log_density_at(x)
+        total[~np.isfinite(total)] = -np.inf
+        return total, (slope + model.base.score_at(x)) @ gaussian.cholesky
+
+    w, top = _climb(evaluate, gaussian.whiten(u))
+    places, counts = _merge(w, top)
+    share = counts / MODE_DRAWS
+    kept = np.flatnonzero(share >= min_share)
+    kept = kept[np.argsort(-top[places[kept]])]
+    constant = model.log_normalizer.value + model.scaling.log_volume
+    return Modes(
+        model.table.frame(model.scaling.invert(gaussian.unwhiten(w[places[kept]]))),
+        top[places[kept]] - constant, share[kept],
+        np.sqrt(share[kept] * (1.0 - share[kept]) / MODE_DRAWS),
+    )  # fmt: skip
+
+
+def _climb(evaluate: Any, w: Array) -> tuple[Array, Array]:
+    """Places and log densities after Newton ascent; every start has a trust radius of its own.
+
+    Negative curvature counts by its size, so that steps lead away from saddles.
+    """
+    top, slope = evaluate(w)
+    trust = np.full(len(w), FIRST_TRUST)
+    for _ in range(NEWTON_STEPS):
+        going = np.flatnonzero((np.abs(slope).max(axis=1) > FLAT) & (trust > 1e-12))
+        if not len(going):
+            break
+        step = _newton_step(evaluate, w[going], slope[going])
+        length = np.linalg.norm(step, axis=1)
+        step *= np.minimum(1.0, trust[going] / np.maximum(length, 1e-300))[:, None]
+        value, gradient = evaluate(w[going] + step)
+        gains = value >= top[going]
+        better = going[gains]
+        w[better] += step[gains]
+        top[better], slope[better] = value[gains], gradient[gains]
+        trust[going] *= np.where(gains, TRUST_GROWTH, TRUST_CUT)
+    return w, top
+
+
+def _newton_step(evaluate: Any, w: Array, slope: Array) -> Array:
+    n, d = w.shape
+    hessians = np.empty((n, d, d))
+    for k in range(d):
+        step = np.zeros(d)
+        step[k] = HESSIAN_DIFFERENCE
+        rise = evaluate(w + step)[1] - evaluate(w - step)[1]
+        hessians[:, k] = rise / (2.0 * HESSIAN_DIFFERENCE)
+    hessians = 0.5 * (hessians + hessians.transpose(0, 2, 1))
+    hessians[~np.isfinite(hessians)] = 0.0
+    values, vectors = np.linalg.eigh(hessians)
+    along = np.einsum("nij,ni->nj", vectors, slope) / np.maximum(np.abs(values), LEAST_CURVATURE)
+    return np.asarray(np.einsum("nij,nj->ni", vectors, along))
+
+
+def _merge(w: Array, top: Array) -> tuple[NDArray[np.int64], Array]:
+    """Numbers of the rows that are modes, highest first, and how many rows end at each."""
+    places: list[int] = []
+    owner = np.empty(len(w), np.int64)
+    for k in np.argsort(-top):
+        if places:
+            distances = np.linalg.norm(w[places] - w[k], axis=1)
+            nearest = int(np.argmin(distances))
+        if not places or distances[nearest] > SAME_MODE:
+            places.append(int(k))
+            nearest = len(places) - 1
+        owner[k] = nearest
+    counts = np.bincount(owner, minlength=len(places)).astype(float)
+    return np.array(places, dtype=np.int64), counts

@@ -1,0 +1,407 @@
+"""`MarginalDensity`: some columns of a density, the others integrated out."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bases.gaussian import GaussianBase
+from ..data import storage
+from ..data.blocks import Blocks
+from ..data.table import Table
+from ..validation import Array, Seed, check_derivative, check_flag, whole, without_far
+from .answers import Answer
+from .base_marginals import find_ends
+from .column_choice import find_column, find_columns, read_bounds
+from .conditionals import choose_names, choose_scales
+from .draw_means import mean_over_draws
+from .expectations import log_density_at
+from .integration import ANSWER_REPLICATES
+from .marginal_rules import RULE_DIMENSIONS, marginal_gradient, marginal_log_density
+from .saving import density_members
+
+MARGINAL_KIND = "marginal"  # of a saved file
+TABLE_ROWS = 700  # rows of one column from which on a table of values is interpolated
+FIRST_TABLE, MOST_TABLE = 257, 4_097  # places of that table
+TABLE_REACH = 8.0  # standard deviations of the base that a table covers at least
+TABLE_TOLERANCE = 1e-6  # error of an interpolated log density
+DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
+NEGLIGIBLE_LOG_DENSITY = -40.0  # below the highest: such nodes of an integral do not matter
+GRADIENT_ROWS = 64  # rows whose gradients are computed together
+INFORMATION_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind entropy and information
+
+
+class _Line(NamedTuple):
+    """Log density of one column as splines of all entries of a table and of every second one."""
+
+    low: float
+    high: float
+    fine: Any
+    coarse: Any
+    error: float  # of the entries
+
+
+@dataclass(eq=False)
+class MarginalDensity:
+    """The density of some columns of a model; ``model.marginal(columns)`` makes it.
+
+    Values are integrals over the columns that are left out: by rules for one or two of them, by
+    quasi-random draws for more. Each has an error.
+
+    Parameters
+    ----------
+    joint : Density
+        The density of all columns.
+    columns : sequence of int
+        Numbers of the columns that are kept, in order.
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast
+    >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 3))
+    >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> model.marginal([0, 2])
+    MarginalDensity(columns [0, 2] of Density(method='fd', d=3, ...))
+    """
+
+    joint: Any
+    columns: list[int]
+    table: Table = field(init=False)
+    _line: _Line | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.columns = find_columns(self.columns, None, self.joint.dimension)
+        self.table = choose_names(self.joint.table, self.columns)
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns that are kept."""
+        return len(self.columns)
+
+    @property
+    def method(self) -> str:
+        """How the joint density was learned."""
+        return str(self.joint.method)
+
+    # -- evaluation --------------------------------------------------------------------------------
+
+    def log_density(self, Y: Any, *, return_error: bool = False) -> Any:
+        """Log density of every row of Y.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, k) in the units of the data, of the columns that are kept.
+        return_error : bool, default False
+            Return the errors of the values too.
+
+        Returns
+        -------
+        array, (n,); a Series where Y is a data frame
+            With ``return_error`` a pair: the values, and their errors (n,).
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> values, errors = model.marginal([1]).log_density([[5.0]], return_error=True)
+        >>> bool(errors[0] < 1e-6)
+        True
+        """
+        blocks, u, far = self._read(Y)
+        values, errors = self._values(u)
+        values = np.where(far, -np.inf, values - self._scaling.log_volume)
+        answer = blocks.table.series(values, "log_density")
+        return (answer, errors) if check_flag("return_error", return_error) else answer
+
+    def grad_log_density(self, Y: Any) -> Any:
+        """Gradient of the log density at every row of Y.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, k) in the units of the data.
+
+        Returns
+        -------
+        array, (n, k); a frame where Y is one
+        """
+        blocks, u, far = self._read(Y)
+        slope = np.concatenate([
+            marginal_gradient(self.joint, self._kept, u[start : start + GRADIENT_ROWS])
+            for start in range(0, len(u), GRADIENT_ROWS)
+        ])  # fmt: skip
+        slope = slope[:, self._order] / self._scaling.scale
+        check_derivative("gradient", slope, far, 0)
+        return blocks.table.frame(slope)
+
+    @property
+    def _kept(self) -> list[int]:
+        return sorted(self.columns)
+
+    @property
+    def _order(self) -> NDArray[np.int64]:
+        """Places of the columns among those in order."""
+        return np.argsort(np.argsort(self.columns))
+
+    @property
+    def _scaling(self) -> Any:
+        return choose_scales(self.joint.scaling, self.columns)
+
+    def _read(self, Y: Any) -> tuple[Blocks, Array, NDArray[np.bool_]]:
+        """Blocks of Y, its rows in the model's coordinates with columns in order, and which rows
+        are too far away to have a density."""
+        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        base, order = self.joint.base, np.argsort(self.columns)
+        with np.errstate(over="ignore"):
+            u, far = without_far(
+                self._scaling.apply(blocks.whole())[:, order], base.mean[self._kept],
+                np.diag(base.covariance)[self._kept],
+            )  # fmt: skip
+        return blocks, np.ascontiguousarray(u), far
+
+    def _values(self, u: Array) -> tuple[Array, Array]:
+        """Log densities in the model's coordinates, and their errors."""
+        b = self.joint.dimension - self.dimension
+        if self.dimension == 1 and len(u) > TABLE_ROWS and b <= RULE_DIMENSIONS:
+            found = self._interpolate(u[:, 0])
+            if found is not None:
+                return found
+        return marginal_log_density(self.joint, self._kept, u)
+
+    def _interpolate(self, places: Array) -> tuple[Array, Array] | None:
+        """Values from a table that every second entry gives too; None where there is none."""
+        low, high = float(places.min()), float(places.max())
+        known = self._line
+        if known is None or low < known.low or high > known.high:
+            known = self._line = self._tabulate(low, high)
+        if known is None:
+            return None
+        values = known.fine(places)
+        # the error of splines of this order falls by 64 where the steps are halved
+        gaps = np.abs(values - known.coarse(places)) / 16.0
+        is_good = gaps.max() < TABLE_TOLERANCE or len(places) > DIRECT_ROWS
+        return (values, gaps + known.error) if is_good else None
+
+    def _tabulate(self, low: float, high: float) -> _Line | None:
+        """A table from low to high, and over most of the base; refined until it resolves the
+        density. None where the density is zero in between."""
+        from scipy.interpolate import make_interp_spline
+
+        (k,), base = self.columns, self.joint.base
+        reach = TABLE_REACH * math.sqrt(float(base.covariance[k, k]))
+        ends = find_ends(base)
+        around = base.mean[k] - reach, base.mean[k] + reach
+        if ends is None or (ends[0][k] < around[0] and around[1] < ends[1][k]):
+            low, high = min(low, around[0]), max(high, around[1])
+        count, found = FIRST_TABLE, None
+        while count <= MOST_TABLE:
+            line = np.linspace(low, high, count)
+            values, errors = marginal_log_density(self.joint, self._kept, line[:, None])
+            if not np.isfinite(values).all() or low == high:
+                return None
+            fine, coarse = (make_interp_spline(line[::k], values[::k], k=5) for k in (1, 2))
+            found = _Line(low, high, fine, coarse, float(errors.max()))
+            middle = 0.5 * (line[1:] + line[:-1])
+            if np.abs(fine(middle) - coarse(middle)).max() / 16.0 < TABLE_TOLERANCE:
+                break
+            count = 2 * count - 1
+        return found
+
+    # -- draws and probabilities -------------------------------------------------------------------
+
+    def sample(self, n: int, seed: Seed = None) -> Any:
+        """Rows drawn from the density: those of the joint density without the other columns.
+
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        seed : int, Generator or None, default None
+            As for ``Density.sample``.
+
+        Returns
+        -------
+        array or frame, (n, k)
+        """
+        rows = Blocks(self.joint.sample(n, seed)).whole()
+        return self.table.frame(np.ascontiguousarray(rows[:, self.columns]))
+
+    def probability(self, lower: Any = None, upper: Any = None, *, seed: int = 0) -> Answer:
+        """Probability that a row lies between two bounds in every column.
+
+        Parameters
+        ----------
+        lower, upper, seed
+            As for ``Density.probability``, for the columns that are kept.
+
+        Returns
+        -------
+        Answer
+        """
+        names, k = self.table.columns, self.dimension
+        low = read_bounds(lower, names, k, open_end=-np.inf, name="lower")
+        high = read_bounds(upper, names, k, open_end=np.inf, name="upper")
+        bounds = [dict(zip(self.columns, ends.tolist(), strict=True)) for ends in (low, high)]
+        answer: Answer = self.joint.probability(*bounds, seed=seed)
+        return answer
+
+    def cdf(self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: int = 0) -> Any:
+        """Distribution function, as ``Density.cdf``.
+
+        Parameters
+        ----------
+        Y, columns, return_error, seed
+            As for ``Density.cdf``, for the columns that are kept.
+
+        Returns
+        -------
+        array, (n,); a Series where Y is a data frame
+        """
+        chosen = self.columns
+        if columns is not None:
+            found = find_columns(columns, self.table.columns, self.dimension)
+            chosen = [self.columns[k] for k in found]
+        return self.joint.cdf(Y, columns=chosen, return_error=return_error, seed=seed)
+
+    def quantile(self, q: Any, *, column: Any = None, seed: int = 0) -> Any:
+        """Values below which given shares of the probability of a column lie.
+
+        Parameters
+        ----------
+        q, column, seed
+            As for ``Density.quantile``, for the columns that are kept.
+
+        Returns
+        -------
+        float or array
+        """
+        if column is not None or self.dimension == 1:
+            number = find_column(0 if column is None else column, self.table.columns,
+                                 self.dimension)  # fmt: skip
+            return self.joint.quantile(q, column=self.columns[number], seed=seed)
+        each = [self.joint.quantile(q, column=k, seed=seed) for k in self.columns]
+        return np.stack(each, axis=-1)
+
+    def median(self) -> Array:
+        """Median of every column, (k,), in the units of the data."""
+        return np.atleast_1d(self.quantile(0.5))
+
+    def expectation(
+        self, function: Callable[[Any], Any], *, method: str = "auto", seed: int = 0
+    ) -> Answer:
+        """Mean of a function of rows of the columns that are kept.
+
+        Parameters
+        ----------
+        function, method, seed
+            As for ``Density.expectation``.
+
+        Returns
+        -------
+        Answer
+        """
+
+        def of_kept(rows: Any) -> Any:
+            x = Blocks(rows).whole()[:, self.columns]
+            return function(self.table.frame(np.ascontiguousarray(x)))
+
+        answer: Answer = self.joint.expectation(of_kept, method=method, seed=seed)
+        return answer
+
+    def entropy(self, *, seed: int = 0) -> Answer:
+        """Differential entropy E[-log q] in nats, from 2,048 draws.
+
+        Parameters
+        ----------
+        seed : int, default 0
+            Of the draws.
+
+        Returns
+        -------
+        Answer
+        """
+        return mean_of_draws(
+            self.joint, lambda rows: -np.asarray(self.log_density(rows[:, self.columns])),
+            whole("seed", seed, 0),
+        )  # fmt: skip
+
+    # -- other densities, files --------------------------------------------------------------------
+
+    def marginal(self, columns: Any) -> Any:
+        """The density of some of the columns that are kept.
+
+        Parameters
+        ----------
+        columns : str, int or sequence of them
+
+        Returns
+        -------
+        MarginalDensity or Density
+        """
+        chosen = find_columns(columns, self.table.columns, self.dimension)
+        return self.joint.marginal([self.columns[k] for k in chosen])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a file; ``tgpfast.load`` reads it. It holds the joint density and the columns.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        facts, arrays = density_members(self.joint, statistics=False)
+        storage.write(path, MARGINAL_KIND, {"columns": self.columns, "joint": facts}, arrays)
+
+    def __repr__(self) -> str:
+        names = self.columns if self.table.columns is None else self.table.columns
+        return f"MarginalDensity(columns {names} of {self.joint!r})"
+
+
+def mean_of_draws(model: Any, function: Callable[[Array], Array], seed: int) -> Answer:
+    """Mean of a function of rows in the units of the data, an array, over 2,048 draws."""
+    u, weights = model.integrator.weighted_draws(2**INFORMATION_LOG2_DRAWS, seed)
+    values = function(model.scaling.invert(u))
+    shape = ANSWER_REPLICATES, -1
+    return mean_over_draws(values.reshape(shape), weights.reshape(shape))
+
+
+def find_information(model: Any, a: list[int], b: list[int], seed: int) -> Answer:
+    """Mutual information of two groups of columns: E[log q_ab - log q_a - log q_b], in nats."""
+    both = a + b
+    if model.tilt.is_zero and isinstance(model.base, GaussianBase):
+        logs = [
+            float(np.linalg.slogdet(model.base.covariance[np.ix_(some, some)])[1])
+            for some in (a, b, both)
+        ]
+        return Answer(0.5 * (logs[0] + logs[1] - logs[2]), 0.0, "exact")
+    parts = [model.marginal(some) for some in (a, b)]
+    whole_joint = len(both) == model.dimension
+    joint = model if whole_joint else model.marginal(both)
+    d = model.dimension
+
+    def information(rows: Array) -> Array:
+        if whole_joint:
+            u = model.scaling.apply(rows)
+            values = log_density_at(model, u) - model.scaling.log_volume
+        else:
+            values = np.asarray(joint.log_density(rows[:, both]))
+        matters = np.flatnonzero(values > values.max() + NEGLIGIBLE_LOG_DENSITY)
+        result = np.zeros(len(rows))
+        result[matters] = values[matters]
+        for part, some in zip(parts, (a, b), strict=True):
+            result[matters] -= np.asarray(part.log_density(rows[matters][:, some]))
+        return result
+
+    if d == 2:  # both margins are tables of one column: quadrature is cheap
+        found = model.expectation(lambda rows: information(Blocks(rows).whole()))
+    else:
+        found = mean_of_draws(model, information, seed)
+    error = math.hypot(found.standard_error, model.log_normalizer.standard_error)
+    return Answer(found.value, error, found.method)

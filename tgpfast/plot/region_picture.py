@@ -1,0 +1,92 @@
+"""A highest-density region: a filled part of a curve, or a contour around rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..data.blocks import Blocks
+from ..validation import Array
+from .canvas import (
+    BLUE,
+    GRAY,
+    SHOWN_POINTS,
+    VERMILION,
+    draw_legend,
+    draw_points,
+    make_figure,
+    require_matplotlib,
+    simplify_axes,
+)
+from .plane import Plane
+from .plotted_rows import find_limits
+
+REGION_MARGIN = 0.1  # around the rows, as a share of their range
+CURVE_POINTS = 801  # of a density of one column
+REGION_SIDE = 240  # grid points along a side of a contour
+
+
+def highest_density_region(region: Any, X: Any = None) -> Any:
+    """The region of a density of one or two columns, with its probability.
+
+    Parameters
+    ----------
+    region : HighestDensityRegion
+        From ``model.highest_density_region(level)``.
+    X : rows, optional
+        Data to show with the region; 3,000 draws of the model by default.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ValueError
+        The density has more than two columns.
+    """
+    require_matplotlib()
+    model = region.model
+    if model.dimension > 2:
+        raise ValueError(
+            f"a region of {model.dimension} columns cannot be drawn; take a marginal of one or two"
+        )
+    rows = model.sample(SHOWN_POINTS, seed=0) if X is None else X
+    label = f"{100 * region.probability:.1f} % of the probability"
+    if model.dimension == 1:
+        return _draw_curve(region, rows, label)
+    plane = Plane.of({"region": model}, rows, SHOWN_POINTS, 0, REGION_MARGIN)
+    figure, (axes,) = plane.make_panels([""])
+    draw_points(axes, plane.shown, GRAY)
+    sides = [np.linspace(a, b, REGION_SIDE) for a, b in zip(plane.low, plane.high, strict=True)]
+    nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
+    values = _log_density(model, nodes).reshape(REGION_SIDE, REGION_SIDE)
+    if values.min() < region.threshold < values.max():
+        axes.contour(*sides, values, levels=[region.threshold], colors=VERMILION)
+    shown = "draws" if X is None else plane.data_label
+    draw_legend(figure, {shown: (GRAY, "o"), label: (VERMILION, "solid")})
+    return figure
+
+
+def _draw_curve(region: Any, rows: Any, label: str) -> Any:
+    model = region.model
+    x = Blocks(rows, columns=model.table.columns).whole()
+    low, high = find_limits(x, REGION_MARGIN)
+    line = np.linspace(low[0], high[0], CURVE_POINTS)
+    values = _log_density(model, line[:, None])
+    density = np.exp(values)
+    figure = make_figure(5.0, 3.2)
+    axes = figure.subplots()
+    axes.plot(line, density, color=BLUE)
+    axes.fill_between(line, density, where=values >= region.threshold, color=VERMILION, alpha=0.3)
+    names = model.table.columns
+    axes.set(xlabel="x" if names is None else names[0], ylabel="density", ylim=(0.0, None))
+    simplify_axes(axes)
+    draw_legend(figure, {"density": (BLUE, "solid"), label: (VERMILION, "s")})
+    return figure
+
+
+def _log_density(model: Any, rows: Array) -> Array:
+    values = np.asarray(model.log_density(rows), dtype=float)
+    return np.where(np.isfinite(values), values, -1e3)
