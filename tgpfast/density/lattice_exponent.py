@@ -27,6 +27,7 @@ from .lattice_window import WINDOW_NODES, wave_errors, window_pieces, window_tra
 # and second derivative, in units of the highest frequency: 2e-7 to 2e-6, and 3e-6 to 1e-5
 OVERSAMPLINGS = (4.0, 3.0, 2.2)
 CACHED_NODES = 2**20  # 8 MiB: a grid that stays in the cache
+WINDOW_WORK = 4.0  # operations for each node of the window, at each point
 POINTS_AT_A_TIME = 2**20  # nodes of a lattice evaluated together
 
 
@@ -150,8 +151,8 @@ class LatticeTilt:
         self, u: Array, threads: Threads, order: int, stretch: Array | None = None
     ) -> tuple[Array, Array, Array]:
         """Value, gradient and Laplacian; those beyond ``order`` are empty."""
-        module, count = threads.resolve()
         n, d = u.shape
+        module, count = threads.resolve(n * WINDOW_WORK * WINDOW_NODES**d)
         value, gradient = np.empty(n), np.empty((n if order > 0 else 0, d))
         laplacian = np.empty(n if order > 1 else 0)
         axes, pieces, coefficients = self._interpolant

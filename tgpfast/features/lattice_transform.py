@@ -7,6 +7,7 @@ k = 0..m. Nodes are at j / N of a wave's period, and at (j + 1/2) / N between tw
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from scipy import fft
 
 from ..validation import Array
 
+PARALLEL_NODES = 2**17  # fewer take less time than handing work to threads
 Modes = NDArray[Any]  # complex128, or float64 where every axis is a cosine axis
 
 
@@ -60,6 +62,8 @@ class LatticeTransform:
     ) -> None:  # fmt: skip
         self.n_modes, self.cosine, self.shape = tuple(n_modes), tuple(cosine), tuple(shape)
         self.workers, self.dimension = workers, len(self.shape)
+        if math.prod(self.shape) < PARALLEL_NODES:
+            self.workers = 1
         for m, is_cosine, nodes in zip(self.n_modes, self.cosine, self.shape, strict=True):
             least = m + 1 if is_cosine else 2 * m + 1
             if nodes < least:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from .. import kernels
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..features.lattice import LATTICE_DIMENSIONS
@@ -88,6 +90,14 @@ def choose(settings: Settings, rows: Rows) -> Plan:
     if uses_lattice(settings, rows):
         return choose_lattice_plan(settings, rows)
     return choose_random_features(settings, rows)
+
+
+def hold_threads(settings: Settings, rows: Rows) -> AbstractContextManager[None]:
+    """A block that runs BLAS on one thread where a lattice is used: its matrices are small, and
+    threads of BLAS that wait take the time of others."""
+    if uses_lattice(settings, rows):
+        return kernels.threads(*settings.threads.resolve())
+    return nullcontext()
 
 
 def uses_lattice(settings: Settings, rows: Rows) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from ..density.density import Density
 from ..selection.verification import Verification, Verifier, solve_until_reliable
 from ..validation import Seed
-from .choosing import choose
+from .choosing import choose, hold_threads
 from .plan import Problem
 from .record import finish_model
 from .rows import Rows, read_rows
@@ -189,9 +189,10 @@ def fit(
         one_standard_error=one_standard_error, effort=effort,
     )  # fmt: skip
     rows = read_rows(X, settings, sample_weight, moments)
-    plan = choose(settings, rows)
-    problem = plan.accumulate(rows)
-    model, verified = _solve(problem, settings, rows)
+    with hold_threads(settings, rows):
+        plan = choose(settings, rows)
+        problem = plan.accumulate(rows)
+        model, verified = _solve(problem, settings, rows)
     return finish_model(model, verified, problem, settings, rows)
 
 
