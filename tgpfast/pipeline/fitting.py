@@ -60,8 +60,8 @@ def fit(
     One to three columns are learned by MAP with `LatticeFeatures`, unless an option concerns other
     methods or random features alone. One pass makes the sums of five folds of the rows; kernel,
     bandwidth, lambda, number of waves and base are compared from these sums (every fold is held out
-    in turn up to 4,000 rows, one of them above). No wave is shorter than two steps of a column of
-    rounded values.
+    in turn up to 500 rows, three up to 4,000, one above). No wave is shorter than two steps of a
+    column of rounded values.
 
     More columns have random features. With method and base open, the search is brief: a mixture,
     grown once, and a few kinds of features for MAP, those of one and two columns among them.

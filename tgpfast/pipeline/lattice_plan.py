@@ -42,8 +42,9 @@ from .rows import Rows
 from .settings import FALLBACK, Settings
 
 N_LATTICE_FOLDS = 5
-# up to so many rows, by dimension, every fold is held out; of more, one is enough
-CROSS_VALIDATED_ROWS = {1: 4_000, 2: 4_000, 3: 1_000}
+# up to so many rows every fold is held out; up to so many, by dimension, three of the five; of
+# more rows, one is enough
+FULLY_VALIDATED_ROWS, CROSS_VALIDATED_ROWS = 500, {1: 4_000, 2: 4_000, 3: 1_000}
 # most modes along the longest axis, by dimension, and times so many rows to the power 1 / d
 MOST_MODES, MODES_PER_ROW = {1: 1024, 2: 128, 3: 10}, {1: 2.0, 2: 2.0, 3: 1.0}
 LEAST_MODES = {1: 64, 2: 16, 3: 6}
@@ -53,8 +54,9 @@ BOX_BANDWIDTH = {1: 1.0, 2: 0.3, 3: 0.3}
 LEAST_MIXTURE_ROWS, MOST_MIXTURE_ROWS = 500, {1: 5_000, 2: 5_000, 3: 20_000}
 # components of a base, by dimension: in one and two columns the tilt adds what is missing
 MIXTURE_COMPONENTS = {1: 8, 2: 8, 3: 160}
-WORTH_A_MIXTURE = 0.03  # nats a row below the best tilt, within which a mixture is tried as a base
+WORTH_A_MIXTURE = 0.01  # nats a row below the best tilt, within which a mixture is tried as a base
 MIXTURE_WORK = {1: 1e8, 2: 1e8, 3: 8e9}  # operations that growing one may take; 1e9 is 0.5 s
+FEW_ROWS_KERNELS = ("gaussian", "matern32")  # few rows do not tell all of them apart
 BASES = ("student", "empirical", "mixture")
 # where nothing is compared; the bandwidth in standard deviations
 DEFAULT_KERNEL, DEFAULT_BANDWIDTH, DEFAULT_LAM = "matern52", 0.5, 1.0
@@ -113,7 +115,7 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     if settings.method not in ("auto", "map") or not settings.compared:
         return _plan_as_given(settings, rows, axes, sample)
     features = _make_lattice(settings, rows, axes, sample)
-    held = [0] if rows.n > CROSS_VALIDATED_ROWS[rows.dimension] else list(range(N_LATTICE_FOLDS))
+    held = _held_folds(rows)
     maker = BaseMaker(settings, rows, axes, sample)
     kinds = _base_kinds(settings, rows, axes)
     # a mixture takes longest to make; where the sample is all rows, the tilts say if it is needed
@@ -145,6 +147,13 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
         asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=choice,
         start=None if theta is None else theta.mean(axis=0), resolution=_resolution(sample),
     )  # fmt: skip
+
+
+def _held_folds(rows: Rows) -> list[int]:
+    """Numbers of the folds that are held out in turn: fewer of more rows."""
+    if rows.n <= FULLY_VALIDATED_ROWS:
+        return list(range(N_LATTICE_FOLDS))
+    return [0, 1, 2] if rows.n <= CROSS_VALIDATED_ROWS[rows.dimension] else [0]
 
 
 def _plan_as_given(settings: Settings, rows: Rows, axes: Axes, sample: Sample) -> LatticePlan:
@@ -237,7 +246,9 @@ def _space(
     )  # fmt: skip
     if not isinstance(lam, str):
         space = replace(space, lams=(lam, lam))
-    return space if settings.kernel == "auto" else replace(space, kernels=(settings.kernel,))
+    if settings.kernel != "auto":
+        return replace(space, kernels=(settings.kernel,))
+    return replace(space, kernels=FEW_ROWS_KERNELS) if space.few_rows else space
 
 
 def _modes_of_longest(features: LatticeFeatures) -> int:
@@ -284,6 +295,11 @@ class BaseMaker:
             self._known[kind, fold] = self.make(kind, *self.sample.without(fold))
         return self._known[kind, fold]
 
+    def _known_student(self) -> StudentBase | None:
+        """A base of most of the same rows: where EM begins does not change where it ends."""
+        found = (base for base in self._known.values() if isinstance(base, StudentBase))
+        return next(found, None)
+
     def make(self, kind: str, x: Array, weights: Array) -> Base:
         """A base of this kind for some rows."""
         if isinstance(self.settings.base, Base):
@@ -292,7 +308,7 @@ class BaseMaker:
             return UniformBase(**self.axes.domain.parameters())
         base: Base
         if kind == "student":
-            base = StudentBase._by_em(x, weights)
+            base = StudentBase._by_em(x, weights, self._known_student())
         elif kind == "mixture":
             base = _grow_small_mixture(x, weights, self.settings.seed)
         elif self.axes.is_open:

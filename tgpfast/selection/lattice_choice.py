@@ -20,9 +20,9 @@ WORTH_RESOLVING = 0.01  # nats a row that a finer level must gain for another on
 WORTH_DOUBLING = 0.002  # the same once kernel, bandwidth and lambda are known
 COARSE_STEPS, FINE_STEPS = (2.0, 4.0), (2.0**0.5, 2.0)  # factors of bandwidth and lambda
 RETUNED_MODES = {1: 512, 2: 32, 3: 8}  # most at which bandwidth and lambda are searched again
-FINE_TRIES, RETUNING_TRIES = 6, 3  # candidates of one fine pattern search at most
+FINE_TRIES, RETUNING_TRIES = 5, 3  # candidates of one fine pattern search at most
 # successive halving: kernels kept, factors of bandwidth and lambda, candidates for each kernel
-HALVING = ((4, COARSE_STEPS, 2), (2, COARSE_STEPS, 6), (1, FINE_STEPS, FINE_TRIES))
+HALVING = ((4, COARSE_STEPS, 2), (2, COARSE_STEPS, 4), (1, FINE_STEPS, FINE_TRIES))
 ALLOWED_ERRORS = 0.5  # standard errors below the best within which the smoothest candidate wins,
 ALLOWED_PARAMETERS = 2.0  # unless that is more than so many parameters are worth: 1 / n a row each
 SMOOTHER = 4.0  # factor of lambda, by which it is raised for another base
