@@ -248,3 +248,81 @@ def test_bad_domains_are_refused_by_name():
 def test_rows_on_a_wall_are_legal():
     x = np.r_[np.zeros(3), np.random.default_rng(7).exponential(size=200)]
     assert np.isfinite(tgp.fit(x, support={0: (0, None)}).log_density([[0.0]])).all()
+
+
+def test_rows_of_many_periods_are_those_of_one():
+    rng = np.random.default_rng(8)
+    hours = np.where(rng.uniform(size=2000) < 0.5, rng.normal(9, 1, 2000), rng.normal(17, 1, 2000))
+    model = tgp.fit(hours + 24.0 * rng.integers(0, 3650, 2000), period={0: 24.0})
+    peak, valley = np.exp(model.log_density([[9.0], [12.5]]))
+    assert peak == pytest.approx(0.5 * stats.norm.pdf(0.0), rel=0.15)
+    assert valley < 0.05 * peak
+    assert model.settings["verification"]["passed"]
+
+
+def test_rows_that_roundings_move_beyond_a_wall_count():
+    rng = np.random.default_rng(9)
+    x = np.r_[rng.beta(2, 8, 200), rng.beta(8, 2, 200)]
+    plain, moved = (tgp.fit(v, support={0: (0, 1)}) for v in (x, np.r_[x, 1.0 + 1e-13]))
+    assert plain.method == moved.method == "map"
+    assert np.isfinite(moved.settings["held_out_gain"])
+    # a row without weight may lie anywhere
+    far = tgp.fit(np.r_[x, -5.0], sample_weight=np.r_[np.ones(400), 0.0], support={0: (0, 1)})
+    assert far.method == "map"
+
+
+def test_given_bases_do_not_leak_through_walls():
+    x = np.random.default_rng(10).exponential(size=300)
+    model = tgp.fit(x, base=tgp.GaussianBase([1.0], [[1.0]]), support={0: (0, None)})
+    assert model.log_density([[-0.5]])[0] == -np.inf
+    assert model.sample(2000, seed=0).min() >= 0.0
+    for base in ("student", tgp.StudentBase([1.0], [[1.0]], 3.0)):
+        with pytest.raises(ValueError, match="cannot be cut off"):
+            tgp.fit(x, base=base, support={0: (0, None)})
+
+
+def test_options_of_random_features_are_refused_with_walls_by_name():
+    x = np.random.default_rng(11).exponential(size=50)
+    for option in ({"n_features": 10}, {"gamma": "scott"}, {"base": "learned"},
+                   {"features": "random"}, {"one_standard_error": True}):  # fmt: skip
+        with pytest.raises(ValueError, match=next(iter(option))):
+            tgp.fit(x, support={0: (0, None)}, **option)
+
+
+def test_a_base_that_is_zero_at_rows_is_refused():
+    from tgpfast.bases.bounded import UniformBase
+
+    with pytest.raises(ValueError, match="zero at some rows"):
+        tgp.fit(np.random.default_rng(12).normal(size=100), base=UniformBase([0.2], [0.8]))
+
+
+def test_few_rows_and_rare_values_are_fitted():
+    rng = np.random.default_rng(13)
+    for n in (2, 3, 6):
+        model = tgp.fit(rng.exponential(size=n), support={0: (0, None)})
+        assert np.isfinite(model.log_density([[1.0]])).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tgp.TGPWarning)
+        model = tgp.fit(np.c_[rng.normal(size=60), np.r_[np.zeros(59), 1.0]])
+    assert np.isfinite(model.log_density([[0.0, 0.0]])).all()
+
+
+def test_columns_named_by_numbers_are_found_by_name():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(14)
+    frame = pd.DataFrame(np.c_[rng.exponential(size=100), rng.normal(size=100)], columns=[1, 2])
+    model = tgp.fit(frame, support={1: (0, None)}, lam=1.0)
+    assert list(model.settings["support"].values()) == [[0.0, np.inf]]
+    assert model.log_density(pd.DataFrame([[-1.0, 0.0]], columns=[1, 2]))[0] == -np.inf
+    with pytest.raises(ValueError, match="twice"):
+        tgp.fit(frame, support={1: (0, None), "1": (0, 9)})
+
+
+def test_draws_beyond_the_box_end_where_the_base_has_nothing_there():
+    from tgpfast.density.box_sampling import draw_beyond_box
+
+    features = tgp.LatticeFeatures([40.0], 2, [-20.0])
+    base, rng = tgp.GaussianBase([0.0], [[1.0]]), np.random.default_rng(0)
+    assert len(draw_beyond_box(features, base, 3, rng)) == 0
+    narrow = tgp.LatticeFeatures([2.0], 2, [-1.0])
+    assert len(draw_beyond_box(narrow, base, 300, rng)) == 300

@@ -15,6 +15,8 @@ from .box_rule import tensor_rows
 from .grid_sampling import _lower_and_upper, linear_quantile
 from .rejection import MOST_BATCH
 
+MOST_TRIED = 2**23  # draws of a base in all, about a second: one in so many lies beyond the box
+
 CELL_NODES = {1: 2**14, 2: 2**20, 3: 2**21}  # of the grid of cells, at most, by columns
 LEAST_CELLS = 16  # along an axis
 
@@ -79,7 +81,8 @@ def draw_beyond_box(
 ) -> Array:
     """Draws of a base that lie beyond the box of a lattice, along axes that are not periodic.
 
-    It takes about n / (share of the base beyond the box) draws in all.
+    It takes about n / (share of the base beyond the box) draws in all. There are fewer than n where
+    that is more than MOST_TRIED: the base has almost nothing there.
     """
     ends = np.array([kind != "period" for kind in features.walls])
     low, high = features.origin, features.origin + features.lengths
@@ -88,7 +91,7 @@ def draw_beyond_box(
         return np.asarray((((x < low) | (x > high)) & ends).any(axis=1))
 
     kept, have, tried = [np.empty((0, features.dimension))], 0, 0
-    while have < n:
+    while have < n and tried < MOST_TRIED:
         share = max(have, 1) / max(tried, 1)
         m = int(min(max(1.2 * (n - have) / share, 1_024), MOST_BATCH))
         x = base.draw(m, rng)

@@ -171,7 +171,7 @@ class Density(AnsweringDensity):
 
         Features, scaling, lambda, eta and method are kept. The base is made anew from the moments
         of all rows where ``fit`` made it so (base="empirical"), and kept otherwise; MAP that was
-        learned from sums of features alone keeps it too. Where ``fit`` took a mixture or Student
+        learned from sums of features alone, and lattices, keep it too. Where such a model is its
         base alone, there is nothing to learn, and a warning says so. An update costs a pass over X
         and one solve, which conjugate gradients start at the present theta.
 

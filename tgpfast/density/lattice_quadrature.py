@@ -330,11 +330,13 @@ class LatticeQuadrature:
         shares = np.maximum(masses, 0.0)
         inside, beyond, *of_narrow = rng.multinomial(n, shares / shares.sum()).tolist()
         found = []
-        if self.shared is not None and inside:
-            found.append(_draw_by_rejection(self._cells(self.shared).propose, inside, rng))
         if self.shared is not None and beyond:
             rows = draw_beyond_box(self.features, self.shared, beyond, rng)
-            found.append((rows, float(beyond)))
+            inside += beyond - len(rows)  # those that are too rare to be found
+            if len(rows):
+                found.append((rows, float(len(rows))))
+        if self.shared is not None and inside:
+            found.append(_draw_by_rejection(self._cells(self.shared).propose, inside, rng))
         for part, count in zip(self.narrow, of_narrow, strict=True):
             if count:
                 found.append(_draw_by_rejection(part.propose, count, rng))

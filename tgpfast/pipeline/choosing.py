@@ -111,10 +111,18 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
     d, has_sample = rows.dimension, rows.spectrum is None and rows.blocks.sample is not None
     if settings.needs_lattice:
         why = 'features="lattice"' if settings.features == "lattice" else "support and period"
-        if settings.features == "random" or d > LATTICE_DIMENSIONS:
+        if d > LATTICE_DIMENSIONS:
             raise ValueError(
-                f"{why}: lattices serve one to {LATTICE_DIMENSIONS} columns, without "
-                f'features="random"; X has {d}'
+                f"{why}: lattices serve one to {LATTICE_DIMENSIONS} columns, X has {d}"
+            )
+        given = settings.of_random_features
+        if settings.features == "random":
+            given = ["features", *given]
+        if given:
+            raise ValueError(
+                f"{why} need a lattice, which does not take "
+                + ", ".join(f"{name}={getattr(settings, name)!r}" for name in given)
+                + "; leave that out"
             )
         if not has_sample:
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,6 +51,8 @@ class Axes:
         low, high, periodic = np.full(d, -np.inf), np.full(d, np.inf), np.zeros(d, bool)
         for key, pair in _as_mapping("support", settings.support).items():
             k = _find_column("support", key, columns, d)
+            if np.isfinite(low[k]) or np.isfinite(high[k]):
+                raise ValueError(f"support names column {column_name(k, columns)} twice")
             low[k], high[k] = _as_ends(pair, column_name(k, columns))
         for key, length in _as_mapping("period", settings.period).items():
             k = _find_column("period", key, columns, d)
@@ -114,6 +116,33 @@ class Axes:
         }
 
 
+def confine_rows(rows: Rows, settings: Settings) -> Rows:
+    """The rows of a fit with walls or periods: the sample in the first period, and periodic columns
+    scaled by the deviation within a period, which rows from many periods do not change.
+
+    Parameters
+    ----------
+    rows : Rows
+    settings : Settings
+    """
+    axes = Axes.of(settings, rows)
+    if axes.is_open:
+        return rows
+    scaling = rows.scaling
+    if settings.scale == "standardize":
+        with np.errstate(invalid="ignore"):
+            within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
+        most = np.where(axes.given.periodic, within, np.inf)
+        scaling = Scaling(scaling.shift, np.minimum(scaling.scale, most))
+    blocks = rows.blocks.mapped(scaling.apply, rows.weight_factor)
+    moved = Axes(_rescaled(axes.given, scaling), axes.given, axes.columns)
+    split = rows.split
+    if split is not None:
+        x = scaling.apply(rows.scaling.invert(split.x))
+        split = replace(split, x=moved.inside(x))
+    return replace(rows, scaling=scaling, blocks=blocks, split=split)
+
+
 def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
     with np.errstate(invalid="ignore"):
         return domain.rescaled(scaling)
@@ -135,8 +164,8 @@ _EXAMPLES = {"support": '{"price": (0, None)}', "period": '{"hour": 24}'}
 
 def _find_column(name: str, key: Any, columns: Sequence[str] | None, d: int) -> int:
     """Number of a column that is given by its name or number."""
-    if isinstance(key, str) and columns is not None and key in columns:
-        return list(columns).index(key)
+    if columns is not None and str(key) in columns:
+        return list(columns).index(str(key))
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and -d <= key < d:
         return int(key) % d
     known = f"0 to {d - 1}" if columns is None else ", ".join(map(repr, columns))

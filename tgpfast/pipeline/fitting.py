@@ -8,6 +8,7 @@ from ..density.density import Density
 from ..selection.verification import Verification, Verifier, solve_until_reliable
 from ..validation import Seed
 from .choosing import choose, hold_threads
+from .domain import confine_rows
 from .plan import Problem
 from .record import finish_model
 from .rows import Rows, read_rows
@@ -188,7 +189,7 @@ def fit(
         interactions=interactions, support=support, period=period, seed=seed, progress=progress,
         one_standard_error=one_standard_error, effort=effort,
     )  # fmt: skip
-    rows = read_rows(X, settings, sample_weight, moments)
+    rows = confine_rows(read_rows(X, settings, sample_weight, moments), settings)
     with hold_threads(settings, rows):
         plan = choose(settings, rows)
         problem = plan.accumulate(rows)

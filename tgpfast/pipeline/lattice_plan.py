@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase, UniformBase, confine_gaussian
+from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase, confine_gaussian
 from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
+from ..bases.mixture import MixtureBase
 from ..bases.mixture_growth import grow_mixture
 from ..bases.student import StudentBase
 from ..data.row_sample import SAMPLE_ROWS
@@ -42,6 +43,7 @@ from .rows import Rows
 from .settings import FALLBACK, Settings
 
 N_LATTICE_FOLDS = 5
+LEAST_ROWS = 20  # distinct rows from which settings are compared
 # up to so many rows every fold is held out; up to so many, by dimension, three of the five; of
 # more rows, one is enough
 FULLY_VALIDATED_ROWS, CROSS_VALIDATED_ROWS = 500, {1: 4_000, 2: 4_000, 3: 1_000}
@@ -92,6 +94,11 @@ class Sample:
         fold = folds.of_rows(x, drawn.keys)
         return cls(axes.inside(x), weights * rows.weight_factor, folds, fold)
 
+    @property
+    def deviation(self) -> float:
+        """Root of the mean variance of the columns."""
+        return math.sqrt(float(self.x.var(axis=0).mean())) or 1.0
+
     def without(self, fold: int) -> tuple[Array, Array]:
         """Rows and weights of the other folds."""
         kept = self.fold != fold
@@ -111,8 +118,10 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
         Of at most three columns, with a sample.
     """
     axes = Axes.of(settings, rows)
+    _check_base(settings.base, axes)
     sample = Sample.of(rows, axes)
-    if settings.method not in ("auto", "map") or not settings.compared:
+    few = len(np.unique(sample.x, axis=0)) < LEAST_ROWS
+    if settings.method not in ("auto", "map") or not settings.compared or few:
         return _plan_as_given(settings, rows, axes, sample)
     features = _make_lattice(settings, rows, axes, sample)
     held = _held_folds(rows)
@@ -124,7 +133,7 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     bases = {kind: [maker.without(kind, fold) for fold in held] for kind in early}
     folds = _sum_folds(settings, rows, axes, sample.folds, features, held, bases)
     search = LatticeSearch(features, folds, held, bases, settings.threads.resolve()[1])
-    space = _space(settings, rows, kinds, features)
+    space = _space(settings, rows, sample, kinds, features)
     of_held = np.isin(sample.fold, held)
     held_rows = HeldOutRows(sample.x[of_held], sample.fold[of_held], sample.weights[of_held])
     found = search_settings(search, replace(space, bases=tuple(early)))
@@ -140,13 +149,25 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
         total.corner(search.lattice(best.n_modes).n_modes).with_kernel(best.kernel, best.bandwidth),
         sum_log_bases=np.zeros(0),
     )
-    base = maker.make(best.base, sample.x, sample.weights)
+    base = maker.final(best.base)
     chosen = _with_answers(settings, "map", best.kernel, best.bandwidth, best.lam, best.base)
     theta = choice.best.theta
     return LatticePlan(
         asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=choice,
         start=None if theta is None else theta.mean(axis=0), resolution=_resolution(sample),
     )  # fmt: skip
+
+
+def _check_base(base: Any, axes: Axes) -> None:
+    """ValueError for a base that cannot be confined to the domain."""
+    known = (UniformBase, BoundedMixtureBase, ProductBase, GaussianBase, MixtureBase)
+    if axes.is_open or isinstance(base, known) or (isinstance(base, str) and base != "student"):
+        return
+    name = base if isinstance(base, str) else type(base).__name__
+    raise ValueError(
+        f"base {name!r} cannot be cut off at walls or wrapped around a period; use "
+        'base="empirical", base="mixture" or a GaussianBase'
+    )
 
 
 def _held_folds(rows: Rows) -> list[int]:
@@ -162,12 +183,12 @@ def _plan_as_given(settings: Settings, rows: Rows, axes: Axes, sample: Sample) -
     kernel = DEFAULT_KERNEL if settings.kernel == "auto" else settings.kernel
     gamma, lam, word = settings.gamma, settings.lam, settings.base
     if isinstance(gamma, str):
-        gamma = DEFAULT_BANDWIDTH * math.sqrt(rows.variance)
+        gamma = DEFAULT_BANDWIDTH * sample.deviation
     if isinstance(lam, str):
         lam = DEFAULT_LAM if method == "map" else FALLBACK["lam"]
     if isinstance(word, str) and word == "auto":
         word = "empirical"
-    base = BaseMaker(settings, rows, axes, sample).make(word, sample.x, sample.weights)
+    base = BaseMaker(settings, rows, axes, sample).final(word)
     features = _make_lattice(settings, rows, axes, sample).with_kernel(str(kernel), float(gamma))
     levels: Sequence[float] | Array = ()
     if method == "fvpd":
@@ -193,7 +214,8 @@ def _with_answers(
     """The settings with nothing open."""
     return replace(
         settings, features="lattice", method=method, kernel=kernel, gamma=gamma, lam=lam,
-        base=settings.base if isinstance(settings.base, Base) else base, eta=None,
+        base=settings.base if isinstance(settings.base, Base) else base,
+        eta=None if isinstance(settings.eta, str) else settings.eta,
         n_features=None, frequency_covariance=None, interactions=None,
     )  # fmt: skip
 
@@ -203,7 +225,7 @@ def _make_lattice(settings: Settings, rows: Rows, axes: Axes, sample: Sample) ->
     d = rows.dimension
     modes = MODES_PER_ROW[d] * rows.n ** (1.0 / d)
     modes = 2 ** math.ceil(math.log2(min(max(modes, LEAST_MODES[d]), MOST_MODES[d])))
-    width = BOX_BANDWIDTH[d] * math.sqrt(rows.variance)
+    width = BOX_BANDWIDTH[d] * sample.deviation
     if not isinstance(settings.gamma, str):
         width = settings.gamma
     features = LatticeFeatures.for_data(
@@ -232,10 +254,11 @@ def _resolution(sample: Sample) -> Array:
 
 
 def _space(
-    settings: Settings, rows: Rows, kinds: Sequence[str], features: LatticeFeatures
-) -> LatticeSpace:
+    settings: Settings, rows: Rows, sample: Sample, kinds: Sequence[str],
+    features: LatticeFeatures,
+) -> LatticeSpace:  # fmt: skip
     """The values that open settings may take, and the one value of each other setting."""
-    unit = math.sqrt(rows.variance)
+    unit = sample.deviation
     gamma, lam = settings.gamma, settings.lam
     space = LatticeSpace(
         bandwidths=(NARROWEST * unit, WIDEST * unit) if isinstance(gamma, str) else (gamma, gamma),
@@ -292,8 +315,21 @@ class BaseMaker:
     def without(self, kind: str, fold: int) -> Base:
         """A base learned without the rows of a fold."""
         if (kind, fold) not in self._known:
-            self._known[kind, fold] = self.make(kind, *self.sample.without(fold))
+            try:
+                base = self.make(kind, *self.sample.without(fold))
+            except ValueError:  # without the fold a column has one value
+                base = self.final(kind)
+            self._known[kind, fold] = base
         return self._known[kind, fold]
+
+    def final(self, kind: str) -> Base:
+        """A base learned from the whole sample, or of the moments where it has too few values."""
+        try:
+            return self.make(kind, self.sample.x, self.sample.weights)
+        except ValueError:
+            gaussian = GaussianBase(self.rows.mean, self.rows.covariance)
+            is_open = self.axes.is_open
+            return gaussian if is_open else BoundedMixtureBase.confine(gaussian, self.axes.domain)
 
     def _known_student(self) -> StudentBase | None:
         """A base of most of the same rows: where EM begins does not change where it ends."""
@@ -303,7 +339,7 @@ class BaseMaker:
     def make(self, kind: str, x: Array, weights: Array) -> Base:
         """A base of this kind for some rows."""
         if isinstance(self.settings.base, Base):
-            return self.settings.base.rescaled(self.rows.scaling)
+            return self._confine(self.settings.base.rescaled(self.rows.scaling))
         if kind == "uniform":
             return UniformBase(**self.axes.domain.parameters())
         base: Base
@@ -315,8 +351,13 @@ class BaseMaker:
             return GaussianBase.from_data(x, sample_weight=weights)
         else:
             return confine_gaussian(x, weights, self.axes.domain)
-        is_open = self.axes.is_open
-        return base if is_open else BoundedMixtureBase.confine(base, self.axes.domain)
+        return self._confine(base)
+
+    def _confine(self, base: Base) -> Base:
+        """The base on the domain of the fit."""
+        if self.axes.is_open or isinstance(base, UniformBase | BoundedMixtureBase | ProductBase):
+            return base
+        return BoundedMixtureBase.confine(base, self.axes.domain)
 
 
 def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows) -> bool:
@@ -401,7 +442,7 @@ class LatticePlan:
         if lam == BASE_ALONE:
             return base_alone(self.statistics, self.base, self.settings.threads)
         return solve(
-            self.statistics, self.base, method, lam, start=self.start,
+            self.statistics, self.base, method, lam, self.settings.eta, start=self.start,
             backend=self.settings.backend, n_threads=self.settings.n_threads,
         )  # fmt: skip
 

@@ -143,18 +143,29 @@ class Settings:
     @property
     def needs_lattice(self) -> bool:
         """Whether only a lattice can do what is asked."""
-        return self.features == "lattice" or bool(self.support) or bool(self.period)
+        return self.features == "lattice" or _is_given(self.support) or _is_given(self.period)
+
+    @property
+    def of_random_features(self) -> list[str]:
+        """Options that are given and concern random features alone."""
+        names = {"n_features", "frequency_covariance", "interactions"} - self.auto
+        if self.method != "fvpd":
+            names |= {"eta"} - self.auto
+        names |= {
+            name for name in ("engine", "precision", "solver") if getattr(self, name) != "auto"
+        }
+        if _is_word(self.gamma, "scott"):
+            names.add("gamma")
+        if _is_word(self.base, *GRAM_BASES):
+            names.add("base")
+        return sorted(names | ({"one_standard_error"} if self.one_standard_error else set()))
 
     @property
     def suits_lattice(self) -> bool:
         """Whether nothing is asked that concerns random features alone."""
-        of_random = {"n_features", "eta", "frequency_covariance", "interactions"}
-        words = (self.engine, self.precision, self.solver)
         return (
-            self.method in ("auto", "map") and of_random <= self.auto
-            and words == ("auto",) * 3 and not _is_word(self.gamma, "scott")
-            and not _is_word(self.base, *GRAM_BASES) and bool(self.compared)
-            and not self.one_standard_error and self.scale == "standardize"
+            self.method in ("auto", "map") and not self.of_random_features
+            and bool(self.compared) and self.scale == "standardize"
         )  # fmt: skip
 
     @property
@@ -173,6 +184,11 @@ class Settings:
         """The same settings; open ones take their values from the answers."""
         filled = self.with_fallbacks()
         return replace(filled, **{k: v for k, v in answers.items() if k in self.auto})
+
+
+def _is_given(domain: Any) -> bool:
+    """Whether walls or periods are given; the type is checked where columns are known."""
+    return domain is not None and not (isinstance(domain, dict) and not domain)
 
 
 def _is_word(value: Any, *words: str) -> bool:

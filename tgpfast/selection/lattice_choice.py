@@ -225,6 +225,10 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     space : LatticeSpace
     rows : HeldOutRows
     """
+    if not math.isfinite(search.scored[0].score):
+        raise ValueError(
+            "the base is zero at some rows; give one that is positive wherever rows may lie"
+        )
     tilts = [s for s in search.scored if not s.candidate.is_base_alone]
     alone = [s for s in search.scored if s.candidate.is_base_alone]
     best = _prefer_base(search, space.bases[0], rows, tilts)

@@ -261,7 +261,16 @@ class LatticeSearch:
             return values
         finer = self.posteriors(scored.candidate, finer=True)
         tilt = finer.transform.to_grid(scored.theta) * finer.taper
-        axes = self.lattice(scored.candidate.n_modes).nodes(finer.shape)
+        lattice = self.lattice(scored.candidate.n_modes)
+        axes = [
+            np.concatenate([[nodes[0] - step], nodes, [nodes[-1] + step]])
+            for nodes, step in zip(
+                lattice.nodes(finer.shape), lattice.lengths / np.array(finer.shape), strict=True
+            )
+        ]
+        for axis, is_cosine in enumerate(lattice.cosine):
+            around = [(1, 1) if k == axis + 1 else (0, 0) for k in range(tilt.ndim)]
+            tilt = np.pad(tilt, around, mode="edge" if is_cosine else "wrap")
         for place in range(len(tilt)):
             mine = np.flatnonzero(rows.fold == place)
             read = RegularGridInterpolator(axes, tilt[place], bounds_error=False, fill_value=0.0)

@@ -56,6 +56,9 @@ class WallError(ValueError):
         super().__init__(message)
         self.row, self.axis = row, axis
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.row, self.axis, str(self))
+
 
 def accumulate_lattice(
     X: Any,
@@ -293,7 +296,7 @@ def _sum_part(
     row = blocks.first_row
     with Progress(progress, "rows", blocks.n_rows) as bar:
         for x, w in Chunks(blocks, max(LATTICE_CHUNK_ROWS, 4 * waves.n_nodes)):
-            _check_walls(x, features, row)
+            x = _within_walls(x, w, features, row)
             if folds is None:
                 sums[0].add(x, w)
             else:
@@ -318,8 +321,33 @@ def _rows_of_folds(folds: Any, x: Array, first: int, n_folds: int) -> list[NDArr
     return [np.flatnonzero(labels == fold) for fold in range(n_folds)]
 
 
+def _within_walls(x: Array, w: Array | None, features: LatticeFeatures, first: int) -> Array:
+    """The rows; those that roundings have moved beyond a wall, or that have no weight, at the wall.
+
+    Raises
+    ------
+    WallError
+        Names the first row beyond a wall.
+    """
+    if not any(features.cosine):
+        return x
+    low = np.where(_has_wall(features, "wall_above"), features.origin, -np.inf)
+    high = np.where(_has_wall(features, "wall_below"), features.origin + features.lengths, np.inf)
+    if (x >= low).all() and (x <= high).all():
+        return x
+    counts = np.ones(len(x), bool) if w is None else w > 0.0
+    _check_walls(np.where(counts[:, None], x, np.clip(x, low, high)), features, first)
+    return np.clip(x, low, high)
+
+
+def _has_wall(features: LatticeFeatures, other: str) -> list[bool]:
+    """Which axes have a wall that those of the other kind lack."""
+    return [is_wall and kind != other for is_wall, kind in
+            zip(features.cosine, features.walls, strict=True)]  # fmt: skip
+
+
 def _check_walls(x: Array, features: LatticeFeatures, first: int) -> None:
-    """ValueError that names the first row beyond a wall."""
+    """WallError that names the first row beyond a wall."""
     for axis, kind in enumerate(features.walls):
         if not kind.startswith("wall"):
             continue

@@ -88,7 +88,7 @@ class WaveSums:
             warnings.simplefilter("ignore")  # a tolerance near rounding
             plan = self._plan(len(strengths), n_threads)
             plan.setpts(*phases)
-            full: Complex = plan.execute(strengths.astype(np.complex128))
+            full: Complex = plan.execute(strengths.astype(np.complex128, order="C"))
         return full.reshape(len(strengths), *self._sizes)
 
     def _plan(self, n_sets: int, n_threads: int) -> Any:
