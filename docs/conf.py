@@ -1,0 +1,74 @@
+"""Sphinx configuration. Build the site with: sphinx-build -W docs docs/_build/html"""
+
+import re
+
+import tgpfast
+
+project = "tgpfast"
+author = "the tgpfast developers"
+copyright = "the tgpfast developers"
+version = release = tgpfast.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "examples", "gallery/*.py", "gallery/*.ipynb"]
+if not hasattr(tgpfast.Density, "conditional"):  # the page describes methods that are not there yet
+    exclude_patterns.append("probability.md")
+    suppress_warnings = ["toc.excluded"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+nitpicky = False  # types in docstrings are words, such as "array, (n, d)"
+
+# -- API reference --------------------------------------------------------------------------------
+autosummary_generate = True
+autodoc_typehints = "none"  # docstrings give types, with shapes and units
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the class template lists them
+numpydoc_xref_param_type = False
+
+# -- pages ----------------------------------------------------------------------------------------
+myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline"]
+myst_heading_anchors = 3
+
+# -- gallery --------------------------------------------------------------------------------------
+sphinx_gallery_conf = {
+    "examples_dirs": ["examples"],
+    "gallery_dirs": ["gallery"],
+    "filename_pattern": r"/plot_",
+    "abort_on_example_error": True,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "within_subsection_order": "FileNameSortKey",
+    "plot_gallery": True,
+    "min_reported_time": 1_000_000,
+    "write_computation_times": False,
+}
+
+# -- HTML -----------------------------------------------------------------------------------------
+html_theme = "furo"
+html_title = "tgpfast"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+
+def escape_bars(app, what, name, obj, options, lines):
+    """Escape "|" outside of literals: |x| is a length in docstrings, a name for Sphinx."""
+    for k, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            parts = re.split(r"(``.*?``)", line)
+            parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+            lines[k] = "".join(parts)
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", escape_bars)
