@@ -1,8 +1,15 @@
 """Sphinx configuration. Build the site with: sphinx-build -W docs docs/_build/html"""
 
 import re
+import sys
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from sphinx_gallery.scrapers import figure_rst
 
 import tgpfast
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that the gallery can import this file
 
 project = "tgpfast"
 author = "the tgpfast developers"
@@ -12,7 +19,6 @@ version = release = tgpfast.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
@@ -33,10 +39,25 @@ numpydoc_show_class_members = False  # the class template lists them
 numpydoc_xref_param_type = False
 
 # -- pages ----------------------------------------------------------------------------------------
-myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
 
+
+
 # -- gallery --------------------------------------------------------------------------------------
+def scrape_figures(block, block_vars, gallery_conf):
+    """Save the figures of tgpfast.plot, which pyplot does not know and the usual scraper misses."""
+    if block[0] != "code":
+        return ""
+    paths = []
+    for value in block_vars["example_globals"].values():
+        if isinstance(value, Figure) and value.canvas.manager is None and value not in scraped:
+            scraped.append(value)
+            paths.append(next(block_vars["image_path_iterator"]))
+            value.savefig(paths[-1], dpi=100)
+    return figure_rst(paths, gallery_conf["src_dir"])
+
+
+scraped = []
 sphinx_gallery_conf = {
     "examples_dirs": ["examples"],
     "gallery_dirs": ["gallery"],
@@ -47,7 +68,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "download_all_examples": False,
     "within_subsection_order": "FileNameSortKey",
-    "plot_gallery": True,
+    "image_scrapers": ("matplotlib", "conf.scrape_figures"),
     "min_reported_time": 1_000_000,
     "write_computation_times": False,
 }

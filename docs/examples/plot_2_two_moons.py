@@ -13,7 +13,7 @@ print(model)
 print("kernel:", model.settings["kernel"], " lambda:", model.settings["lam"])
 
 # %%
-# Contours hold 50, 80 and 95 % of the mass, beside rows that the model drew.
+# Contours hold 25, 50, 75 and 95 % of the mass. The other panel shows rows that the model drew.
 figure = tgp.plot.density_figure(model, X)
 
 # %%
