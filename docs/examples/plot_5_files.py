@@ -17,7 +17,7 @@ folder = Path(tempfile.mkdtemp())
 january = tgp.datasets.banana(3_000, seed=1)
 np.save(folder / "january.npy", january)
 
-model = tgp.fit(folder / "january.npy")
+model = tgp.fit(folder / "january.npy", lam=0.1)  # a given lambda keeps the tilt
 model.save(folder / "model.npz", statistics=True)
 
 # %%
