@@ -25,9 +25,6 @@ extensions = [
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "examples", "gallery/*.py", "gallery/*.ipynb"]
-if not hasattr(tgpfast.Density, "conditional"):  # the page describes methods that are not there yet
-    exclude_patterns.append("probability.md")
-    suppress_warnings = ["toc.excluded"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 nitpicky = False  # types in docstrings are words, such as "array, (n, d)"
 

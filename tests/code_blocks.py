@@ -16,11 +16,8 @@ def read_page(name):
 
 def pages():
     """Names of the README and of the pages of the documentation, the changelog left out."""
-    left_out = {"changelog.md"}
-    if not hasattr(tgp.Density, "conditional"):  # docs/conf.py does the same
-        left_out.add("probability.md")
-    names = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
-    return ["README.md", *(f"docs/{name}" for name in names if name not in left_out)]
+    names = [f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))]
+    return ["README.md", *(name for name in names if name != "docs/changelog.md")]
 
 
 def find_blocks(text, language):
