@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from sphinx_gallery.scrapers import figure_rst
 
@@ -45,9 +46,10 @@ def scrape_figures(block, block_vars, gallery_conf):
     """Save the figures of tgpfast.plot, which pyplot does not know and the usual scraper misses."""
     if block[0] != "code":
         return ""
+    scraped.extend(plt.figure(number) for number in plt.get_fignums())  # the next scraper's
     paths = []
     for value in block_vars["example_globals"].values():
-        if isinstance(value, Figure) and value.canvas.manager is None and value not in scraped:
+        if isinstance(value, Figure) and value not in scraped:
             scraped.append(value)
             paths.append(next(block_vars["image_path_iterator"]))
             value.savefig(paths[-1], dpi=100)
@@ -65,7 +67,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "download_all_examples": False,
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("matplotlib", "conf.scrape_figures"),
+    "image_scrapers": ("conf.scrape_figures", "matplotlib"),
     "min_reported_time": 1_000_000,
     "write_computation_times": False,
 }
