@@ -62,6 +62,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["gallery"],
     "filename_pattern": r"/plot_",
     "abort_on_example_error": True,
+    "capture_repr": (),  # only what an example prints
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
