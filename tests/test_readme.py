@@ -1,86 +1,38 @@
-"""Code and commands in README.md run, and the names in it exist."""
+"""Code and commands in README.md and in the documentation run, and the names in them exist."""
 
 import argparse
-import copy
 import inspect
 import re
 import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
+from code_blocks import (
+    ROOT,
+    find_blocks,
+    find_commands,
+    find_name,
+    pages,
+    read_page,
+    run_blocks,
+    without_blocks,
+)
 
 import tgpfast as tgp
-from tgpfast import cli
+from tgpfast import cli, sklearn
 from tgpfast.cli.command_line import make_parser
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language):
-    """The code blocks of one language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-def without_blocks():
-    return re.sub(r"^```\w*\n.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
-
-
-def commands():
-    """Every `tgpfast ...` in the text and in blocks of the shell."""
-    found = re.findall(r"`(tgpfast [a-z][^`]*)`", " ".join(without_blocks().split()))
-    lines = [part for block in blocks("sh") for part in re.split(r"\n|&&", block)]
-    return found + [line.strip() for line in lines if line.strip().startswith("tgpfast ")]
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """What the python blocks leave behind: names, and the folder they were run in."""
-    folder, names = tmp_path_factory.mktemp("readme"), {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for block in blocks("python"):
-            exec(compile(block, "README.md", "exec"), names)
-    return names, folder
+README = read_page("README.md")
+TEXT = "\n\n".join(read_page(name) for name in pages())
 
 
 @pytest.mark.slow
-def test_python_blocks_run(ran):
-    names, folder = ran
+def test_python_block_runs(tmp_path):
+    assert len(find_blocks(README, "python")) == 1  # .ci/run takes the lines between the fences
+    names = run_blocks("README.md", tmp_path)
     model, x = names["model"], names["X"]
-    assert (folder / "model.npz").exists()
-    back = tgp.load(folder / "model.npz")
+    back = tgp.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(back.log_density(x[:3]), model.log_density(x[:3]))
-    assert [m.method for m in names["models"]] == ["fd", "fd"]
-    assert names["stats"].n_rows == len(x)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of dask's reader with pandas 3.1
-def test_blocks_for_more_than_one_machine_run(ran, tmp_path, monkeypatch):
-    """With the names of the first block, and rows, files and groups as the comments describe."""
-    dask = pytest.importorskip("dask")
-    pytest.importorskip("dask.dataframe")
-    pytest.importorskip("pyarrow")
-    pandas = pytest.importorskip("pandas")
-    names, _ = ran
-    rng = np.random.default_rng(1)
-    monkeypatch.chdir(tmp_path)
-    rows = pandas.DataFrame(names["X"][:2_000], columns=["x", "y"])
-    city = np.array(["Ulm", "Bonn"])[rng.integers(0, 2, len(names["X"]))]
-    names = {**names, "X_more": names["X"][:500] + 0.01, "city": city}
-    names["stats"] = copy.deepcopy(names["stats"])  # the block adds to it
-    before = names["stats"].n_rows
-    Path("rows").mkdir()
-    for k in range(2):
-        rows[1_000 * k : 1_000 * (k + 1)].to_parquet(f"rows/part-{k}.parquet", index=False)
-    (block,) = blocks("py")
-    with dask.config.set(scheduler="synchronous"):
-        exec(compile(block, "README.md", "exec"), names)
-    assert names["stats"].n_rows == before + 500
-    assert names["model"].table.columns == ["x", "y"]
-    assert np.isfinite(names["many"]["Ulm"].log_density(names["X"][:3])).all()
 
 
 @pytest.mark.slow
@@ -108,23 +60,22 @@ def _help_of(name):
     return subparsers.choices[name].format_help()
 
 
-@pytest.mark.parametrize("command", sorted(set(commands())))
+@pytest.mark.parametrize("command", sorted(set(find_commands(TEXT))))
 def test_every_command_parses(command):
     assert make_parser().parse_args(shlex.split(command)[1:]).run
 
 
 def test_every_command_is_found():
-    names = {command.split()[1] for command in commands()}
+    names = {command.split()[1] for command in find_commands(TEXT)}
     assert {"demo", "fit", "score", "sample", "info", "paper", "reproduce", "warmup"} <= names
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"\b(?:tgp|tgpfast)((?:\.\w+)+)", README))))
+NAMES = set(re.findall(r"\b(?:tgp|tgpfast)\.(\w+(?:\.\w+)*)", TEXT))
+
+
+@pytest.mark.parametrize("path", sorted(NAMES))
 def test_every_name_exists(path):
-    thing = tgp
-    for name in path.split(".")[1:]:
-        if path == ".dask":
-            pytest.importorskip("dask")
-        thing = getattr(thing, name)
+    assert find_name(path) is not None
 
 
 def test_every_extra_exists():
@@ -132,7 +83,7 @@ def test_every_extra_exists():
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = project.split("[project.optional-dependencies]\n")[1].split("\n[")[0]
     known = set(re.findall(r"^(\w+) = \[", extras, re.MULTILINE))
-    named = set(re.findall(r"tgpfast\[(\w+)\]", README))
+    named = set(re.findall(r"tgpfast\[(\w+)\]", TEXT))
     assert {"files", "plot", "dask"} <= named <= known
     assert "cli" not in known  # negative control: it was removed
 
@@ -168,15 +119,17 @@ def test_paths_for_contributors_are_found():
     assert not (ROOT / "tgpfast/kernels/_cuda.py").exists()
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"python (benchmarks/\w+\.py)", README))))
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"python (benchmarks/\w+\.py)", TEXT))))
 def test_every_script_exists(path):
     assert (ROOT / path).is_file()
 
 
 def test_every_option_in_the_text_exists():
-    """`name=` in backquotes is a parameter of fit, accumulate, evaluate, or update."""
-    words = set(re.findall(r"`(\w+)=[^`]*`", without_blocks()))
-    functions = (tgp.fit, tgp.accumulate, tgp.evaluate, tgp.Density.update, tgp.fit_groups)
+    """`name=` in backquotes is a parameter of a function, an estimator or a method of Density."""
+    words = set(re.findall(r"`(\w+)=[^`]*`", without_blocks(TEXT)))
+    functions = [tgp.fit, tgp.accumulate, tgp.evaluate, tgp.fit_groups]
+    functions += [sklearn.TGPDensity, sklearn.TGPOutlierDetector, sklearn.TGPClassifier]
+    functions += [f for _, f in inspect.getmembers(tgp.Density, inspect.isfunction)]
     known = {name for f in functions for name in inspect.signature(f).parameters}
     known |= {"OPENBLAS_NUM_THREADS"}  # an environment variable
     assert words
@@ -185,7 +138,7 @@ def test_every_option_in_the_text_exists():
 
 def test_calls_in_the_text_take_these_options():
     """`tgp.fit(X, method="fd", ...)` and the like bind to the signature."""
-    calls = re.findall(r"`tgp\.(\w+)(\([^`]*\))`", " ".join(without_blocks().split()))
+    calls = re.findall(r"`tgp\.(\w+)(\([^`]*\))`", " ".join(without_blocks(TEXT).split()))
     assert ("fit", '(X)') in calls
     for name, arguments in calls:
         function = getattr(tgp, name)
@@ -198,7 +151,7 @@ def test_the_call_with_fixed_settings_chooses_nothing():
     """"takes none" of the seconds that choosing takes; rows that are read only once get the same
     settings but for lambda, which may rise."""
     x = np.random.default_rng(0).uniform(size=(2_000, 2))
-    calls = re.findall(r"`tgp\.fit(\(X, method=[^`]*\))`", " ".join(README.split()))
+    calls = re.findall(r"`tgp\.fit(\(X, method=[^`]*\))`", " ".join(TEXT.split()))
     (call,) = calls
     model = eval(f"fit{call}", {"fit": tgp.fit, "X": x})
     assert model.selection is None

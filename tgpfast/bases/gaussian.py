@@ -21,7 +21,9 @@ from .quasirandom import sobol_normals
 @register_base
 @dataclass(frozen=True, eq=False)
 class GaussianBase(Base):
-    """The Gaussian N(x | mean, covariance), the base of the paper (Eq. density).
+    """The Gaussian N(x | mean, covariance), the base of the paper.
+
+    It is that of Eq. density.
 
     Parameters
     ----------

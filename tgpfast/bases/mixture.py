@@ -45,7 +45,7 @@ PIECE = 2**18  # numbers of the largest array that the Laplacian of some rows ne
 @register_base
 @dataclass(frozen=True, eq=False)
 class MixtureBase(Base):
-    """sum_j weights[j] N(x | means[j], covariances[j]).
+    """A Gaussian mixture, sum_j weights[j] N(x | means[j], covariances[j]).
 
     Parameters
     ----------

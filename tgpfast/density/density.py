@@ -47,7 +47,9 @@ TRANSFORM_ROWS = 2**20  # rows evaluated together in up to three columns, by tra
 
 @dataclass(eq=False)
 class Density(AnsweringDensity):
-    """A learned density q(x) proportional to exp{f(x)} base(x) (Eq. density of the paper).
+    """A learned density, q(x) proportional to exp{f(x)} base(x).
+
+    It is that of Eq. density of the paper.
 
     ``fit`` and ``solve`` make it. Rows are given and returned in the units of the data;
     ``features``, ``base``, ``theta``, ``M`` and ``m`` are in the model's own coordinates

@@ -36,7 +36,9 @@ OVERSAMPLING = 2  # grid nodes for each one that the waves themselves need: exp(
 
 @dataclass(frozen=True, eq=False)
 class LatticeFeatures:
-    """f(x) = T(x) sum_k theta_k e^{i w_k . (x - origin)}, w_k = 2 pi k / lengths, |k_j| <= m_j.
+    """Waves at equispaced frequencies, for one to three columns.
+
+    f(x) = T(x) sum_k theta_k e^{i w_k . (x - origin)}, w_k = 2 pi k / lengths, |k_j| <= m_j.
 
     The prior is that of a Gaussian process with the given kernel: theta_k ~ N(0, s(w_k) / lambda),
     s the kernel's spectral density, which sums to 1 over all modes, so that var f = 1 / lambda.

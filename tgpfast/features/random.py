@@ -29,7 +29,9 @@ NEGATIVE_SHARE = 1e-10  # of the largest eigenvalue; a smaller negative one is r
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """phi_s(x) = sqrt(2/S) cos(z_s . x / gamma + c_s), s = 1 .. S.
+    """Random Fourier features of rows, S in number.
+
+    phi_s(x) = sqrt(2/S) cos(z_s . x / gamma + c_s), s = 1 .. S.
 
     ``Features.draw`` draws them. Two `Features` are equal if their frequencies, phases and
     bandwidth are equal bit by bit.
