@@ -1,0 +1,35 @@
+"""The picture of a model that suits its number of columns; behind ``model.plot``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..validation import check_flag
+from .curve_picture import density_curve
+from .pair_picture import pairs
+from .region_contours import region_contours
+
+
+def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any) -> Any:
+    """A curve of one column, contours of two, pairs of more.
+
+    Parameters
+    ----------
+    model : Density or MarginalDensity
+    X : rows, optional
+        Data to show with the model.
+    quick : bool, default False
+        Leave out what takes draws: the credible band, and the probability of regions.
+    **options
+        Those of `density_curve`, `region_contours` or `pairs`.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    is_quick = check_flag("quick", quick)
+    if model.dimension == 1:
+        return density_curve(model, X, **({"band": False} if is_quick else {}), **options)
+    if model.dimension == 2:
+        return region_contours(model, X, **({"by_draws": False} if is_quick else {}), **options)
+    return pairs(model, X, **options)
