@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Callable
 from html import escape
 from typing import Any
@@ -61,7 +62,7 @@ class DescribedDensity:
         exponent    50 features, gaussian kernel, bandwidth ..., lambda 10
         ...
         """
-        joint = getattr(self, "joint", self)
+        joint: Any = getattr(self, "joint", self)
         joint.log_normalizer  # noqa: B018 - computes it
         facts = collect_facts(self)
         width = max(map(len, facts)) + 2
@@ -101,12 +102,12 @@ def collect_facts(model: Any) -> dict[str, str]:
     chosen = settings.get("auto", [])
     facts.update(
         base=_base_text(joint), rows=_rows_text(settings), scale=str(settings.get("scale", "")),
-        chosen=f"by held-out rows: {', '.join(chosen)}" if settings.get("selected") else "",
+        automatic=", ".join(chosen),
     )  # fmt: skip
     facts["held out"] = _gain_text(settings)
     facts["verified"] = _verification_text(settings.get("verification"))
     facts["solver"] = _pairs_text(joint.diagnostics)
-    facts["normalizer"] = normalizer_text(joint)
+    facts["normalizer"] = _normalizer_text(joint)
     return {name: text for name, text in facts.items() if text}
 
 
@@ -136,13 +137,8 @@ def describe_briefly(model: Any) -> str:
     return f"Density({', '.join(parts)})"
 
 
-def normalizer_text(model: Any) -> str:
-    """The known normalizer in words; empty while it is not known.
-
-    Parameters
-    ----------
-    model : Density
-    """
+def _normalizer_text(model: Any) -> str:
+    """The known normalizer in words; empty while it is not known."""
     known = model.integrator.known_normalizer
     if known is None:
         return ""
@@ -168,7 +164,7 @@ def _rows_text(settings: dict[str, Any]) -> str:
 
 def _gain_text(settings: dict[str, Any]) -> str:
     gain, error = settings.get("held_out_gain"), settings.get("held_out_gain_error")
-    if gain is None or error is None:
+    if gain is None or error is None or not math.isfinite(gain + error):
         return ""
     return f"gain over the base {gain:.2g} nats a row (error {error:.1g})"
 

@@ -47,13 +47,12 @@ def _best_of_one(model: TiltedDensity, own: Array) -> Array:
 def _best_values(model: TiltedDensity, u: Array, target: int) -> Array:
     """Highest log density, not normalized, along one column, for every row."""
     columns = split_columns(model.dimension, [target])[1]
-    parts, start = [], 0
-    while start < len(u):
-        count = search_places(model, columns, target, u[start : start + 1, columns]).shape[1]
-        stop = start + max(1, PLACES_AT_A_TIME // count)
-        parts.append(_climb_lines(model, columns, target, u[start:stop, columns]))
-        start = stop
-    return np.concatenate(parts) if parts else np.empty(0)
+    count = search_places(model, columns, target, u[:1, columns]).shape[1]
+    rows = max(1, PLACES_AT_A_TIME // count)
+    return np.concatenate([
+        _climb_lines(model, columns, target, u[start : start + rows, columns])
+        for start in range(0, len(u), rows)
+    ])  # fmt: skip
 
 
 def _climb_lines(model: TiltedDensity, columns: list[int], target: int, at: Array) -> Array:

@@ -11,9 +11,9 @@ from ..density.answering import check_levels
 from ..density.column_choice import find_column
 from ..validation import Seed, as_seed, whole
 from .canvas import (
-    BLUE,
     GRAY,
     SHOWN_POINTS,
+    SKY,
     VERMILION,
     add_title,
     draw_legend,
@@ -28,7 +28,7 @@ from .plotted_rows import choose_rows, name_model, read_rows
 BAND_LEVELS = (0.5, 0.9)  # default probabilities of the bands
 LINE_POINTS = 120  # values of the given column
 NEAR_ENDS = 0.005  # share of the given column's probability beyond each end of the line
-FILL = 0.25  # opacity of a band; bands overlap, so that the narrowest is the darkest
+FILL = 0.35  # opacity of a band; bands overlap, so that the narrowest is the darkest
 
 
 def conditional_bands(
@@ -92,9 +92,10 @@ def conditional_bands(
         shown = choose_rows(rows, whole("n_shown", n_shown), seed)
         draw_points(axes, shown[:, [across, up]], GRAY)
         legend["data"] = (GRAY, "o")
-    for share in shares.tolist():
-        band = axes.fill_between(line, *table.band(share).T, color=BLUE, alpha=FILL, linewidth=0)
-        legend[f"{100 * share:.4g} %"] = (band.get_facecolor()[0], "s")
+    for k, share in enumerate(shares.tolist()):
+        axes.fill_between(line, *table.band(share).T, color=SKY, alpha=FILL, linewidth=0)
+        seen = (SKY, 1.0 - (1.0 - FILL) ** (k + 1))  # color and opacity of bands over each other
+        legend[f"{100 * share:.4g} %"] = (seen, "s")
     axes.plot(line, table.mean, color=VERMILION, linewidth=1.8)
     legend["mean"] = (VERMILION, "solid")
     names = name_columns(model)

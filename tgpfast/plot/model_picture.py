@@ -27,9 +27,10 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
     -------
     matplotlib Figure
     """
-    is_quick = check_flag("quick", quick)
+    if check_flag("quick", quick):
+        options |= {1: {"band": False}, 2: {"by_draws": False}}.get(model.dimension, {})
     if model.dimension == 1:
-        return density_curve(model, X, **({"band": False} if is_quick else {}), **options)
+        return density_curve(model, X, **options)
     if model.dimension == 2:
-        return region_contours(model, X, **({"by_draws": False} if is_quick else {}), **options)
+        return region_contours(model, X, **options)
     return pairs(model, X, **options)

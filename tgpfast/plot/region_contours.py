@@ -13,6 +13,7 @@ from .canvas import (
     BLUE,
     GRAY,
     SHOWN_POINTS,
+    SKY,
     add_title,
     draw_legend,
     draw_points,
@@ -24,7 +25,7 @@ from .plotted_rows import choose_rows, name_model, read_rows
 
 REGION_LEVELS = (0.5, 0.75, 0.95)  # default probabilities of the regions
 CONTOUR_SIDE = 120  # default number of grid points along a side
-FILL = 0.22  # opacity of each region; they overlap, so that the innermost is the darkest
+FILL = 0.3  # opacity of each region; they overlap, so that the innermost is the darkest
 UNSEEN = 10.0  # nats below the lowest contour, where a node without density is put
 
 
@@ -83,7 +84,8 @@ def region_contours(
     figure, (axes,) = plane.make_panels([""])
     if X is not None:
         draw_points(axes, shown, GRAY)
-        draw_legend(figure, {plane.data_label: (GRAY, "o"), "regions": (BLUE, "solid")})
+        draw_legend(figure, {plane.data_label: (GRAY, "o"),
+                             "highest-density regions": (BLUE, "solid")})  # fmt: skip
     sides = [np.linspace(a, b, whole("n_grid", n_grid, 2)) for a, b in zip(low, high, strict=True)]
     nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
     values = np.asarray(model.log_density(nodes), dtype=float).reshape(len(sides[1]), -1)
@@ -119,7 +121,7 @@ def _draw_regions(
     values = np.where(np.isfinite(values), values, lowest - UNSEEN)
     seen = {v: p for v, p in sorted(regions.items()) if values.min() < v < values.max()}
     for threshold in seen:
-        axes.contourf(*sides, values, levels=[threshold, values.max() + 1.0], colors=[BLUE],
+        axes.contourf(*sides, values, levels=[threshold, values.max() + 1.0], colors=[SKY],
                       alpha=FILL)  # fmt: skip
     if seen:
         lines = axes.contour(*sides, values, levels=list(seen), colors=BLUE, linewidths=1.0,

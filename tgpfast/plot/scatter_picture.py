@@ -17,13 +17,14 @@ from .plotted_rows import choose_rows, default_names, find_limits
 
 FITTED_ROWS = 20_000  # rows behind the default density; more would hardly change a color
 # of that density: nothing is compared, so that it takes a fraction of a second
-QUICK_SETTINGS = {
+QUICK_SETTINGS: dict[str, Any] = {
     "features": "lattice", "method": "map", "base": "empirical", "kernel": "matern32", "lam": 0.1,
     "gamma": "scott",
 }  # fmt: skip
 SCATTERED_ROWS = 20_000  # most rows that are drawn one by one; pixels are drawn for more
 SIDE_PIXELS = 480  # along the longer side of the picture
 SCATTER_MARGIN = 0.03  # around the rows, as a share of their range
+BAR_INCHES = 1.2  # width of the color bar and its labels
 DENSITY_RANGE = 1e-4  # lowest density with a color of its own, as a share of the highest
 COLOR_MAP, DARKEST = "viridis", 0.12  # from the darkest part that is visible on black
 
@@ -76,6 +77,7 @@ def density_scatter(
     if plane.n_outside:
         label += f", {plane.n_outside:,} outside the picture"
     figure, (axes,) = plane.make_panels([label])
+    figure.set_figwidth(figure.get_figwidth() + BAR_INCHES)
     draw = _draw_rows if len(x) <= SCATTERED_ROWS else _draw_pixels
     image = draw(axes, x[inside], plane, model)
     bar = figure.colorbar(image, ax=axes, label="density", shrink=0.9)
