@@ -12,6 +12,7 @@ import tgpfast as tgp
 from tgpfast import plot
 from tgpfast.data.table import Table
 from tgpfast.density.exponent import PointTilt
+from tgpfast.plot import scatter_picture
 from tgpfast.plot.canvas import curve_styles
 from tgpfast.plot.plotted_rows import find_limits
 
@@ -685,8 +686,9 @@ def gaussian_model(d, names=None):
     return tgp.Density("base", tilt, tgp.GaussianBase(np.zeros(d), covariance), table=Table(names))
 
 
-def test_a_scatter_plot_of_many_rows():
+def test_a_scatter_plot_of_many_rows(monkeypatch):
     """Every pixel with a row has the density at its center; the others have none."""
+    monkeypatch.setattr(scatter_picture, "SCATTERED_ROWS", 1_000)
     pytest.importorskip("matplotlib")
     pandas = pytest.importorskip("pandas")
     model = gaussian_model(2)
@@ -707,6 +709,15 @@ def test_a_scatter_plot_of_many_rows():
     centers = np.stack([(x[j] + x[j + 1]) / 2, (y[i] + y[i + 1]) / 2], axis=1)
     np.testing.assert_allclose(values[i, j], np.exp(model.log_density(centers)), rtol=1e-9)
     assert_renders(figure)
+
+
+def test_rows_with_ties_are_points():
+    """Few pixels are filled: each distinct row is a point."""
+    pytest.importorskip("matplotlib")
+    model = gaussian_model(2)
+    rows = np.asarray(model.sample(25_000, seed=0)).round(1)
+    (points,) = plot.density_scatter(rows, model).axes[0].collections
+    assert set(map(tuple, points.get_offsets())) == set(map(tuple, rows))
 
 
 def test_a_scatter_plot_fits_a_density_of_its_own():

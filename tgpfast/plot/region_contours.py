@@ -26,6 +26,7 @@ from .plotted_rows import choose_rows, name_model, read_rows
 REGION_LEVELS = (0.5, 0.75, 0.95)  # default probabilities of the regions
 CONTOUR_SIDE = 120  # default number of grid points along a side
 FILL = 0.3  # opacity of each region; they overlap, so that the innermost is the darkest
+LABEL_MARGIN = 0.12  # between labels and the edges of the picture, as a share of its sides
 UNSEEN = 10.0  # nats below the lowest contour, where a node without density is put
 
 
@@ -127,4 +128,25 @@ def _draw_regions(
         lines = axes.contour(*sides, values, levels=list(seen), colors=BLUE, linewidths=1.0,
                              linestyles="solid")  # fmt: skip
         axes.clabel(lines, fmt={v: f"{100 * p:.3g} %" for v, p in seen.items()},
-                    fontsize="small", colors=[axes.xaxis.label.get_color()])  # fmt: skip
+                    fontsize="small", colors=[axes.xaxis.label.get_color()],
+                    manual=_place_labels(lines, sides))  # fmt: skip
+
+
+def _place_labels(lines: Any, sides: list[Array]) -> list[tuple[float, float]]:
+    """One place for each contour: on its longest line, away from the edges of the picture and far
+    from the other labels."""
+    low, high = np.array([(side[0], side[-1]) for side in sides]).T
+    extent = high - low
+    places: list[Array] = []
+    for path in lines.get_paths():
+        vertices = np.asarray(max(path.to_polygons(closed_only=False), key=len))
+        from_edges = np.minimum(vertices - low, high - vertices) / extent
+        free = (from_edges > LABEL_MARGIN).all(axis=1)
+        vertices = vertices[free] if free.any() else vertices
+        if places:
+            gaps = (vertices[:, None] - np.array(places)) / extent
+            best = np.hypot(*np.moveaxis(gaps, -1, 0)).min(axis=1).argmax()
+        else:
+            best = vertices[:, 1].argmax()
+        places.append(vertices[best])
+    return [(float(x), float(y)) for x, y in places]

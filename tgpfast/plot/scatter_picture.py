@@ -34,8 +34,8 @@ def density_scatter(
 ) -> Any:
     """A scatter plot of two columns, colored by their density.
 
-    Up to 20,000 rows are drawn one by one, the densest on top. More rows are counted into
-    pixels first, so that the time hardly depends on their number.
+    Up to 20,000 rows are drawn one by one, the densest on top. Of more rows, every pixel shows the
+    density at its center, so that the time hardly depends on their number.
 
     Parameters
     ----------
@@ -129,7 +129,11 @@ def _draw_pixels(axes: Any, x: Array, plane: Plane, model: Any) -> Any:
     nx, ny = np.maximum(np.rint(SIDE_PIXELS * shape / shape.max()), 2).astype(int)
     step = (plane.high - plane.low) / [nx, ny]
     cell = np.minimum(((x - plane.low) / step).astype(np.int64), [nx - 1, ny - 1])
-    filled = np.flatnonzero(np.bincount(cell[:, 1] * nx + cell[:, 0], minlength=nx * ny))
+    row_of = np.full(nx * ny, -1)
+    row_of[cell[:, 1] * nx + cell[:, 0]] = np.arange(len(x))  # the last row of each pixel
+    filled = np.flatnonzero(row_of >= 0)
+    if len(filled) <= SCATTERED_ROWS:  # so few that single pixels would hardly be seen
+        return _draw_rows(axes, x[row_of[filled]], plane, model)
     centers = plane.low + (np.stack([filled % nx, filled // nx], axis=1) + 0.5) * step
     density = np.exp(np.asarray(model.log_density(centers), dtype=float))
     image = np.full(nx * ny, np.nan)
