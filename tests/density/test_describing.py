@@ -91,6 +91,14 @@ def test_summary_of_joint_conditional_and_marginal():
     assert "of 2 columns: p, r" in marginal
 
 
+def test_summary_warns_of_rounded_columns():
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"p": rng.normal(size=2000).round(1), "q": rng.normal(size=2000)})
+    with pytest.warns(tgp.DataWarning, match="rounded"):
+        model = fixed_fit(frame, n_features=20)
+    assert re.search(r"beware +p is rounded\n", model.summary())
+
+
 def test_html_is_escaped_and_has_a_picture(monkeypatch):
     """A name of a column cannot bring in elements; without matplotlib the table stays."""
     name = "<script>&"

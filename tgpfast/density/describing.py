@@ -106,6 +106,7 @@ def collect_facts(model: Any) -> dict[str, str]:
     )  # fmt: skip
     facts["held out"] = _gain_text(settings)
     facts["verified"] = _verification_text(settings.get("verification"))
+    facts["beware"] = _notes_text(settings.get("column_notes", []))
     facts["solver"] = _pairs_text(joint.diagnostics)
     facts["normalizer"] = _normalizer_text(joint)
     return {name: text for name, text in facts.items() if text}
@@ -174,6 +175,15 @@ def _verification_text(found: dict[str, Any] | None) -> str:
         return ""
     words = "passed" if found.get("passed") else "FAILED"
     return f"{words}: largest KS of a column {found['ks']:.2g}, allowed {found['ks_allowed']:.2g}"
+
+
+def _notes_text(notes: list[dict[str, Any]]) -> str:
+    """Columns that a continuous density does not suit, with the reason."""
+    return ", ".join(
+        f"{note['column'] if note['name'] is None else note['name']} is "
+        f"{note['kind'].replace('_', ' ')}"
+        for note in notes
+    )
 
 
 def _pairs_text(pairs: dict[str, Any]) -> str:
