@@ -28,7 +28,7 @@ from .plotted_rows import choose_rows, name_model, read_rows
 BAND_LEVELS = (0.5, 0.9)  # default probabilities of the bands
 LINE_POINTS = 120  # values of the given column
 NEAR_ENDS = 0.005  # share of the given column's probability beyond each end of the line
-FILL = 0.35  # opacity of a band; bands overlap, so that the narrowest is the darkest
+BAND_OPACITY = 0.35  # opacity of a band; bands overlap, so that the narrowest is the darkest
 
 
 def conditional_bands(
@@ -93,8 +93,8 @@ def conditional_bands(
         draw_points(axes, shown[:, [across, up]], GRAY)
         legend["data"] = (GRAY, "o")
     for k, share in enumerate(shares.tolist()):
-        axes.fill_between(line, *table.band(share).T, color=SKY, alpha=FILL, linewidth=0)
-        seen = (SKY, 1.0 - (1.0 - FILL) ** (k + 1))  # color and opacity of bands over each other
+        axes.fill_between(line, *table.band(share).T, color=SKY, alpha=BAND_OPACITY, linewidth=0)
+        seen = (SKY, 1.0 - (1.0 - BAND_OPACITY) ** (k + 1))  # color and opacity of bands over each other
         legend[f"{100 * share:.4g} %"] = (seen, "s")
     axes.plot(line, table.mean, color=VERMILION, linewidth=1.8)
     legend["mean"] = (VERMILION, "solid")

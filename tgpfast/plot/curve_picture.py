@@ -21,7 +21,7 @@ from .canvas import (
 from .model_limits import find_model_limits, name_columns
 from .plotted_rows import choose_rows, name_model, read_rows
 
-CURVE_POINTS = 501  # enough for a smooth curve
+DENSITY_PLACES = 501  # enough for a smooth curve
 RUG_ROWS = 500  # default number of rows in the rug; more would merge into a bar
 RUG_HEIGHT = 0.04  # as a share of the axis
 BAND_LEVEL = 0.9  # default posterior probability of the band
@@ -72,7 +72,7 @@ def density_curve(
     has_band = _has_band(model) if band is None else check_flag("band", band)
     rows = None if X is None else read_rows(named, X, needed=1)[0]
     low, high = find_model_limits(model, rows)
-    line = np.linspace(low[0], high[0], CURVE_POINTS)
+    line = np.linspace(low[0], high[0], DENSITY_PLACES)
     figure = make_figure(5.0, 3.2)
     axes = figure.subplots()
     legend: dict[str, tuple[Any, str]] = {"density": (BLUE, "solid")}

@@ -25,7 +25,7 @@ from .plotted_rows import choose_rows, name_model, read_rows
 
 REGION_LEVELS = (0.5, 0.75, 0.95)  # default probabilities of the regions
 CONTOUR_SIDE = 120  # default number of grid points along a side
-FILL = 0.3  # opacity of each region; they overlap, so that the innermost is the darkest
+REGION_OPACITY = 0.3  # opacity of each region; they overlap, so that the innermost is the darkest
 LABEL_MARGIN = 0.12  # between labels and the edges of the picture, as a share of its sides
 UNSEEN = 10.0  # nats below the lowest contour, where a node without density is put
 
@@ -123,7 +123,7 @@ def _draw_regions(
     seen = {v: p for v, p in sorted(regions.items()) if values.min() < v < values.max()}
     for threshold in seen:
         axes.contourf(*sides, values, levels=[threshold, values.max() + 1.0], colors=[SKY],
-                      alpha=FILL)  # fmt: skip
+                      alpha=REGION_OPACITY)  # fmt: skip
     if seen:
         lines = axes.contour(*sides, values, levels=list(seen), colors=BLUE, linewidths=1.0,
                              linestyles="solid")  # fmt: skip
