@@ -12,7 +12,7 @@ from typing import Any
 NAMED_COLUMNS = 6  # columns that one line names
 PICTURED_COLUMNS = 2  # most columns of a picture in a notebook: pairs of more take draws
 PICTURE_DPI = 70  # dots per inch of a picture in a notebook
-METHOD_NAMES = {
+METHOD_WORDS = {
     "fd": "Fisher divergence", "ncfd": "noise-conditional Fisher divergence",
     "fvpd": "variational predictive density", "map": "maximum a posteriori",
     "base": "the base alone",
@@ -92,7 +92,7 @@ def collect_facts(model: Any) -> dict[str, str]:
     facts = {kind: columns, "given": _pairs_text(settings.get("given", {}))}
     if joint is not model:
         facts["joint"] = f"of {joint.dimension} columns"
-    facts["method"] = f"{joint.method}, {METHOD_NAMES.get(joint.method, 'learned')}"
+    facts["method"] = f"{joint.method}, {METHOD_WORDS.get(joint.method, 'learned')}"
     if joint.method != "base":
         lam = settings.get("lam")
         facts["exponent"] = (

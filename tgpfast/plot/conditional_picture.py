@@ -94,7 +94,7 @@ def conditional_bands(
         legend["data"] = (GRAY, "o")
     for k, share in enumerate(shares.tolist()):
         axes.fill_between(line, *table.band(share).T, color=SKY, alpha=BAND_OPACITY, linewidth=0)
-        seen = (SKY, 1.0 - (1.0 - BAND_OPACITY) ** (k + 1))  # color and opacity of bands over each other
+        seen = (SKY, 1.0 - (1.0 - BAND_OPACITY) ** (k + 1))  # of bands over each other
         legend[f"{100 * share:.4g} %"] = (seen, "s")
     axes.plot(line, table.mean, color=VERMILION, linewidth=1.8)
     legend["mean"] = (VERMILION, "solid")

@@ -9,7 +9,7 @@ import numpy as np
 from ..validation import Array
 from .plotted_rows import default_names, find_limits
 
-TAIL = 0.001  # share of a column's probability beyond each end of a picture without rows
+HIDDEN_SHARE = 0.001  # share of a column's probability beyond each end of a picture without rows
 TAIL_MARGIN, ROWS_MARGIN = 0.05, 0.1  # around these quantiles and around rows, shares of the range
 
 
@@ -29,6 +29,6 @@ def find_model_limits(model: Any, rows: Array | None) -> tuple[Array, Array]:
     """
     if rows is not None:
         return find_limits(rows, ROWS_MARGIN)
-    ends = np.asarray(model.quantile([TAIL, 1.0 - TAIL])).reshape(2, -1)
+    ends = np.asarray(model.quantile([HIDDEN_SHARE, 1.0 - HIDDEN_SHARE])).reshape(2, -1)
     gap = TAIL_MARGIN * (ends[1] - ends[0])
     return ends[0] - gap, ends[1] + gap
