@@ -10,6 +10,9 @@ from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast import plot
+from tgpfast.data.table import Table
+from tgpfast.density.exponent import PointTilt
+from tgpfast.plot import scatter_picture
 from tgpfast.plot.canvas import curve_styles
 from tgpfast.plot.plotted_rows import find_limits
 
@@ -670,3 +673,165 @@ def test_without_matplotlib(monkeypatch, picture):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match="pip install"):
         picture(tgp.GaussianBase.from_data(X), X)
+
+
+# -- pictures of one density -----------------------------------------------------------------------
+
+
+def gaussian_model(d, names=None):
+    """A density with known regions and conditionals: standard normal columns, correlation 0.6."""
+    covariance = np.full((d, d), 0.6) + 0.4 * np.eye(d)
+    features = tgp.Features(np.zeros((1, d)), np.zeros(1), 1.0)
+    tilt = PointTilt(features, np.zeros(1), np.zeros(d))
+    return tgp.Density("base", tilt, tgp.GaussianBase(np.zeros(d), covariance), table=Table(names))
+
+
+def test_a_scatter_plot_of_many_rows(monkeypatch):
+    """Every pixel with a row has the density at its center; the others have none."""
+    monkeypatch.setattr(scatter_picture, "SCATTERED_ROWS", 1_000)
+    pytest.importorskip("matplotlib")
+    pandas = pytest.importorskip("pandas")
+    model = gaussian_model(2)
+    rows = np.asarray(model.sample(30_000, seed=0))
+    frame = pandas.DataFrame(np.column_stack([rows[:, 1], np.zeros(30_000), rows[:, 0]]),
+                             columns=["depth", "other", "length"])  # fmt: skip
+    figure = plot.density_scatter(frame, model, columns=["length", "depth"])
+    axes, bar = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "depth")
+    assert (axes.get_title(), bar.get_ylabel()) == ("30,000 rows", "density")
+    (image,) = axes.images
+    values = np.ma.filled(image.get_array(), np.nan)
+    left, right, bottom, top = image.get_extent()
+    counts, y, x = np.histogram2d(rows[:, 1], rows[:, 0], bins=values.shape,
+                                  range=[(bottom, top), (left, right)])  # fmt: skip
+    assert np.array_equal(np.isfinite(values), counts > 0)
+    i, j = np.argwhere(counts > 0)[::50].T
+    centers = np.stack([(x[j] + x[j + 1]) / 2, (y[i] + y[i + 1]) / 2], axis=1)
+    np.testing.assert_allclose(values[i, j], np.exp(model.log_density(centers)), rtol=1e-9)
+    assert_renders(figure)
+
+
+def test_rows_with_ties_are_points():
+    """Few pixels are filled: each distinct row is a point."""
+    pytest.importorskip("matplotlib")
+    model = gaussian_model(2)
+    rows = np.asarray(model.sample(25_000, seed=0)).round(1)
+    (points,) = plot.density_scatter(rows, model).axes[0].collections
+    assert set(map(tuple, points.get_offsets())) == set(map(tuple, rows))
+
+
+def test_a_scatter_plot_fits_a_density_of_its_own():
+    """Few rows are points, the densest last; outliers are counted."""
+    pytest.importorskip("matplotlib")
+    x = np.vstack([X, [[1e6, -3.0]]])
+    axes = plot.density_scatter(x).axes[0]
+    assert axes.get_title() == "301 rows, 1 outside the picture"
+    (points,) = axes.collections
+    colors = points.get_array()
+    assert len(colors) == 300
+    assert (np.diff(colors) >= 0).all()
+    last = points.get_offsets()[-1]
+    assert np.abs((last - X.mean(axis=0)) / X.std(axis=0)).max() < 1.5
+    with pytest.raises(ValueError, match="X has 5 columns; give the two to draw"):
+        plot.density_scatter(FIVE)
+    with pytest.raises(ValueError, match="expected two"):
+        plot.density_scatter(FIVE, columns=[0])
+    with pytest.raises(ValueError, match="the model has 3 columns"):
+        plot.density_scatter(X, gaussian_model(3))
+
+
+def test_a_curve_with_band_and_rug():
+    pytest.importorskip("matplotlib")
+    rows = np.random.default_rng(0).normal(5.0, 2.0, size=(800, 1))
+    model = fixed_fit(rows, method="fvpd", lam=1.0, n_features=20)
+    figure = model.plot(rows, n_shown=50)
+    (axes,) = figure.axes
+    curve = axes.lines[0]
+    line = curve.get_xdata()
+    np.testing.assert_allclose(curve.get_ydata(), np.exp(model.log_density(line[:, None])))
+    band, rug = axes.collections
+    found = model.credible_band(line[:, None])
+    assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(np.exp(found.upper).max())
+    assert len(rug.get_segments()) == 50
+    assert legend_of(figure) == ["density", "90 % credible band", "data"]
+    assert axes.get_xlabel() == "x1"
+    assert_renders(figure)
+    other = gaussian_model(1, ["length"])
+    assert legend_of(other.plot()) == ["density"]
+    assert other.plot().axes[0].get_xlabel() == "length"
+    with pytest.raises(ValueError, match="credible_band needs a model"):
+        other.plot(band=True)
+    with pytest.raises(ValueError, match="a curve needs one"):
+        plot.density_curve(gaussian_model(2))
+
+
+@pytest.mark.parametrize("by_draws", [True, False])
+def test_regions_have_their_probability_on_the_label(by_draws):
+    """Of a normal, the region of p is an ellipse of squared radius -2 log(1 - p)."""
+    pytest.importorskip("matplotlib")
+    model = gaussian_model(2, ["length", "depth"])
+    figure = model.plot(levels=[0.5, 0.9], by_draws=by_draws)
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("length", "depth")
+    assert {text.get_text() for text in axes.texts} == {"50 %", "90 %"}
+    lines = axes.collections[-1]
+    precision = np.linalg.inv(model.base.covariance)
+    for path, share in zip(lines.get_paths(), [0.9, 0.5], strict=True):
+        squares = np.einsum("ni,ij,nj->n", path.vertices, precision, path.vertices)
+        assert squares == pytest.approx(-2.0 * np.log1p(-share), rel=0.03)
+    assert_renders(figure)
+    with pytest.raises(ValueError, match="above 0 and below 1"):
+        model.plot(levels=[1.5])
+    with pytest.raises(ValueError, match="contours need two"):
+        plot.region_contours(gaussian_model(1))
+
+
+def test_conditional_bands_of_a_normal():
+    """Mean 0.6 x, standard deviation 0.8: known quantiles."""
+    pytest.importorskip("matplotlib")
+    model = gaussian_model(2, ["length", "depth"])
+    rows = np.asarray(model.sample(100, seed=0))
+    figure = plot.conditional_bands(model, rows, column="length", levels=[0.9])
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "depth"
+    assert axes.get_ylabel() == "length given depth"
+    points, mean = axes.lines
+    assert set(map(tuple, points.get_xydata())) == set(map(tuple, rows[:, ::-1]))
+    np.testing.assert_allclose(mean.get_ydata(), 0.6 * mean.get_xdata(), atol=1e-5)
+    x, y = axes.collections[0].get_paths()[0].vertices.T
+    assert np.abs(y - 0.6 * x).max() == pytest.approx(0.8 * 1.6448536, abs=1e-3)
+    assert legend_of(figure) == ["data", "90 %", "mean"]
+    assert_renders(figure)
+    with pytest.raises(ValueError, match="no such column"):
+        plot.conditional_bands(model, column="width")
+    with pytest.raises(ValueError, match="give values of the others"):
+        plot.conditional_bands(gaussian_model(3))
+
+
+def test_plot_picks_by_dimension():
+    """Conditionals and marginals too; more than two columns are pairs of draws."""
+    pytest.importorskip("matplotlib")
+    model = gaussian_model(3, ["a", "b", "c"])
+    figure = model.plot(n_shown=20)
+    assert len(figure.axes) == 9
+    assert legend_of(figure) == ["samples of BASE"]
+    assert {line.get_color() for axes in figure.axes for line in axes.lines} == {plot.VERMILION}
+    assert legend_of(model.plot(model.sample(30, seed=1), n_shown=20))[0] == "data"
+    assert model.marginal("b").plot().axes[0].get_xlabel() == "b"
+    two = model.conditional({"a": 1.0}).plot().axes[0]
+    assert (two.get_xlabel(), two.get_ylabel()) == ("b", "c")
+    tilted = fixed_fit(X, n_features=10)
+    assert tilted.marginal([1]).plot().axes[0].get_ylabel() == "density"
+
+
+def test_pictures_keep_to_a_dark_background():
+    """Text has the color of the style, so that it can be read."""
+    pytest.importorskip("matplotlib")
+    from matplotlib import style
+    from matplotlib.colors import to_rgba
+
+    with style.context("dark_background"):
+        axes = gaussian_model(2).plot(by_draws=False).axes[0]
+    assert axes.xaxis.label.get_color() == "white"
+    assert axes.texts
+    assert all(to_rgba(text.get_color()) == to_rgba("white") for text in axes.texts)

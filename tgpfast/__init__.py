@@ -36,6 +36,7 @@ from .bases.student import StudentBase
 from .data.blocks import register_collection
 from .data.storage import load
 from .density.density import Density
+from .density.describing import register_model_plotter
 from .density.grouped import GroupedDensity
 from .density.regions import register_region_plotter
 from .evaluation.evaluation import evaluate
@@ -138,3 +139,12 @@ def _draw_region(region: Any, X: Any) -> Any:
 
 
 register_region_plotter(_draw_region)
+
+
+def _draw_model(model: Any, X: Any, **options: Any) -> Any:
+    from .plot.model_picture import plot_model  # imports matplotlib when it draws
+
+    return plot_model(model, X, **options)
+
+
+register_model_plotter(_draw_model)

@@ -25,7 +25,9 @@ from .conditionals import (
     is_table_of_values,
 )
 from .credible import CredibleBand, check_band, find_band
+from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS, divergence_of, entropy_of, expect_of_rows
+from .explaining import explain_rows
 from .exponent import Tilt
 from .integration import Integrator
 from .local_modes import Modes, find_local_modes
@@ -36,7 +38,7 @@ from .regions import HighestDensityRegion, find_region
 from .tilted_density import zero_tilt
 
 
-class AnsweringDensity:
+class AnsweringDensity(DescribedDensity):
     """Probabilities, quantiles and expectations of a density, each with its error.
 
     In one to three columns they are integrals on grids; in more columns, means over 131,072
@@ -449,6 +451,40 @@ class AnsweringDensity:
         share = float(check_levels("level", level)[0])
         rows = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y").whole()
         return find_band(self, self.scaling.apply(rows), share, whole("seed", seed, 0))
+
+    def explain(self, Y: Any) -> Any:
+        """Which columns make rows unlikely.
+
+        The value of a column is the log density of the row less that of the same row with this
+        column at its best value, given the other columns: 0 where the column is as it should be,
+        and far below 0 where the row would be much likelier with another value.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, d) in the units of the data.
+
+        Returns
+        -------
+        array, (n, d); a frame where Y is one
+            At most 0. -inf where the column alone makes the density zero; 0 where no value of the
+            column helps.
+
+        Raises
+        ------
+        ValueError
+            Y has other columns, or values that are not finite.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> int(model.explain([[5.0, 14.0]]).argmin())
+        1
+        """
+        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        return blocks.table.frame(explain_rows(self, self.scaling.apply(blocks.whole())))
 
     # -- marginals and conditionals ----------------------------------------------------------------
 

@@ -231,8 +231,8 @@ def _lines_of(
 ) -> tuple[Array, ...]:
     """Places (n, G), density and distribution function there, mean and standard deviation (n,), in
     the model's coordinates."""
-    places = _search_places(model, columns, target, at)
-    log_q = _evaluate(model, columns, target, at, places)
+    places = search_places(model, columns, target, at)
+    log_q = evaluate_along(model, columns, target, at, places)
     peak = log_q.max(axis=1)
     lost = np.flatnonzero(~np.isfinite(peak))
     if len(lost):
@@ -255,7 +255,7 @@ def _lines_of(
         stretch = np.broadcast_to((high - low)[:, None], u.shape)
     else:
         u, stretch = _spread_places(places, log_q, low, high, t)
-    log_q = _evaluate(model, columns, target, at, u)
+    log_q = evaluate_along(model, columns, target, at, u)
     density = np.exp(log_q - log_q.max(axis=1)[:, None])
     cumulative = _integrate_along(t, density * stretch)
     weights = np.tile([2.0, 4.0], LINE_CELLS // 2 + 1)[: LINE_CELLS + 1]  # Simpson's rule
@@ -293,7 +293,7 @@ def _integrate_along(t: Array, density: Array) -> Array:
     return np.asarray(np.maximum.accumulate(np.maximum(running - running[:, :1], 0.0), axis=1))
 
 
-def _search_places(model: TiltedDensity, columns: list[int], target: int, at: Array) -> Array:
+def search_places(model: TiltedDensity, columns: list[int], target: int, at: Array) -> Array:
     """Increasing places (n, G) among which all mass of each row is found."""
     base = model.base
     if isinstance(base, (GaussianBase, MixtureBase)):
@@ -314,7 +314,7 @@ def _search_places(model: TiltedDensity, columns: list[int], target: int, at: Ar
     return np.broadcast_to(line, (len(at), len(line)))
 
 
-def _evaluate(
+def evaluate_along(
     model: TiltedDensity, columns: list[int], target: int, at: Array, places: Array
 ) -> Array:
     """Log of the density, not normalized, at every place of every row, (n, G)."""

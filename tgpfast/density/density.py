@@ -32,6 +32,7 @@ from ..validation import (
     without_far,
 )
 from .answering import AnsweringDensity
+from .describing import describe_briefly
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt
@@ -588,13 +589,7 @@ class Density(AnsweringDensity):
         return cls(**density_fields(path, facts, arrays))
 
     def __repr__(self) -> str:
-        if self.method == "base":
-            return f"Density(method='base', d={self.dimension}, {type(self.base).__name__} alone)"
-        return (
-            f"Density(method={self.method!r}, d={self.dimension}, "
-            f"n_features={self.features.n_features}, kernel={self.features.kernel!r}, "
-            f"bandwidth={self.features.bandwidth:.6g})"
-        )
+        return describe_briefly(self)
 
 
 _updaters: list[Callable[..., Density]] = []

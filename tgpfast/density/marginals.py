@@ -20,6 +20,7 @@ from .answers import Answer
 from .base_marginals import find_ends
 from .column_choice import find_column, find_columns, read_bounds
 from .conditionals import choose_names, choose_scales
+from .describing import DescribedDensity
 from .draw_means import mean_over_draws
 from .expectations import log_density_at
 from .integration import ANSWER_REPLICATES
@@ -48,7 +49,7 @@ class _Line(NamedTuple):
 
 
 @dataclass(eq=False)
-class MarginalDensity:
+class MarginalDensity(DescribedDensity):
     """The density of some columns of a model; ``model.marginal(columns)`` makes it.
 
     Values are integrals over the columns that are left out: by rules for one or two of them, by

@@ -7,11 +7,16 @@ object with ``log_density(Y)`` or ``sample(n, seed)``, whichever the picture nee
 
 from .canvas import BLACK, BLUE, CURVES, STYLES, VERMILION, require_matplotlib, save
 from .cdf_picture import marginal_cdfs
+from .conditional_picture import conditional_bands
+from .curve_picture import density_curve
 from .diagnostics_picture import diagnostics
+from .model_picture import plot_model
 from .pair_picture import pairs
 from .plane import MASSES, mass_levels
 from .plane_pictures import contours, density_figure, noise_ladder, samples
+from .region_contours import region_contours
 from .region_picture import highest_density_region
+from .scatter_picture import density_scatter
 from .selection_picture import selection
 
 __all__ = [
@@ -21,14 +26,19 @@ __all__ = [
     "MASSES",
     "STYLES",
     "VERMILION",
+    "conditional_bands",
     "contours",
+    "density_curve",
     "density_figure",
+    "density_scatter",
     "diagnostics",
     "highest_density_region",
     "marginal_cdfs",
     "mass_levels",
     "noise_ladder",
     "pairs",
+    "plot_model",
+    "region_contours",
     "require_matplotlib",
     "samples",
     "save",

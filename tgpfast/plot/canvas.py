@@ -14,7 +14,8 @@ from ..validation import Array
 
 # colors of Okabe and Ito, distinct in any color vision
 BLACK, BLUE, VERMILION = "#000000", "#0072B2", "#D55E00"
-CURVES = (VERMILION, BLUE, "#009E73", "#E69F00", "#CC79A7", "#56B4E9")  # one per model
+SKY = "#56B4E9"  # for areas: it shows on white and on black
+CURVES = (VERMILION, BLUE, "#009E73", "#E69F00", "#CC79A7", SKY)  # one per model
 STYLES = ("solid", "dashed", "dotted")  # for more models than colors
 GRAY = "0.6"
 ACROSS = 4  # panels in a row

@@ -27,7 +27,7 @@ MOST_COLUMNS = 6  # more panels would be too small to read
 
 def pairs(
     model: Any,
-    X: Any,
+    X: Any = None,
     *,
     columns: Sequence[str | int] | None = None,
     n_shown: int = 1_000,
@@ -42,8 +42,9 @@ def pairs(
     ----------
     model : object
         With ``sample(n, seed)``.
-    X : rows
-        With at least two columns, as for ``fit``.
+    X : rows, optional
+        With at least two columns, as for ``fit``. Without them, draws of the model are on both
+        sides of the diagonal.
     columns : sequence of str or int, optional
         Two to six columns, by name or index; by default the first six.
     n_shown : int, default 1000
@@ -64,11 +65,13 @@ def pairs(
     require_matplotlib()
     (name,) = named = name_model(model)
     seed = as_seed(seed)
-    x, names, order = read_rows(named, X)
+    data = model.sample(PAIRED_ROWS, seed=seed) if X is None else X
+    x, names, order = read_rows(named, data)
     n_shown, n_bins = whole("n_shown", n_shown), whole("n_bins", n_bins)
     chosen = _choose_columns(columns, names)
     k = len(chosen)
-    drawn = draw_rows(model, max(n_shown, min(len(x), PAIRED_ROWS)), seed, order)[:, chosen]
+    n_draws = max(n_shown, min(len(x), PAIRED_ROWS))
+    drawn = (x if X is None else draw_rows(model, n_draws, seed, order))[:, chosen]
     x, labels = x[:, chosen], [names[c] for c in chosen]
     low, high = find_limits(x, margin)
     shown = choose_rows(x, n_shown, seed)
@@ -80,12 +83,12 @@ def pairs(
         axes.locator_params(axis="x", nbins=3)
         if i == j:
             bins = np.linspace(low[i], high[i], n_bins + 1)
-            values = {"data": (x[:, i], BLUE), name: (drawn[:, i], VERMILION)}
-            draw_histograms(axes, values, bins)
+            values = {} if X is None else {"data": (x[:, i], BLUE)}
+            draw_histograms(axes, {**values, name: (drawn[:, i], VERMILION)}, bins)
             axes.set_yticks([])
             continue
         axes.set_ylim(low[i], high[i])
-        points, color = (shown, BLUE) if i > j else (drawn[:n_shown], VERMILION)
+        points, color = (shown, BLUE) if i > j and X is not None else (drawn[:n_shown], VERMILION)
         draw_points(axes, points[:, [j, i]], color)
         axes.locator_params(axis="y", nbins=4)
         if j > 0 and not (i == 0 and j == 1):
@@ -93,7 +96,8 @@ def pairs(
     for i, label in enumerate(labels):
         panels[i, 0].set_ylabel(label, fontsize="small")
         panels[-1, i].set_xlabel(label, fontsize="small")
-    draw_legend(figure, {"data": (BLUE, "o"), f"samples of {name}": (VERMILION, "o")})
+    legend = {} if X is None else {"data": (BLUE, "o")}
+    draw_legend(figure, {**legend, f"samples of {name}": (VERMILION, "o")})
     return add_title(figure, title)
 
 

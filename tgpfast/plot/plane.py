@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,8 +125,8 @@ class Plane:
                              f"contours around {masses} %": (VERMILION, "solid")})  # fmt: skip
 
 
-def mass_levels(log_density: Array) -> list[float]:
-    """Log densities whose superlevel sets hold the shares MASSES of the mass on a grid.
+def mass_levels(log_density: Array, masses: Sequence[float] = MASSES) -> list[float]:
+    """Log densities whose superlevel sets hold shares of the mass on a grid.
 
     Each level is halfway to the next lower value on the grid, so that no node lies on a contour.
 
@@ -133,6 +134,8 @@ def mass_levels(log_density: Array) -> list[float]:
     ----------
     log_density : ndarray
         Values on a grid, of any shape.
+    masses : sequence of float, default (0.95, 0.75, 0.5, 0.25)
+        The shares.
 
     Returns
     -------
@@ -143,7 +146,7 @@ def mass_levels(log_density: Array) -> list[float]:
     if not len(ordered):
         return []
     mass = np.cumsum(np.exp(ordered - ordered[0]))
-    index = np.minimum(np.searchsorted(mass / mass[-1], MASSES), len(ordered) - 1)
+    index = np.minimum(np.searchsorted(mass / mass[-1], masses), len(ordered) - 1)
     distinct = np.unique(ordered)
     place = np.searchsorted(distinct, ordered[index])
     below = np.where(place > 0, distinct[place - 1], distinct[0] - 1.0)

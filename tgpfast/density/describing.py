@@ -1,0 +1,221 @@
+"""How densities show themselves: one line, a summary, a page of a notebook, a picture."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+NAMED_COLUMNS = 6  # columns that one line names
+PICTURED_COLUMNS = 2  # most columns of a picture in a notebook: pairs of more take draws
+PICTURE_DPI = 70  # dots per inch of a picture in a notebook
+METHOD_WORDS = {
+    "fd": "Fisher divergence", "ncfd": "noise-conditional Fisher divergence",
+    "fvpd": "variational predictive density", "map": "maximum a posteriori",
+    "base": "the base alone",
+}  # fmt: skip
+
+
+class DescribedDensity:
+    """What every density can show of itself."""
+
+    def plot(self, X: Any = None, **options: Any) -> Any:
+        """A picture: a curve of one column, labeled contours of two, pairs of more.
+
+        Parameters
+        ----------
+        X : rows, optional
+            Data to show with the density.
+        **options
+            Those of ``tgpfast.plot.density_curve``, ``region_contours`` or ``pairs``.
+
+        Returns
+        -------
+        matplotlib Figure
+
+        Raises
+        ------
+        ImportError
+            matplotlib is missing.
+        """
+        return _plotters[0](self, X, **options)
+
+    def summary(self) -> str:
+        """What the density is, what it was learned from and how far to trust it.
+
+        Returns
+        -------
+        str
+            A line for each fact. The normalizer is computed where it is not known yet.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> print(model.summary())
+        density     of 1 column
+        method      fd, Fisher divergence
+        exponent    50 features, gaussian kernel, bandwidth ..., lambda 10
+        ...
+        """
+        joint: Any = getattr(self, "joint", self)
+        joint.log_normalizer  # noqa: B018 - computes it
+        facts = collect_facts(self)
+        width = max(map(len, facts)) + 2
+        return "\n".join(f"{name:<{width}}{text}" for name, text in facts.items())
+
+    def _repr_html_(self) -> str:
+        """A table of facts, beside a picture where that is cheap."""
+        rows = "".join(
+            f'<tr><th style="text-align:left">{escape(name)}</th>'
+            f'<td style="text-align:left">{escape(text)}</td></tr>'
+            for name, text in collect_facts(self).items()
+        )
+        return f"<div><table>{rows}</table>{_inline_picture(self)}</div>"
+
+
+def collect_facts(model: Any) -> dict[str, str]:
+    """What matters of a density, in words. The normalizer is left out while it is not known.
+
+    Parameters
+    ----------
+    model : Density or MarginalDensity
+    """
+    joint = getattr(model, "joint", model)
+    d, names, settings = model.dimension, model.table.columns, joint.settings
+    kind = "density" if joint is model else "marginal"
+    columns = f"of {d} column{'s' * (d != 1)}" + (f": {', '.join(names)}" if names else "")
+    facts = {kind: columns, "given": _pairs_text(settings.get("given", {}))}
+    if joint is not model:
+        facts["joint"] = f"of {joint.dimension} columns"
+    facts["method"] = f"{joint.method}, {METHOD_WORDS.get(joint.method, 'learned')}"
+    if joint.method != "base":
+        lam = settings.get("lam")
+        facts["exponent"] = (
+            f"{joint.features.n_features:,} features, {joint.features.kernel} kernel, "
+            f"bandwidth {joint.features.bandwidth:.4g}" + (f", lambda {lam:.4g}" if lam else "")
+        )
+    chosen = settings.get("auto", [])
+    facts.update(
+        base=_base_text(joint), rows=_rows_text(settings), scale=str(settings.get("scale", "")),
+        automatic=", ".join(chosen),
+    )  # fmt: skip
+    facts["held out"] = _gain_text(settings)
+    facts["verified"] = _verification_text(settings.get("verification"))
+    facts["beware"] = _notes_text(settings.get("column_notes", []))
+    facts["solver"] = _pairs_text(joint.diagnostics)
+    facts["normalizer"] = _normalizer_text(joint)
+    return {name: text for name, text in facts.items() if text}
+
+
+def describe_briefly(model: Any) -> str:
+    """The one line of a `Density`: method, features, base, rows, columns, and how sure it is."""
+    parts = [f"method={model.method!r}", f"d={model.dimension}"]
+    name = type(model.base).__name__
+    if model.method == "base":
+        parts.append(f"{name} alone")
+    else:
+        features = model.features
+        parts += [
+            f"n_features={features.n_features}", f"kernel={features.kernel!r}",
+            f"bandwidth={features.bandwidth:.6g}", f"base={name}",
+        ]  # fmt: skip
+    n_rows, names = model.settings.get("n_rows"), model.table.columns
+    if n_rows is not None:
+        parts.append(f"n_rows={n_rows:,}".replace(",", "_"))
+    if names is not None:
+        more = ", ..." * (len(names) > NAMED_COLUMNS)
+        parts.append(f"columns=[{', '.join(map(repr, names[:NAMED_COLUMNS]))}{more}]")
+    if "given" in model.settings:
+        parts.append(f"given={model.settings['given']}")
+    known = model.integrator.known_normalizer
+    if known is not None:
+        parts.append(f"log_z_error={known.standard_error:.1g}" + ", unreliable" * known.is_poor)
+    return f"Density({', '.join(parts)})"
+
+
+def _normalizer_text(model: Any) -> str:
+    """The known normalizer in words; empty while it is not known."""
+    known = model.integrator.known_normalizer
+    if known is None:
+        return ""
+    if known.method == "exact":
+        return "exact"
+    text = f"log Z = {known.value:.6g} (error {known.standard_error:.1g}, {known.method})"
+    return text + ("; UNRELIABLE: too few points carry the density" if known.is_poor else "")
+
+
+def _base_text(model: Any) -> str:
+    """The base in words; long representations, which list every number, are cut."""
+    text = repr(model.base)
+    return text if len(text) <= 80 else f"{type(model.base).__name__}(d={model.base.dimension})"
+
+
+def _rows_text(settings: dict[str, Any]) -> str:
+    n_rows, n = settings.get("n_rows"), settings.get("n")
+    if n_rows is None:
+        return ""
+    weights = settings.get("weights", "none")
+    return f"{n_rows:,}" + (f", which count as {n:,.6g} ({weights})" if weights != "none" else "")
+
+
+def _gain_text(settings: dict[str, Any]) -> str:
+    gain, error = settings.get("held_out_gain"), settings.get("held_out_gain_error")
+    if gain is None or error is None or not math.isfinite(gain + error):
+        return ""
+    return f"gain over the base {gain:.2g} nats a row (error {error:.1g})"
+
+
+def _verification_text(found: dict[str, Any] | None) -> str:
+    if not found or "ks" not in found:
+        return ""
+    words = "passed" if found.get("passed") else "FAILED"
+    return f"{words}: largest KS of a column {found['ks']:.2g}, allowed {found['ks_allowed']:.2g}"
+
+
+def _notes_text(notes: list[dict[str, Any]]) -> str:
+    """Columns that a continuous density does not suit, with the reason."""
+    return ", ".join(
+        f"{note['column'] if note['name'] is None else note['name']} is "
+        f"{note['kind'].replace('_', ' ')}"
+        for note in notes
+    )
+
+
+def _pairs_text(pairs: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in pairs.items()
+        if isinstance(value, str | int | float)
+    )
+
+
+def _inline_picture(model: Any) -> str:
+    """An image element with its data, of a `Density` of one or two columns; empty without
+    matplotlib."""
+    if model.dimension > PICTURED_COLUMNS or hasattr(model, "joint"):
+        return ""
+    try:
+        figure = _plotters[0](model, None, quick=True)
+    except ImportError:
+        return ""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=PICTURE_DPI)
+    data = base64.b64encode(file.getvalue()).decode("ascii")
+    return f'<img alt="density" src="data:image/png;base64,{data}">'
+
+
+def _no_plotter(model: Any, X: Any, **options: Any) -> Any:
+    raise ImportError("tgpfast.plot draws densities: import tgpfast first")
+
+
+_plotters: list[Callable[..., Any]] = [_no_plotter]
+
+
+def register_model_plotter(draw: Callable[..., Any]) -> None:
+    """Set the function behind ``plot`` of densities: pictures build on this folder."""
+    _plotters[:] = [draw]

@@ -1,0 +1,106 @@
+"""One column given another: mean and bands along a line of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..density.answering import check_levels
+from ..density.column_choice import find_column
+from ..validation import Seed, as_seed, whole
+from .canvas import (
+    GRAY,
+    SHOWN_POINTS,
+    SKY,
+    VERMILION,
+    add_title,
+    draw_legend,
+    draw_points,
+    make_figure,
+    require_matplotlib,
+    simplify_axes,
+)
+from .model_limits import find_model_limits, name_columns
+from .plotted_rows import choose_rows, name_model, read_rows
+
+BAND_LEVELS = (0.5, 0.9)  # default probabilities of the bands
+LINE_POINTS = 120  # values of the given column
+NEAR_ENDS = 0.005  # share of the given column's probability beyond each end of the line
+BAND_OPACITY = 0.35  # opacity of a band; bands overlap, so that the narrowest is the darkest
+
+
+def conditional_bands(
+    model: Any,
+    X: Any = None,
+    *,
+    column: str | int = 1,
+    levels: Sequence[float] = BAND_LEVELS,
+    n_shown: int = SHOWN_POINTS,
+    seed: Seed = 0,
+    title: str | None = None,
+) -> Any:
+    """Mean and bands of one column given the other, as a regression with its spread.
+
+    Parameters
+    ----------
+    model : Density of two columns
+        Of more columns, take ``model.conditional`` with values of the others first.
+    X : rows of shape (n, 2), optional
+        Rows to show; none by default.
+    column : str or int, default 1
+        The column on the vertical axis; the other one is given.
+    levels : sequence of float, default (0.5, 0.9)
+        Probabilities of the bands, which have equal tails; in (0, 1).
+    n_shown : int, default 3000
+        Rows that are shown.
+    seed : int, None or numpy.random.Generator, default 0
+        Seed of the choice of rows.
+    title : str, optional
+        Title above the panel.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ValueError
+        The model does not have two columns, the column is not known, or a level is not in (0, 1).
+    """
+    require_matplotlib()
+    named, seed = name_model(model), as_seed(seed)
+    shares = np.unique(check_levels("levels", levels))[::-1]
+    if model.dimension != 2:
+        raise ValueError(
+            f"the model has {model.dimension} columns; conditional bands need two: give values of "
+            "the others with model.conditional first"
+        )
+    up = find_column(column, model.table.columns, 2)
+    across = 1 - up
+    low, high = model.quantile([NEAR_ENDS, 1.0 - NEAR_ENDS], column=across)
+    line = np.linspace(low, high, LINE_POINTS)
+    table = model.conditional({across: line})
+    figure = make_figure(5.2, 3.8)
+    axes = figure.subplots()
+    legend: dict[str, tuple[Any, str]] = {}
+    ends = find_model_limits(model, None)
+    if X is not None:
+        rows = read_rows(named, X, needed=2)[0]
+        ends = find_model_limits(model, rows)
+        shown = choose_rows(rows, whole("n_shown", n_shown), seed)
+        draw_points(axes, shown[:, [across, up]], GRAY)
+        legend["data"] = (GRAY, "o")
+    for k, share in enumerate(shares.tolist()):
+        axes.fill_between(line, *table.band(share).T, color=SKY, alpha=BAND_OPACITY, linewidth=0)
+        seen = (SKY, 1.0 - (1.0 - BAND_OPACITY) ** (k + 1))  # of bands over each other
+        legend[f"{100 * share:.4g} %"] = (seen, "s")
+    axes.plot(line, table.mean, color=VERMILION, linewidth=1.8)
+    legend["mean"] = (VERMILION, "solid")
+    names = name_columns(model)
+    axes.set(xlabel=names[across], ylabel=f"{names[up]} given {names[across]}",
+             xlim=(ends[0][across], ends[1][across]), ylim=(ends[0][up], ends[1][up]))  # fmt: skip
+    simplify_axes(axes)
+    draw_legend(figure, legend)
+    return add_title(figure, title)

@@ -1,0 +1,102 @@
+"""The density of one column: a curve, its credible band and the rows as a rug."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..density.exponent import PredictiveTilt
+from ..validation import Array, Seed, as_seed, check_flag
+from .canvas import (
+    BLUE,
+    GRAY,
+    VERMILION,
+    add_title,
+    draw_legend,
+    make_figure,
+    require_matplotlib,
+    simplify_axes,
+)
+from .model_limits import find_model_limits, name_columns
+from .plotted_rows import choose_rows, name_model, read_rows
+
+DENSITY_PLACES = 501  # enough for a smooth curve
+RUG_ROWS = 500  # default number of rows in the rug; more would merge into a bar
+RUG_HEIGHT = 0.04  # as a share of the axis
+BAND_LEVEL = 0.9  # default posterior probability of the band
+
+
+def density_curve(
+    model: Any,
+    X: Any = None,
+    *,
+    band: bool | None = None,
+    level: float = BAND_LEVEL,
+    n_shown: int = RUG_ROWS,
+    seed: Seed = 0,
+    title: str | None = None,
+) -> Any:
+    """The density of one column, with its credible band and a rug of rows.
+
+    Parameters
+    ----------
+    model : Density or MarginalDensity of one column
+    X : rows of shape (n,) or (n, 1), optional
+        Rows to show as a rug; none by default.
+    band : bool, optional
+        Whether to draw the credible band; by default if the model was learned by FVPD and is not a
+        conditional.
+    level : float, default 0.9
+        Posterior probability of the band, at each place by itself.
+    n_shown : int, default 500
+        Rows in the rug.
+    seed : int, None or numpy.random.Generator, default 0
+        Seed of the choice of rows and of the band.
+    title : str, optional
+        Title above the panel.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ValueError
+        The model or X has more than one column, or a band is asked for and the model has none.
+    """
+    require_matplotlib()
+    named, seed = name_model(model), as_seed(seed)
+    if model.dimension != 1:
+        raise ValueError(f"the model has {model.dimension} columns; a curve needs one")
+    has_band = _has_band(model) if band is None else check_flag("band", band)
+    rows = None if X is None else read_rows(named, X, needed=1)[0]
+    low, high = find_model_limits(model, rows)
+    line = np.linspace(low[0], high[0], DENSITY_PLACES)
+    figure = make_figure(5.0, 3.2)
+    axes = figure.subplots()
+    legend: dict[str, tuple[Any, str]] = {"density": (BLUE, "solid")}
+    axes.plot(line, np.exp(np.asarray(model.log_density(line[:, None]))), color=BLUE)
+    if has_band:
+        found = model.credible_band(line[:, None], level=level, seed=seed)
+        axes.fill_between(line, np.exp(found.lower), np.exp(found.upper), color=VERMILION,
+                          alpha=0.3, linewidth=0)  # fmt: skip
+        legend[f"{100 * level:.4g} % credible band"] = (VERMILION, "s")
+    if rows is not None:
+        _draw_rug(axes, choose_rows(rows, n_shown, seed)[:, 0])
+        legend["data"] = (GRAY, "|")
+    axes.set(xlabel=name_columns(model)[0], ylabel="density", ylim=(0.0, None),
+             xlim=(low[0], high[0]))  # fmt: skip
+    simplify_axes(axes)
+    draw_legend(figure, legend)
+    return add_title(figure, title)
+
+
+def _has_band(model: Any) -> bool:
+    is_predictive = isinstance(getattr(model, "tilt", None), PredictiveTilt)
+    return is_predictive and "given" not in model.settings
+
+
+def _draw_rug(axes: Any, values: Array) -> None:
+    axes.vlines(values, 0.0, RUG_HEIGHT, color=GRAY, alpha=0.5, linewidth=0.6,
+                transform=axes.get_xaxis_transform())  # fmt: skip

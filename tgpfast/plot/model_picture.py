@@ -1,0 +1,36 @@
+"""The picture of a model that suits its number of columns; behind ``model.plot``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..validation import check_flag
+from .curve_picture import density_curve
+from .pair_picture import pairs
+from .region_contours import region_contours
+
+
+def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any) -> Any:
+    """A curve of one column, contours of two, pairs of more.
+
+    Parameters
+    ----------
+    model : Density or MarginalDensity
+    X : rows, optional
+        Data to show with the model.
+    quick : bool, default False
+        Leave out what takes draws: the credible band, and the probability of regions.
+    **options
+        Those of `density_curve`, `region_contours` or `pairs`.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    if check_flag("quick", quick):
+        options |= {1: {"band": False}, 2: {"by_draws": False}}.get(model.dimension, {})
+    if model.dimension == 1:
+        return density_curve(model, X, **options)
+    if model.dimension == 2:
+        return region_contours(model, X, **options)
+    return pairs(model, X, **options)

@@ -1,0 +1,152 @@
+"""Contours of highest-density regions, each labeled with its probability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..density.answering import check_levels
+from ..validation import Array, Seed, as_seed, check_flag, whole
+from .canvas import (
+    BLUE,
+    GRAY,
+    SHOWN_POINTS,
+    SKY,
+    add_title,
+    draw_legend,
+    draw_points,
+    require_matplotlib,
+)
+from .model_limits import find_model_limits, name_columns
+from .plane import Plane, mass_levels
+from .plotted_rows import choose_rows, name_model, read_rows
+
+REGION_LEVELS = (0.5, 0.75, 0.95)  # default probabilities of the regions
+CONTOUR_SIDE = 120  # default number of grid points along a side
+REGION_OPACITY = 0.3  # opacity of each region; they overlap, so that the innermost is the darkest
+LABEL_MARGIN = 0.12  # between labels and the edges of the picture, as a share of its sides
+UNSEEN = 10.0  # nats below the lowest contour, where a node without density is put
+
+
+def region_contours(
+    model: Any,
+    X: Any = None,
+    *,
+    levels: Sequence[float] = REGION_LEVELS,
+    by_draws: bool | None = None,
+    n_shown: int = SHOWN_POINTS,
+    n_grid: int = CONTOUR_SIDE,
+    seed: Seed = 0,
+    title: str | None = None,
+) -> Any:
+    """Highest-density regions of two columns, with the probability of each on its contour.
+
+    Parameters
+    ----------
+    model : Density or MarginalDensity of two columns
+    X : rows of shape (n, 2), optional
+        Rows to show; none by default.
+    levels : sequence of float, default (0.5, 0.75, 0.95)
+        Probabilities of the regions, in (0, 1).
+    by_draws : bool, optional
+        Whether ``model.highest_density_region`` gives the thresholds and the probabilities on the
+        labels; otherwise they hold for the part of the density in the picture, on its grid. By
+        default wherever the model has this method.
+    n_shown : int, default 3000
+        Rows that are shown.
+    n_grid : int, default 120
+        Grid points along each side.
+    seed : int, None or numpy.random.Generator, default 0
+        Seed of the choice of rows and of the draws.
+    title : str, optional
+        Title above the panel.
+
+    Returns
+    -------
+    matplotlib Figure
+
+    Raises
+    ------
+    ValueError
+        The model or X does not have two columns, or a level is not in (0, 1).
+    """
+    require_matplotlib()
+    named, seed = name_model(model), as_seed(seed)
+    shares = np.unique(check_levels("levels", levels))[::-1]
+    if model.dimension != 2:
+        raise ValueError(f"the model has {model.dimension} columns; contours need two")
+    rows = np.empty((0, 2)) if X is None else read_rows(named, X, needed=2)[0]
+    low, high = find_model_limits(model, None if X is None else rows)
+    outside = int(((rows < low) | (rows > high)).any(axis=1).sum())
+    shown = choose_rows(rows, whole("n_shown", n_shown), seed)
+    plane = Plane(name_columns(model), model.table.columns, shown, low, high, outside)
+    figure, (axes,) = plane.make_panels([""])
+    if X is not None:
+        draw_points(axes, shown, GRAY)
+        draw_legend(figure, {plane.data_label: (GRAY, "o"),
+                             "highest-density regions": (BLUE, "solid")})  # fmt: skip
+    sides = [np.linspace(a, b, whole("n_grid", n_grid, 2)) for a, b in zip(low, high, strict=True)]
+    nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
+    values = np.asarray(model.log_density(nodes), dtype=float).reshape(len(sides[1]), -1)
+    has_regions = hasattr(model, "highest_density_region")
+    if has_regions if by_draws is None else check_flag("by_draws", by_draws):
+        found = _regions_by_draws(model, shares, seed)
+    else:
+        found = _regions_on_grid(values, shares)
+    _draw_regions(axes, sides, values, found)
+    return add_title(figure, title)
+
+
+def _regions_by_draws(model: Any, shares: Array, seed: int) -> dict[float, float]:
+    """Probability of each region by its threshold, thresholds increasing."""
+    regions = [model.highest_density_region(float(p), seed=seed) for p in shares]
+    return {region.threshold: float(region.probability) for region in regions}
+
+
+def _regions_on_grid(values: Array, shares: Array) -> dict[float, float]:
+    found = {}
+    for share in shares.tolist():
+        found.update(dict.fromkeys(mass_levels(values, (share,)), share))
+    return found
+
+
+def _draw_regions(
+    axes: Any, sides: list[Array], values: Array, regions: dict[float, float]
+) -> None:
+    """Filled regions, and lines with labels; those outside the values on the grid are left out."""
+    if not regions:
+        return
+    lowest = min(regions)
+    values = np.where(np.isfinite(values), values, lowest - UNSEEN)
+    seen = {v: p for v, p in sorted(regions.items()) if values.min() < v < values.max()}
+    for threshold in seen:
+        axes.contourf(*sides, values, levels=[threshold, values.max() + 1.0], colors=[SKY],
+                      alpha=REGION_OPACITY)  # fmt: skip
+    if seen:
+        lines = axes.contour(*sides, values, levels=list(seen), colors=BLUE, linewidths=1.0,
+                             linestyles="solid")  # fmt: skip
+        axes.clabel(lines, fmt={v: f"{100 * p:.3g} %" for v, p in seen.items()},
+                    fontsize="small", colors=[axes.xaxis.label.get_color()],
+                    manual=_place_labels(lines, sides))  # fmt: skip
+
+
+def _place_labels(lines: Any, sides: list[Array]) -> list[tuple[float, float]]:
+    """One place for each contour: on its longest line, away from the edges of the picture and far
+    from the other labels."""
+    low, high = np.array([(side[0], side[-1]) for side in sides]).T
+    extent = high - low
+    places: list[Array] = []
+    for path in lines.get_paths():
+        vertices = np.asarray(max(path.to_polygons(closed_only=False), key=len))
+        from_edges = np.minimum(vertices - low, high - vertices) / extent
+        free = (from_edges > LABEL_MARGIN).all(axis=1)
+        vertices = vertices[free] if free.any() else vertices
+        if places:
+            gaps = (vertices[:, None] - np.array(places)) / extent
+            best = np.hypot(*np.moveaxis(gaps, -1, 0)).min(axis=1).argmax()
+        else:
+            best = vertices[:, 1].argmax()
+        places.append(vertices[best])
+    return [(float(x), float(y)) for x, y in places]
