@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from ..evaluation import evaluation
 from ..evaluation.result import Evaluation
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_progress, count_or, default_of, shows_progress
+from .options import Command, add_json, add_progress, count_or, shows_progress
 from .output import print_json
 from .saved_files import load_model
 
@@ -18,15 +19,13 @@ from .saved_files import load_model
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
     add_data(parser, "; best rows that the model has not seen")
-    for flag, name, letter, text in (
-        ("--directions", "n_directions", "V", "random directions of the distances"),
-        ("--samples", "n_samples", "N", "draws from the model"),
-        ("--seed", "seed", "N", "seed of directions and draws"),
-    ):
-        parser.add_argument(
-            flag, type=count_or(least=0 if flag == "--seed" else 1), metavar=letter,
-            default=default_of(evaluation.evaluate, name), help=f"{text} (default: %(default)s)",
-        )  # fmt: skip
+    defaults, add = inspect.signature(evaluation.evaluate).parameters, parser.add_argument
+    add("--directions", type=count_or(), default=defaults["n_directions"].default, metavar="V",
+        help="random directions of the distances (default: %(default)s)")  # fmt: skip
+    add("--samples", type=count_or(), default=defaults["n_samples"].default, metavar="N",
+        help="draws from the model (default: %(default)s)")  # fmt: skip
+    add("--seed", type=count_or(least=0), default=defaults["seed"].default, metavar="N",
+        help="seed of directions and draws (default: %(default)s)")  # fmt: skip
     add_json(parser)
     add_progress(parser)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from .options import (
     column_number,
     column_range,
     count_or,
-    default_of,
     number_or,
     shows_progress,
 )
@@ -39,6 +39,7 @@ FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
     "effort": "effort", "interactions": "interactions",
 }  # fmt: skip
 NO_DEFAULT = {"--support": "no walls", "--period": "none"}
+FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).parameters.items()}
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +49,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
     def option(flag: str, text: str, **kind: Any) -> None:
         """An option of `fit`; its help ends with the default of `fit`."""
-        name = FIT_OPTIONS[flag.removeprefix("--").replace("-", "_")]
-        default = default_of(fitting.fit, name)
+        default = FIT_DEFAULTS[FIT_OPTIONS[flag.removeprefix("--").replace("-", "_")]]
         shown = NO_DEFAULT.get(flag, "all") if default is None else default
         add(flag, help=f"{text} (default: {shown})", **kind)
 
@@ -155,7 +155,7 @@ COMMAND = Command(
     "Text files may begin with a line of names; their delimiter is detected.",
     (
         "tgpfast fit data.csv -o model.npz",
-        "tgpfast fit data.csv -o model.npz --method fvpd --columns x,y",
+        "tgpfast fit data.csv -o model.npz --method map --columns x,y",
         "tgpfast fit 'part-*.csv' -o model.npz --method fd --json",
     ),
     _add_options,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,6 @@ def share(text: str) -> float:
     if not 0.0 < value < 1.0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0 and below 1")
     return value
-
-
-def default_of(function: Callable[..., Any], name: str) -> Any:
-    """The default of a parameter of a function."""
-    return inspect.signature(function).parameters[name].default
 
 
 def names(text: str) -> list[str]:
