@@ -334,6 +334,17 @@ def test_evaluate_prints_what_evaluate_finds(model, data, capsys):
     assert "log-likelihood" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("d", [1, 3])
+def test_plot_draws_any_number_of_columns(d, tmp_path, capsys):
+    """The example of the help draws two columns."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((100, d)))
+    x, fitted, picture = (tmp_path / name for name in ("x.npy", "m.npz", "m.png"))
+    assert run("fit", x, "-o", fitted, "--quiet", *FAST) == 0
+    assert run("plot", fitted, x, "-o", picture) == 0
+    assert capsys.readouterr().out == f"wrote {picture}\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_documents_of_fit_info_and_score(model, data, tmp_path, capsys):
     """One JSON document each; what is not finite is null."""
     line = ["fit", data, "-o", tmp_path / "m.npz", "--columns", "u,v", *FAST]
@@ -533,8 +544,8 @@ def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     answers, table = (part.splitlines() for part in out.split("\n\n")[1:3])
     assert [re.split(r"  +", line)[0] for line in answers] == [
-        "model = tgp.fit(X)", "region with 90% of the mass", "x2 given x1 = 1",
-        "P(x1 < 0 and x2 > 0.5)",
+        "model = tgp.fit(X)", "region with 90% of the mass", "y given x = 1",
+        "P(x < 0 and y > 0.5)",
     ]  # fmt: skip
     names = [re.split(r"  +", line)[0] for line in table[1:]]
     assert names == ["fit(X)", "fd", "ncfd", "fvpd", "map", "base", "exact KDE"]

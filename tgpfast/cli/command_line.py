@@ -21,6 +21,7 @@ from . import (
     merge,
     outliers,
     paper,
+    plot,
     query,
     sample,
     score,
@@ -30,7 +31,8 @@ from . import (
 COMMANDS = {
     module.COMMAND.name: module.COMMAND
     for module in (
-        fit, score, sample, evaluate, query, outliers, merge, info, demo, warmup, paper, completion,
+        fit, score, sample, evaluate, plot, query, outliers, merge, info, demo, warmup, paper,
+        completion,
     )
 }  # fmt: skip
 FAILED = 2  # status of every error that one line explains; a mistake of ours ends with Python's 1

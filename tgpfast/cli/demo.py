@@ -23,6 +23,7 @@ from ..solvers.solver import METHODS
 from ..validation import Array
 from .options import Command, count_or
 from .output import print_pairs, print_table
+from .plot import PICTURES
 
 LEAST_DEMO_ROWS = 100
 HELD_OUT_SHARE = 5  # one row in so many is held out
@@ -32,7 +33,6 @@ N_DIRECTIONS, N_DRAWS = 100, 50_000  # that measure the distances of each model
 AUTOMATIC = "fit(X)"  # the model whose settings are all chosen from the data
 GIVEN = 1.0  # value of the first column in the question about the second
 LEVEL = 0.9  # probability of the region, and of the interval, that are printed
-PICTURES = (".png", ".pdf", ".svg")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -107,8 +107,8 @@ def _print_answers(model: Density) -> None:
         "model = tgp.fit(X)": str(model),
         f"region with {share} of the mass": f"area {region.volume:.3g}, where the log density is "
         f"above {region.threshold:.3g}",
-        f"x2 given x1 = {GIVEN:g}": f"mean {mean:.3g}, {share} between {low:.3g} and {high:.3g}",
-        "P(x1 < 0 and x2 > 0.5)": f"{model.probability([None, 0.5], [0.0, None]):.4g}",
+        f"y given x = {GIVEN:g}": f"mean {mean:.3g}, {share} between {low:.3g} and {high:.3g}",
+        "P(x < 0 and y > 0.5)": f"{model.probability([None, 0.5], [0.0, None]):.4g}",
     })  # fmt: skip
     print()
 
