@@ -379,6 +379,8 @@ def test_folders_patterns_and_standard_input_give_the_rows_of_one_file(
         assert document(capsys, "outliers", model, *given) == truth
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data.read_bytes())))
     assert document(capsys, "outliers", model, "-") == truth
+    assert run("outliers", model, "-", "-") == 2
+    assert "- is given twice" in capsys.readouterr().err
     assert run("fit", folder, "-o", tmp_path / "m.npz", "--quiet", *FAST) == 0
     many = tgp.load(tmp_path / "m.npz")
     np.testing.assert_allclose(many.theta, tgp.load(model).theta, rtol=1e-9, atol=1e-12)

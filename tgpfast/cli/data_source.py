@@ -46,20 +46,33 @@ def open_data(names: Sequence[str]) -> Iterator[Any]:
     FileNotFoundError
         If no file matches a pattern.
     ValueError
-        If a folder has no data file.
+        If a folder has no data file, or "-" is given twice.
     """
-    with tempfile.TemporaryDirectory(prefix="tgpfast-") as folder:
-        spooled = Path(folder) / SPOOLED_NAME
-        paths = [path for name in names for path in _find_paths(name, spooled)]
+    if list(names).count(STANDARD_INPUT) > 1:
+        raise ValueError("- is given twice, but standard input can be read once; give it once")
+    with contextlib.ExitStack() as stack:
+        paths: list[Path] = []
+        for name in names:
+            if name == STANDARD_INPUT:
+                paths.append(stack.enter_context(_spool_input()))
+            else:
+                paths += _find_paths(name)
         yield paths[0] if len(paths) == 1 else files.FileSet(paths)
 
 
-def _find_paths(name: str, spooled: Path) -> list[Path]:
-    if name == STANDARD_INPUT:
+@contextlib.contextmanager
+def _spool_input() -> Iterator[Path]:
+    """Give a temporary file that holds the bytes of standard input."""
+    with tempfile.TemporaryDirectory(prefix="tgpfast-") as folder:
+        spooled = Path(folder) / SPOOLED_NAME
         with spooled.open("wb") as file:
-            if sys.stdin is not None:
+            if sys.stdin is not None:  # a closed stream has no rows
                 shutil.copyfileobj(sys.stdin.buffer, file)
-        return [spooled]
+        yield spooled
+
+
+def _find_paths(name: str) -> list[Path]:
+    """The files that a name stands for."""
     path = Path(name)
     if path.is_dir():
         found = sorted(p for p in path.iterdir() if p.suffix.lower() in files.SUFFIXES)

@@ -95,7 +95,7 @@ class FileSet(os.PathLike[str]):
         for file in self.paths[1:]:
             self._open_file(file, names)
             found = columns_of(file)[1]
-            if names is None and found != width:
+            if names is None and self.columns is None and found != width:
                 raise ValueError(
                     f"{file.name} has {found} columns, but {self.paths[0].name} has {width}; "
                     "leave one of them out"
@@ -228,7 +228,7 @@ def write_text(
 def _find_file(path: str | os.PathLike[str]) -> Path:
     file = Path(os.fspath(path))
     if not file.exists():
-        raise FileNotFoundError(f"no such file: {os.fspath(path)!r}")
+        raise FileNotFoundError(f"no such file: {os.fspath(path)!r}; check the path")
     if file.is_dir():
         raise ValueError(f"{os.fspath(path)!r} is a folder; give the path of a file in it")
     _check_suffix(file, SUFFIXES)
