@@ -1,7 +1,10 @@
 """The command line: what a person sees."""
 
+import io
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +18,7 @@ import tgpfast as tgp
 from tgpfast import __version__, cli, kernels
 from tgpfast.cli import command_line, demo
 from tgpfast.data import files
+from tgpfast.data.blocks import Blocks
 from tgpfast.paper import reproduction
 from tgpfast.paper.experiments import Settings
 from tgpfast.pipeline import fitting
@@ -92,7 +96,7 @@ def test_options_reach_fit(monkeypatch, tmp_path):
         "--base learned --frequency-covariance identity --seed 3 --threads 2 --backend numpy "
         "--precision mixed --progress"
     )
-    assert run(*line.split(), "-o", tmp_path / "m.npz") == 1
+    assert run(*line.split(), "-o", tmp_path / "m.npz") == 2
     assert str(seen.pop("source")) == "x.csv"
     assert seen == {
         "method": "fvpd", "n_features": 7, "lam": 0.5, "gamma": "scott", "eta": 0.2,
@@ -162,7 +166,7 @@ def test_score_finds_columns_by_name(model, tmp_path, capsys):
         ("d.npy", "d.npy has 3 columns, expected the model's 2 (u, v)"),
         ("d.npy", "--columns", "0", "--columns names 1 columns, expected the model's 2"),
     ):
-        assert run("score", model, tmp_path / name, *rest) == 1
+        assert run("score", model, tmp_path / name, *rest) == 2
         assert message in capsys.readouterr().err
 
 
@@ -227,8 +231,174 @@ def test_info_of_statistics(tmp_path, capsys):
     assert facts["noise_levels"] == "0, 0.25"
     assert facts["seed"] == "1234"
     assert facts["fingerprint"] == features.fingerprint
-    assert run("score", tmp_path / "s.npz", "x.csv") == 1
+    assert run("score", tmp_path / "s.npz", "x.csv") == 2
     assert "holds Statistics, expected a model" in capsys.readouterr().err
+
+
+# -- query, outliers, merge, evaluate --------------------------------------------------------------
+
+
+def document(capsys, *arguments):
+    """The JSON document that a command prints, and nothing else."""
+    capsys.readouterr()
+    assert run(*arguments, "--json") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def test_query_gives_the_answers_of_the_model(model, capsys):
+    """Columns by name or number, of the model itself and of the other columns given some."""
+    saved = tgp.load(model)
+    found = document(capsys, "query", model, "--probability", "u=4:6", "1=:-1")["probability"]
+    truth = saved.probability([4.0, None], [6.0, -1.0])
+    assert found == {
+        "value": truth.value, "standard_error": truth.standard_error, "method": truth.method,
+    }  # fmt: skip
+    found = document(capsys, "query", model, "--cdf", "u=5")["probability"]
+    assert found["value"] == pytest.approx(saved.cdf([5.0], columns="u")[0], abs=1e-7)
+    columns = document(capsys, "query", model, "--quantile", "0.1", "0.9")["columns"]
+    assert columns["v"] == {
+        "quantiles": dict(zip(["0.1", "0.9"], saved.quantile([0.1, 0.9], column=1), strict=True))
+    }
+    given, rest = document(capsys, "query", model, "--given", "u=6"), saved.conditional({"u": 6.0})
+    assert given["given"] == {"u": 6.0}
+    assert list(given["columns"]) == ["v"]
+    assert given["columns"]["v"]["mean"]["value"] == rest.expectation(lambda rows: rows[:, 0])
+    assert given["columns"]["v"]["quantiles"]["0.5"] == rest.quantile(0.5)
+    assert run("query", model, "--given", "u=6", "--probability", "v=0:") == 0
+    value = rest.probability([0.0], None).value
+    assert capsys.readouterr().out.startswith(f"probability  {value:.6g}, error ")
+
+
+def test_query_numbers_columns_as_the_data_do(tmp_path, capsys):
+    """Also those that are left when a column before them is held fixed."""
+    np.save(tmp_path / "x.npy", X @ [[1.0, 0.0, 1.0], [0.0, 1.0, 2.0]] + np.c_[0 * X, X[::-1, 0]])
+    assert run("fit", tmp_path / "x.npy", "-o", tmp_path / "m.npz", "--quiet", *FAST) == 0
+    found = document(capsys, "query", tmp_path / "m.npz", "--given", "0=5", "--cdf", "2=3")
+    rest = tgp.load(tmp_path / "m.npz").conditional({0: 5.0})
+    assert found["probability"]["value"] == rest.probability(None, {1: 3.0}).value
+
+
+def test_outliers_are_the_rows_of_lowest_density(model, data, tmp_path, capsys):
+    """By number, by share and by the model's own region; as text, JSON, csv, parquet and npy."""
+    values = tgp.load(model).log_density(X)
+    order = np.argsort(values)
+    found = document(capsys, "outliers", model, data, "-n", 3)
+    assert found["n_rows"] == 300
+    for k, row in zip(order[:3], found["outliers"], strict=True):
+        assert row == {
+            "row": k, "log_density": values[k], "values": {"u": X[k, 0], "v": X[k, 1]},
+        }  # fmt: skip
+    for name in ("o.csv", "o.parquet", "o.npy"):
+        assert run("outliers", model, data, "--share", "0.05", "-o", tmp_path / name) == 0
+        rows = np.concatenate([x.copy() for x, _ in Blocks(tmp_path / name)])
+        np.testing.assert_array_equal(rows, np.c_[order, values[order], X[order]][:15])
+    capsys.readouterr()
+    assert run("outliers", model, data, "--outside", "0.9", "-o", "-") == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    outside = ~tgp.load(model).highest_density_region(0.9).contains(X)
+    assert header == "row,log_density,u,v"
+    assert sorted(int(line.split(",")[0]) for line in lines) == np.flatnonzero(outside).tolist()
+    assert run("outliers", model, data) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == str(order[0])
+    assert run("outliers", model, data, "-o", "-", "--json") == 2
+    assert "-o - and --json" in capsys.readouterr().err
+
+
+def test_merge_adds_statistics(model, tmp_path, capsys):
+    """Of the same features; a model, or other features, are refused with a remedy."""
+    features = [tgp.Features.draw(5, 0.5, np.eye(2), seed=seed) for seed in (0, 1)]
+    parts = [tgp.accumulate(x, features[0], backend="numpy") for x in (X[:100], X[100:])]
+    for name, part in zip("ab", parts, strict=True):
+        part.save(tmp_path / f"{name}.npz")
+    a, b, total = (tmp_path / name for name in ("a.npz", "b.npz", "sum.npz"))
+    assert run("merge", a, b, "-o", total) == 0
+    assert capsys.readouterr().out == f"wrote {total}: 300 rows of 2 files\n"
+    np.testing.assert_array_equal(tgp.load(total).gram, (parts[0] + parts[1]).gram)
+    tgp.accumulate(X, features[1], backend="numpy").save(b)
+    for other, message in ((b, "does not fit the files before it"), (model, "holds Density")):
+        assert run("merge", a, other, "-o", total) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_evaluate_prints_what_evaluate_finds(model, data, capsys):
+    options = ["--directions", 5, "--samples", 2000, "--seed", 3]
+    rows = files.Columns(data, ["u", "v"])
+    truth = tgp.evaluate(tgp.load(model), rows, n_directions=5, n_samples=2000, seed=3)
+    found = document(capsys, "evaluate", model, data, *options)
+    assert (found["median"]["ks"], found["median"]["wd"]) == truth.median
+    assert found["log_likelihood"]["value"] == truth.log_likelihood.value
+    assert [column["name"] for column in found["by_column"]] == ["u", "v"]
+    assert run("evaluate", model, data, *options) == 0
+    assert "log-likelihood" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_plot_draws_any_number_of_columns(d, tmp_path, capsys):
+    """The example of the help draws two columns."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((100, d)))
+    x, fitted, picture = (tmp_path / name for name in ("x.npy", "m.npz", "m.png"))
+    assert run("fit", x, "-o", fitted, "--quiet", *FAST) == 0
+    assert run("plot", fitted, x, "-o", picture) == 0
+    assert capsys.readouterr().out == f"wrote {picture}\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_documents_of_fit_info_and_score(model, data, tmp_path, capsys):
+    """One JSON document each; what is not finite is null."""
+    line = ["fit", data, "-o", tmp_path / "m.npz", "--columns", "u,v", *FAST]
+    found = document(capsys, *line)
+    assert (found["n_rows"], found["columns"], found["method"]) == (300, ["u", "v"], "fd")
+    assert found["log_normalizer"]["value"] == tgp.load(model).log_normalizer.value
+    found = document(capsys, "info", model)
+    assert (found["kind"], found["provenance"]["backend"]) == ("model", "numpy")
+    values = tgp.load(model).log_density(X)
+    found = document(capsys, "score", model, data)
+    assert (found["n_rows"], found["mean_log_density"]) == (300, values.mean())
+    np.save(tmp_path / "far.npy", [[1e200, 0.0]])
+    assert document(capsys, "score", model, tmp_path / "far.npy")["mean_log_density"] is None
+
+
+# -- several files and standard input --------------------------------------------------------------
+
+
+def test_folders_patterns_and_standard_input_give_the_rows_of_one_file(
+    model, data, tmp_path, capsys, monkeypatch
+):
+    """In the order of the names; columns are matched by name in every file."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    files.write_rows(folder / "1.csv", X[:100], ["u", "v"])
+    files.write_rows(folder / "2.csv", X[100:250, ::-1], ["v", "u"])
+    np.save(folder / "3.npy", X[250:])
+    (folder / "notes.md").write_text("not data")
+    truth = document(capsys, "outliers", model, data)
+    parts = [folder / name for name in ("1.csv", "2.csv", "3.npy")]
+    for given in ([folder], parts, [folder / "[12].csv", parts[2]]):
+        assert document(capsys, "outliers", model, *given) == truth
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data.read_bytes())))
+    assert document(capsys, "outliers", model, "-") == truth
+    assert run("outliers", model, "-", "-") == 2
+    assert "- is given twice" in capsys.readouterr().err
+    assert run("fit", folder, "-o", tmp_path / "m.npz", "--quiet", *FAST) == 0
+    many = tgp.load(tmp_path / "m.npz")
+    np.testing.assert_allclose(many.theta, tgp.load(model).theta, rtol=1e-9, atol=1e-12)
+    assert many.table.columns == ["u", "v"]
+
+
+def test_files_that_do_not_fit_each_other(model, tmp_path, capsys):
+    np.save(tmp_path / "a.npy", X)
+    np.save(tmp_path / "b.npy", X[:, :1])
+    (tmp_path / "empty").mkdir()
+    for given, message in (
+        (["a.npy", "b.npy"], "b.npy has 1 columns, but a.npy has 2; leave one of them out"),
+        (["none-*.csv"], "no file matches"), (["empty"], "has no data files; expected files"),
+    ):  # fmt: skip
+        assert run("score", model, *(tmp_path / name for name in given)) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert message in err
 
 
 # -- errors and warnings -------------------------------------------------------------------------
@@ -263,12 +433,12 @@ def test_info_of_statistics(tmp_path, capsys):
     ],
 )
 def test_errors_are_one_line(model, line, message, capsys, monkeypatch):
-    """What was given, what was expected, what to do; status 1 and nothing on standard output."""
+    """What was given, what was expected, what to do; status 2 and nothing on standard output."""
     monkeypatch.chdir(model.parent)
     (model.parent / "data.xls").write_text("")
     before = sorted(p.name for p in model.parent.iterdir())
     capsys.readouterr()
-    assert run(*line.split()) == 1
+    assert run(*line.split()) == 2
     out, err = capsys.readouterr()
     assert err.startswith("tgpfast: ")
     assert message in err
@@ -334,10 +504,10 @@ def test_a_poor_normaliser_warns(tmp_path, capsys):
     ("error", "status", "message"),
     [
         (KeyboardInterrupt(), 130, "tgpfast: interrupted\n"),
-        (ValueError("two\n  lines"), 1, "tgpfast: two lines\n"),
-        (PermissionError(13, "Permission denied", "m.npz"), 1,
+        (ValueError("two\n  lines"), 2, "tgpfast: two lines\n"),
+        (PermissionError(13, "Permission denied", "m.npz"), 2,
          "tgpfast: 'm.npz': Permission denied\n"),
-        (MemoryError(), 1, "tgpfast: MemoryError\n"),
+        (MemoryError(), 2, "tgpfast: MemoryError\n"),
     ],
 )  # fmt: skip
 def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, monkeypatch):
@@ -354,19 +524,33 @@ def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, 
         run("fit", "x.csv", "-o", tmp_path / "m.npz")
 
 
+def test_debug_prints_the_trace(model, capsys):
+    assert run("query", model, "--given", "z=1") == 2
+    message = capsys.readouterr().err
+    assert "the model has no such column; expected one of" in message
+    assert run("query", model, "--given", "z=1", "--debug") == 2
+    trace = capsys.readouterr().err
+    assert trace.startswith("Traceback")
+    assert trace.endswith(message)
+
+
 # -- demo, paper, warmup, help --------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_demo_prints_a_table_and_draws(tmp_path, capsys, monkeypatch):
-    """One row a method, and for the base and the kernel estimate; then the picture, if it can."""
+    """Answers of `fit`; a row for each method, base and kernel estimate; then the picture."""
     monkeypatch.setattr(demo, "N_DRAWS", 2_000)
     picture = tmp_path / "demo.png"
     assert run("demo", "--rows", 200, "--features", 10, "-o", picture) == 0
     out = capsys.readouterr().out
-    table = out.split("\n\n")[1].splitlines()
+    answers, table = (part.splitlines() for part in out.split("\n\n")[1:3])
+    assert [re.split(r"  +", line)[0] for line in answers] == [
+        "model = tgp.fit(X)", "region with 90% of the mass", "y given x = 1",
+        "P(x < 0 and y > 0.5)",
+    ]  # fmt: skip
     names = [re.split(r"  +", line)[0] for line in table[1:]]
-    assert names == ["base", "fd", "ncfd", "fvpd", "map", "exact KDE"]
+    assert names == ["fit(X)", "fd", "ncfd", "fvpd", "map", "base", "exact KDE"]
     assert len({len(line) for line in table}) == 1  # aligned
     for line in table[1:]:
         seconds, *_, score, ks, wd = re.split(r"  +", line)[1:]
@@ -463,7 +647,7 @@ def test_paper_refuses_wrong_folders_in_a_line(folder, tmp_path, capsys):
         (tmp_path / "nowhere", tmp_path / "out", f"{str(tmp_path / 'nowhere')!r} is not a folder"),
         (folder, tmp_path / "taken", f"{str(tmp_path / 'taken')!r} is a file; give a folder"),
     ):
-        assert run("paper", "--data", data, "-o", output, *TINY) == 1
+        assert run("paper", "--data", data, "-o", output, *TINY) == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith(f"tgpfast: {message}")
@@ -477,7 +661,7 @@ def test_paper_without_matplotlib(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(reproduction, "warmup", lambda: pytest.fail("work was begun"))
-    assert run("reproduce", "--data", folder, "-o", tmp_path / "out", *TINY) == 1
+    assert run("reproduce", "--data", folder, "-o", tmp_path / "out", *TINY) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
@@ -519,17 +703,79 @@ def test_warmup_says_which_backend(capsys):
 
 @pytest.mark.parametrize("name", command_line.COMMANDS)
 def test_every_command_teaches(name, capsys):
-    """Help has a description and an example that parses; the list of commands has a line."""
+    """Help has a description and examples that parse; the list of commands has a line."""
     with pytest.raises(SystemExit) as caught:
         cli.main([name, "--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    example = re.search(r"^example: tgpfast (.*)", out, re.MULTILINE | re.DOTALL)
-    arguments = command_line.make_parser().parse_args(example[1].split())
-    assert arguments.run is command_line.COMMANDS[name].run
+    command = command_line.COMMANDS[name]
+    for example in command.examples:
+        assert re.search(rf"^(example:)? +{re.escape(example)}$", out, re.MULTILINE)
+        words = shlex.split(example)
+        arguments = command_line.make_parser().parse_args(words[words.index("tgpfast") + 1 :])
+        assert arguments.run is command.run
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     assert re.search(rf"^ +{name}\s", capsys.readouterr().out, re.MULTILINE)
+
+
+RUN_ELSEWHERE = ("demo", "paper", "warmup")  # tests above run them with less work
+
+
+@pytest.fixture(scope="module")
+def example_folder(tmp_path_factory):
+    """The files that the examples name."""
+    folder = tmp_path_factory.mktemp("examples")
+    parts = {"data": X, "new": X[:50], "part-1": X[:150], "part-2": X[150:]}
+    for name, rows in parts.items():
+        files.write_rows(folder / f"{name}.csv", rows - [4.0, -2.0], ["x", "y"])
+    fixed_fit(folder / "data.csv", n_features=20, backend="numpy").save(folder / "model.npz")
+    features = tgp.Features.draw(5, 0.5, np.eye(2), seed=0)
+    for name in "ab":
+        tgp.accumulate(X, features, backend="numpy").save(folder / f"{name}.npz")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "example",
+    [e for c in command_line.COMMANDS.values() if c.name not in RUN_ELSEWHERE for e in c.examples],
+)
+def test_examples_of_the_help_run(example, example_folder, tmp_path, capsys, monkeypatch):
+    """As they stand in the help; `cat FILE |` gives the file to standard input."""
+    shutil.copytree(example_folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    first, pipe, rest = example.partition(" | ")
+    if pipe:
+        content = (example_folder / first.removeprefix("cat ")).read_bytes()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert run(*shlex.split(rest or first)[1:]) == 0
+    out, err = capsys.readouterr()
+    assert out or "-o" in example
+    assert "Traceback" not in err
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (["tgpfast", "qu"], "query"),
+        (["tgpfast", "query", "m.npz", "--prob"], "--probability"),
+        (["tgpfast", "fit", "x.csv", "--method", "f"], "fd fvpd"),
+        (["tgpfast", "completion", ""], "bash zsh"),
+        (["tgpfast", "score", "mod"], ""),
+    ],
+)
+def test_bash_completes(line, expected, capsys):
+    """Commands, options and choices; for other words bash completes names of files."""
+    assert run("completion", "bash") == 0
+    script = capsys.readouterr().out
+    words = " ".join(shlex.quote(word) for word in line)
+    script += f"COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; _tgpfast\n"
+    script += 'echo "${COMPREPLY[*]}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == (expected, "")
+    assert run("completion", "zsh") == 0
+    assert capsys.readouterr().out.startswith("autoload -U +X bashcompinit")
 
 
 def test_version(capsys):
@@ -568,7 +814,7 @@ def test_fit_takes_engine_and_noise(tmp_path):
      ["--method", "ncfd", "--sigma-max", "1e200"]],
 )
 def test_numbers_out_of_range_are_one_line(option, data, tmp_path, capsys):
-    assert run("fit", data, "--columns", "u,v", "-o", tmp_path / "m.npz", *FAST, *option) == 1
+    assert run("fit", data, "--columns", "u,v", "-o", tmp_path / "m.npz", *FAST, *option) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert re.match(r"tgpfast: .*(expected|would take)", err)
@@ -620,7 +866,7 @@ def test_a_reader_that_has_left_is_no_error(arguments, model):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_full_standard_output_is_one_line(model):
     result = shell(f"TGPFAST info {model} > /dev/full")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert result.stderr.startswith(b"tgpfast: ")
     assert result.stderr.endswith(b"No space left on device\n")
     assert result.stderr.count(b"\n") == 1
@@ -642,7 +888,7 @@ def test_names_that_the_terminal_cannot_show(environment, tmp_path):
     assert rb"\xe9, \u6f22" in shell(f"TGPFAST info {tmp_path}/m.npz", **environment).stdout
     path.write_text("a,b\n1,2\n")
     done = shell(f"TGPFAST score {tmp_path}/m.npz {path}", **environment)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert rb"lacks the model's columns \xe9, \u6f22" in done.stderr
 
 
@@ -657,7 +903,7 @@ def test_a_full_disk_leaves_the_old_file(command, ending, model, data, tmp_path)
     before = sorted(os.listdir(tmp_path))
     command = "TGPFAST " + command.format(model=model, data=data, file=file)
     result = shell(f"trap '' XFSZ; ulimit -f 1; {command}")
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert result.stderr.startswith(b"tgpfast: ")
     assert result.stderr.count(b"\n") == 1
     assert file.read_bytes() == b"old"
@@ -678,7 +924,7 @@ def test_numba_without_its_compiler(tmp_path):
     assert done.returncode == 0
     assert b"numba is not used" in done.stderr
     done = shell(command + " --backend numba", NUMBA_DISABLE_JIT="1")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert b"NUMBA_DISABLE_JIT" in done.stderr or b"No module" in done.stderr
 
 

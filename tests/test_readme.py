@@ -40,7 +40,9 @@ def test_commands_of_the_shell_run(tmp_path, monkeypatch, capsys):
     """The line "From the shell", in its order, on a small file."""
     (line,) = re.findall(r"^From the shell: (.*?)\n\n", README, re.MULTILINE | re.DOTALL)
     found = re.findall(r"`(tgpfast .*?)`", " ".join(line.split()))
-    assert [command.split()[1] for command in found] == ["fit", "score", "sample", "info"]
+    assert [command.split()[1] for command in found] == [
+        "fit", "score", "outliers", "query", "sample", "info",
+    ]  # fmt: skip
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).standard_normal((150, 2)) @ [[1.0, 0.5], [0.0, 0.7]]
     for name in ("data.csv", "new.csv"):

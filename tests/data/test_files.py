@@ -74,6 +74,24 @@ def test_written_rows_are_read_back_to_the_bit(tmp_path, name):
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
+def test_a_set_of_files_is_one_table(tmp_path):
+    """Formats may differ; columns are matched by name, and a file that lacks one is refused."""
+    pytest.importorskip("pyarrow")
+    rows = np.random.default_rng(0).standard_normal((30, 3))
+    paths = [tmp_path / name for name in ("a.csv", "b.parquet", "c.tsv")]
+    files.write_rows(paths[0], rows[:10], ["x", "y", "z"])
+    files.write_rows(paths[1], rows[10:20, ::-1], ["z", "y", "x"])
+    files.write_rows(paths[2], rows[20:, [1, 0, 2]], ["y", "x", "z"])
+    blocks = Blocks(files.FileSet(paths, ["z", "x"]))
+    np.testing.assert_array_equal(blocks.whole(), rows[:, [2, 0]])
+    assert (blocks.table.columns, blocks.can_repeat) == (["z", "x"], True)
+    files.write_rows(paths[2], rows, ["y", "x", "w"])
+    with pytest.raises(ValueError, match=r"c\.tsv lacks the columns \['z'\]"):
+        Blocks(files.FileSet(paths))
+    with pytest.raises(ValueError, match="at least one file"):
+        files.FileSet([])
+
+
 def test_output_is_judged_before_work_starts(tmp_path):
     """Unknown format, no such folder, a folder."""
     (tmp_path / "d.csv").mkdir()

@@ -86,6 +86,16 @@ def test_boxes_of_a_student_base():
     assert both.standard_error < 1e-7
 
 
+@pytest.mark.parametrize("degrees", [3.0, 40.0, 200.0])
+def test_expectations_of_a_student_base_cover_its_mass(degrees):
+    """Few degrees have far tails; many degrees are nearly Gaussian and need their reach too."""
+    model = of_base(tgp.StudentBase([5.0, 1.0], [[1.0, 0.5], [0.5, 2.0]], degrees))
+    assert abs(model.expectation(lambda rows: np.ones(len(rows))) - 1.0) < 1e-8
+    assert abs(model.expectation(lambda rows: rows[:, 0]) - 5.0) < 1e-6
+    box = model.probability([None, 1.0], [None, None])
+    assert abs(box - 0.5) < 1e-8
+
+
 def test_columns_without_bounds_do_not_matter():
     """In eight columns of a base alone, a box of two columns is an integral over two."""
     model = of_base(tgp.GaussianBase(np.zeros(8), covariance(8)), list("abcdefgh"))

@@ -20,7 +20,7 @@ from .quasirandom import sobol_uniforms, to_normals
 LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # range of the fit: beyond 200 a t is nearly a Gaussian
 FIRST_DEGREES = 10.0  # at which EM starts
 STUDENT_EM_STEPS = 500  # at most
-STUDENT_EM_TOLERANCE = 1e-6  # gain of the mean log-likelihood, in nats, below which EM stops
+STUDENT_EM_TOLERANCE = 1e-8  # gain of the mean log-likelihood, in nats, below which EM stops
 # added to the diagonal of the scale matrix, in squared half-widths of the columns (between their
 # 5 % and 95 % quantiles): repeated rows would shrink the matrix to zero
 STUDENT_RIDGE = 1e-6
@@ -107,11 +107,15 @@ class StudentBase(Base):
         return cls._by_em(x, np.ones(len(x)) if w is None else w)
 
     @classmethod
-    def _by_em(cls, x: Array, w: Array, start: StudentBase | None = None) -> StudentBase:
+    def _by_em(
+        cls, x: Array, w: Array, *, start: StudentBase | None = None,
+        tolerance: float = STUDENT_EM_TOLERANCE,
+    ) -> StudentBase:  # fmt: skip
         """EM on rows x with weights w: the E-step gives `_row_weights`, the M-step weighted
         moments; the degrees of freedom maximize the likelihood given the distances (ECME).
 
         start : where EM begins, such as the base of most of the same rows
+        tolerance : gain of the mean log-likelihood below which it ends
         """
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         share, d = w / w.sum(), x.shape[1]
@@ -126,7 +130,7 @@ class StudentBase(Base):
         for _ in range(STUDENT_EM_STEPS):
             base = cls(centre, matrix, degrees)
             mean = float(share @ base.log_density_at(x))
-            if abs(mean - last) < STUDENT_EM_TOLERANCE:
+            if abs(mean - last) < tolerance:
                 break
             last = mean
             weights = share * base._row_weights(x)

@@ -1,4 +1,4 @@
-"""Runs one command: parses its options, prints errors and warnings in one line, sets the status."""
+"""Runs one command: parses options, prints errors and warnings in one line, sets the status."""
 
 from __future__ import annotations
 
@@ -6,20 +6,36 @@ import argparse
 import contextlib
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from .._version import __version__
-from . import demo, fit, info, paper, sample, score, warmup
+from . import (
+    completion,
+    demo,
+    evaluate,
+    fit,
+    info,
+    merge,
+    outliers,
+    paper,
+    plot,
+    query,
+    sample,
+    score,
+    warmup,
+)
 
 COMMANDS = {
-    command.name: command
-    for command in (
-        fit.COMMAND, score.COMMAND, sample.COMMAND, info.COMMAND, demo.COMMAND, paper.COMMAND,
-        warmup.COMMAND,
+    module.COMMAND.name: module.COMMAND
+    for module in (
+        fit, score, sample, evaluate, plot, query, outliers, merge, info, demo, warmup, paper,
+        completion,
     )
 }  # fmt: skip
+FAILED = 2  # status of every error that one line explains; a mistake of ours ends with Python's 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 on success; 1 if the work failed; 2 if the command line is wrong; 130 if interrupted.
-        Every failure prints one line on standard error.
+        0 on success; 2 if the command line, the data or a file is wrong; 130 if interrupted. Every
+        failure prints one line on standard error, after the trace if --debug is given.
     """
     with _open_streams():
         try:
@@ -47,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError as error:  # standard output is on a full disk
             _discard_output()
             print(f"tgpfast: standard output: {describe_error(error)}", file=sys.stderr)
-            return 1
+            return FAILED
         except SystemExit:  # raised by the parser after it has printed
             try:
                 sys.stdout.flush()
@@ -66,8 +82,10 @@ def _run(argv: Sequence[str] | None) -> int:
         except BrokenPipeError:
             raise
         except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
+            if arguments.debug:
+                traceback.print_exc()
             print(f"tgpfast: {describe_error(error)}", file=sys.stderr)
-            return 1
+            return FAILED
         except KeyboardInterrupt:
             print("tgpfast: interrupted", file=sys.stderr)
             return 130
@@ -124,7 +142,14 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+class _Help(argparse.HelpFormatter):
+    """Help that keeps every example on a line of its own."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("example") else super()._fill_text(text, width, indent)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -137,9 +162,16 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in COMMANDS.values():
         own = commands.add_parser(
-            command.name, aliases=command.aliases, help=command.summary,
-            description=command.description, epilog=f"example: {command.example}",
+            command.name, aliases=command.aliases, help=command.summary, formatter_class=_Help,
+            description=command.description, epilog=_examples_text(command.examples),
         )  # fmt: skip
         command.add_options(own)
-        own.set_defaults(run=command.run)
+        own.add_argument("--debug", action="store_true", help="print the trace of an error")
+        own.set_defaults(run=command.run, parsers=commands.choices)
     return parser
+
+
+def _examples_text(examples: Sequence[str]) -> str:
+    if len(examples) == 1:
+        return f"example: {examples[0]}"
+    return "\n  ".join(["examples:", *examples])

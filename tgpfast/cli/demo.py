@@ -1,4 +1,4 @@
-"""``tgpfast demo``: learn a toy density with every method and draw it."""
+"""``tgpfast demo``: what `fit` learns and answers, beside the four methods of the paper."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from ..pipeline.fitting import fit
 from ..solvers.solver import METHODS
 from ..validation import Array
 from .options import Command, count_or
-from .output import print_table
+from .output import print_pairs, print_table
+from .plot import PICTURES
 
 LEAST_DEMO_ROWS = 100
 HELD_OUT_SHARE = 5  # one row in so many is held out
 GAMMA_FACTOR = 1.25  # times Scott's rule
 LAM = 10.0
 N_DIRECTIONS, N_DRAWS = 100, 50_000  # that measure the distances of each model
-PICTURES = (".png", ".pdf", ".svg")
+AUTOMATIC = "fit(X)"  # the model whose settings are all chosen from the data
+GIVEN = 1.0  # value of the first column in the question about the second
+LEVEL = 0.9  # probability of the region, and of the interval, that are printed
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +40,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--rows", type=count_or(), default=20_000, metavar="N",
         help="rows to draw (default: %(default)s)")  # fmt: skip
     add("--features", type=count_or(), default=300, metavar="S",
-        help="number of random features (default: %(default)s)")  # fmt: skip
+        help="number of random features of the paper's methods (default: %(default)s)")  # fmt: skip
     add("--seed", type=count_or(least=0), default=0, metavar="N",
         help="seed of data and features (default: %(default)s)")  # fmt: skip
     add("-o", "--output", type=Path, default=Path("tgpfast-demo.png"), metavar="PICTURE",
@@ -53,18 +56,21 @@ def _run(arguments: argparse.Namespace) -> None:
     held_out, rows = x[:n_held_out], x[n_held_out:]
     gamma = GAMMA_FACTOR * len(rows) ** (-1.0 / 6.0)  # Scott's rule for standardized columns
     print(
-        f"two moons: {len(rows):,} rows to learn from, {n_held_out:,} held out; "
-        f"{arguments.features} features, lambda {LAM:g}, gamma {gamma:.3f}\n"
+        f"two moons: {len(rows):,} rows to learn from, {n_held_out:,} held out; the paper's "
+        f"methods have {arguments.features} features, lambda {LAM:g}, gamma {gamma:.3f}\n"
     )
     table, models = [], {}
-    for name in ("base", *METHODS, "exact KDE"):
+    for name in (AUTOMATIC, *METHODS, "base", "exact KDE"):
         _show_status(f"{name} ...")
         start = time.perf_counter()
         model = _learn(name, rows, gamma, arguments)
         seconds = time.perf_counter() - start
         table.append([name, f"{seconds:.2f}", *measure_quality(model, held_out)])
-        if name in METHODS:
-            models[name.upper()] = model
+        if name == AUTOMATIC:
+            _show_status("")
+            _print_answers(model)
+        if isinstance(model, Density):
+            models[name.upper() if name in METHODS else name] = model
     _show_status("")
     print_table(
         ["method", "seconds", "effective", "held-out log-lik.", "KS x100", "WD x100"], table
@@ -79,6 +85,8 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _learn(name: str, rows: Array, gamma: float, arguments: argparse.Namespace) -> Any:
+    if name == AUTOMATIC:
+        return fit(rows, seed=arguments.seed)
     if name == "base":
         return GaussianBase.from_data(rows)
     if name == "exact KDE":
@@ -87,6 +95,22 @@ def _learn(name: str, rows: Array, gamma: float, arguments: argparse.Namespace) 
         rows, method=name, n_features=arguments.features, lam=LAM, gamma=gamma, eta="1/gamma2",
         base="empirical", frequency_covariance="data", seed=arguments.seed,
     )  # fmt: skip
+
+
+def _print_answers(model: Density) -> None:
+    """Print what the model is, and answers to three questions."""
+    region = model.highest_density_region(LEVEL)
+    rest = model.conditional({0: GIVEN})
+    low, high = rest.quantile([(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
+    mean, share = rest.expectation(lambda y: y[:, 0]), f"{LEVEL:.0%}"
+    print_pairs({
+        "model = tgp.fit(X)": str(model),
+        f"region with {share} of the mass": f"area {region.volume:.3g}, where the log density is "
+        f"above {region.threshold:.3g}",
+        f"y given x = {GIVEN:g}": f"mean {mean:.3g}, {share} between {low:.3g} and {high:.3g}",
+        "P(x < 0 and y > 0.5)": f"{model.probability([None, 0.5], [0.0, None]):.4g}",
+    })  # fmt: skip
+    print()
 
 
 def measure_quality(model: Any, held_out: Array) -> list[str]:
@@ -102,7 +126,7 @@ def measure_quality(model: Any, held_out: Array) -> list[str]:
 
 def _draw(models: dict[str, Any], x: Array, arguments: argparse.Namespace) -> None:
     _show_status("drawing ...")
-    title = f"two moons: {len(x):,} rows, {arguments.features} features"
+    title = f"two moons: {len(x):,} rows; fit(X), and the paper's methods"
     try:
         figure = plot.density_figure(models, x, seed=arguments.seed, title=title)
     except ImportError as error:
@@ -122,11 +146,12 @@ def _show_status(text: str) -> None:
 
 COMMAND = Command(
     "demo",
-    "learn a toy density with every method and draw it",
-    "Learns two moons by all four methods and prints how long each took and how well it fits "
-    "held-out rows, beside the Gaussian base and a kernel density estimate. If matplotlib is "
-    "installed, it writes a picture of data, contours and samples.",
-    "tgpfast demo -o moons.png",
+    "learn a toy density, ask it questions and draw it",
+    "Learns two moons by fit(X), which chooses all settings, and prints answers of the model. Then "
+    "it prints how long this and the four methods of the paper took and how well they fit held-out "
+    "rows, beside the Gaussian base and a kernel density estimate. If matplotlib is installed, it "
+    "writes a picture of data, contours and samples.",
+    ("tgpfast demo", "tgpfast demo --rows 5000 -o moons.png"),
     _add_options,
     _run,
 )

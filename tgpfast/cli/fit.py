@@ -1,4 +1,4 @@
-"""``tgpfast fit``: learn a density from a file of rows."""
+"""``tgpfast fit``: learn a density from files of rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from ..pipeline.settings import BASES, FEATURE_KINDS, FREQUENCIES, PAPER, SCALES
 from ..selection.effort import EFFORTS
 from ..solvers.solver import METHODS
 from ..statistics.pass_options import ENGINES, PRECISIONS
+from .data_source import add_data, open_data
 from .options import (
     Command,
-    add_columns,
+    add_json,
     add_progress,
     column_number,
     column_range,
@@ -27,7 +28,7 @@ from .options import (
     number_or,
     shows_progress,
 )
-from .output import normalizer_text, print_pairs
+from .output import print_json, print_pairs
 
 FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
     "method": "method", "features": "n_features", "lam": "lam", "gamma": "gamma", "eta": "eta",
@@ -43,9 +44,8 @@ FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).pa
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("data", type=Path, metavar="DATA", help="csv, tsv, txt, npy, npz or parquet file of rows")
+    add_data(parser)
     add("-o", "--output", type=Path, required=True, metavar="MODEL", help="model to write (.npz)")
-    add_columns(parser)
 
     def option(flag: str, text: str, **kind: Any) -> None:
         """An option of `fit`; its help ends with the default of `fit`."""
@@ -88,6 +88,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--interactions", "columns of each frequency, or auto", type=count("auto"), metavar="N")
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
+    add_json(parser)
     add_progress(parser)
 
 
@@ -99,16 +100,31 @@ def _run(arguments: argparse.Namespace) -> None:
         name: dict(value) if name in ("support", "period") else value
         for name, value in given.items() if value is not None
     })  # fmt: skip
-    data = arguments.data
-    if arguments.columns is not None:
-        data = files.Columns(data, arguments.columns)
-    start = time.perf_counter()
-    model = fitting.fit(data, **options, progress=shows_progress(arguments))
+    with open_data(arguments.data) as data:
+        if arguments.columns is not None:
+            data = files.select_columns(data, arguments.columns)
+        start = time.perf_counter()
+        model = fitting.fit(data, **options, progress=shows_progress(arguments))
     _ = model.log_normalizer  # saved with the model, so that `tgpfast score` is quick
     seconds = time.perf_counter() - start
     model.save(output)
-    if not arguments.quiet:
+    if arguments.json:
+        print_json(_list_facts(model, seconds, output))
+    elif not arguments.quiet:
         _print_report(model, seconds, output)
+
+
+def _list_facts(model: Density, seconds: float, output: Path) -> dict[str, Any]:
+    """The report for machines; tgpfast info prints every setting."""
+    settings = model.settings
+    return {
+        "n_rows": settings["n_rows"], "dimension": model.dimension,
+        "columns": model.table.columns, "method": model.method, "base": settings["base"],
+        "n_features": None if model.method == "base" else model.features.n_features,
+        "gamma": None if model.method == "base" else model.features.bandwidth,
+        "lam": settings["lam"], "n_compared": len(model.selection or ()), "seconds": seconds,
+        "log_normalizer": model.log_normalizer, "wrote": output,
+    }  # fmt: skip
 
 
 def _print_report(model: Density, seconds: float, output: Path) -> None:
@@ -126,18 +142,22 @@ def _print_report(model: Density, seconds: float, output: Path) -> None:
         **tilt,
         "compared": f"{len(model.selection):,} settings" if model.selection else "no settings",
         "seconds": f"{seconds:.2f}",
-        "log normalizer": normalizer_text(model.log_normalizer),
+        "log normalizer": model.log_normalizer,
         "wrote": output,
     })  # fmt: skip
 
 
 COMMAND = Command(
     "fit",
-    "learn a density from a file of rows",
+    "learn a density from files of rows",
     "Learns the density of the rows of DATA, writes it to MODEL and prints a short report. The "
-    "file is read several times; csv, tsv, txt and npy files are never held in memory as a whole. "
+    "data are read several times; csv, tsv, txt and npy files are never held in memory as a whole. "
     "Text files may begin with a line of names; their delimiter is detected.",
-    "tgpfast fit data.csv -o model.npz --method fvpd --columns x,y",
+    (
+        "tgpfast fit data.csv -o model.npz",
+        "tgpfast fit data.csv -o model.npz --method map --columns x,y",
+        "tgpfast fit 'part-*.csv' -o model.npz --method fd --json",
+    ),
     _add_options,
     _run,
 )

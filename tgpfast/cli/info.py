@@ -13,8 +13,8 @@ from ..density.grouped import GroupedDensity
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.spectrum import Spectrum
 from ..statistics.statistics import Statistics
-from .options import Command
-from .output import flatten, normalizer_text, print_pairs
+from .options import Command, add_json
+from .output import flatten, print_json, print_pairs
 from .saved_files import load_saved
 
 SHOWN_LABELS = 5  # labels of groups that are printed
@@ -22,13 +22,18 @@ SHOWN_LABELS = 5  # labels of groups that are printed
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="file that a save() wrote")
+    add_json(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     saved = load_saved(arguments.file)
     for kind, describe in DESCRIPTIONS.items():
         if isinstance(saved, kind):
-            print_pairs(dict(flatten(describe(saved))))
+            facts = describe(saved)
+            if arguments.json:
+                print_json(facts)
+            else:
+                print_pairs(dict(flatten(facts)))
             return
     raise ValueError(
         f"{os.fspath(arguments.file)!r} holds {type(saved).__name__}, which tgpfast info cannot "
@@ -39,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _describe_model(model: Density) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "kind": "model", "method": model.method, "dimension": model.dimension,
-        "columns": _columns_text(model.table.columns),
+        "columns": model.table.columns,
     }  # fmt: skip
     if model.method != "base":
         facts.update(n_features=model.features.n_features, gamma=model.features.bandwidth)
@@ -47,7 +52,7 @@ def _describe_model(model: Density) -> dict[str, Any]:
     facts.update(seed=str(model.settings.get("seed")), diagnostics=model.diagnostics)
     known = model.integrator.known_normalizer  # do not compute it only to print it
     if known is not None:
-        facts["log normalizer"] = normalizer_text(known)
+        facts["log normalizer"] = known
     return facts
 
 
@@ -87,16 +92,12 @@ def _describe_groups(groups: GroupedDensity) -> dict[str, Any]:
     labels = list(map(str, groups.labels))
     facts = {
         "kind": "densities of groups", "n_groups": len(groups), "dimension": groups.dimension,
-        "columns": _columns_text(groups.table.columns),
+        "columns": groups.table.columns,
         "groups": ", ".join(labels[:SHOWN_LABELS]) + (", ..." * (len(labels) > SHOWN_LABELS)),
         "rows of a group": f"{groups.n_rows.min():,} to {groups.n_rows.max():,}",
         "condition at most": float(groups.condition.max()),
     }  # fmt: skip
     return {**facts, **{k: v for k, v in groups.settings.items() if k not in facts}}
-
-
-def _columns_text(names: list[str] | None) -> str:
-    return ", ".join(names) if names else "not named"
 
 
 DESCRIPTIONS: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -110,7 +111,7 @@ COMMAND = Command(
     "contents of a saved model or statistics file",
     "Prints the settings of a saved model or GroupedDensity, or the facts of saved Statistics or "
     "of a saved Spectrum.",
-    "tgpfast info model.npz",
+    ("tgpfast info model.npz", "tgpfast info model.npz --json"),
     _add_options,
     _run,
 )

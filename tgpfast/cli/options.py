@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class Command:
     summary : str
         One line for the list of commands.
     description : str
-    example : str
-        A whole command line.
+    examples : tuple of str
+        Whole command lines.
     add_options : callable
         Adds the options to a parser.
     run : callable
@@ -31,7 +32,7 @@ class Command:
     name: str
     summary: str
     description: str
-    example: str
+    examples: tuple[str, ...]
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], None]
     aliases: tuple[str, ...] = ()
@@ -68,6 +69,14 @@ def count_or(*words: str, least: int = 1) -> Callable[[str], int | str]:
     return parse
 
 
+def share(text: str) -> float:
+    """A type of arguments: a number above 0 and below 1."""
+    value = float(number_or()(text))
+    if not 0.0 < value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0 and below 1")
+    return value
+
+
 def names(text: str) -> list[str]:
     """A type of arguments: names or indices separated by commas."""
     found = [name.strip() for name in text.split(",")]
@@ -85,6 +94,24 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", type=names, metavar="NAMES",
         help="columns to use, names or indices from 0, separated by commas (default: all)",
+    )  # fmt: skip
+
+
+def add_output(
+    parser: argparse.ArgumentParser, metavar: str, text: str, *, required: bool = False
+) -> None:
+    """Add -o for a file of rows; ``text`` begins the help."""
+    parser.add_argument(
+        "-o", "--output", type=Path, required=required, metavar=metavar,
+        help=f"{text}to this csv, tsv, txt, npy or parquet file; - prints csv",
+    )  # fmt: skip
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    parser.add_argument(
+        "--json", action="store_true",
+        help="print one JSON document; numbers that are not finite are null",
     )  # fmt: skip
 
 

@@ -1,11 +1,22 @@
-"""Results as aligned text."""
+"""Results: aligned text, JSON, and files of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..data import files
+from ..density.answers import Answer
 from ..density.normalizer import DRAWS, Normalizer
+
+STANDARD_OUTPUT = Path("-")
 
 WHOLE_FLOATS = 1e15  # whole numbers below this are exact as floats and shown as integers
 
@@ -15,6 +26,50 @@ def print_pairs(pairs: Mapping[str, Any]) -> None:
     width = max(len(name) for name in pairs)
     for name, value in pairs.items():
         print(f"{name:<{width}}  {_format(value)}")
+
+
+def print_json(facts: Mapping[str, Any]) -> None:
+    """Print facts as one JSON document, in ASCII so that every terminal shows it unchanged."""
+    print(json.dumps(_as_json(facts), indent=2, allow_nan=False))
+
+
+def _as_json(value: Any) -> Any:
+    """A value of the types that JSON has: paths and others are text, what is not finite is None."""
+    if isinstance(value, Answer):
+        value = {name: getattr(value, name) for name in ("value", "standard_error", "method")}
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    elif isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _as_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def is_standard_output(path: Path | None) -> bool:
+    """Whether rows go to standard output."""
+    return path == STANDARD_OUTPUT
+
+
+def check_output(path: Path | None, *, with_json: bool = False) -> None:
+    """Raise an error before any work if rows cannot be written to this path."""
+    if is_standard_output(path):
+        if with_json:
+            raise ValueError("-o - and --json both print; give -o the name of a file")
+    elif path is not None:
+        files.check_writable(path)
+
+
+def write_table(path: Path, rows: Any, columns: Sequence[str] | None) -> None:
+    """Write rows to a file, or as csv to standard output."""
+    if is_standard_output(path):
+        files.write_text(sys.stdout, rows, columns)
+    else:
+        files.write_rows(path, rows, columns)
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:
@@ -36,7 +91,7 @@ def flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, A
             yield f"{prefix}{name}", value
 
 
-def normalizer_text(normalizer: Normalizer) -> str:
+def _normalizer_text(normalizer: Normalizer) -> str:
     """A normalizer with its error and effective sample size."""
     return (
         f"{normalizer.value:.6g}, error {normalizer.standard_error:.1g}, "
@@ -55,4 +110,6 @@ def _format(value: Any) -> str:
         return f"{value:,.0f}" if is_whole else f"{value:.6g}"
     if isinstance(value, (list, tuple)):
         return ", ".join(_format(v) for v in value) or "none"
+    if isinstance(value, Normalizer):
+        return _normalizer_text(value)
     return "none" if value is None else str(value)

@@ -49,7 +49,7 @@ COMMAND = Command(
     "Runs the paper's experiments on the data sets in a folder. Writes tables, figures and one "
     "self-contained page, beside the figures that the paper prints. Missing sets are listed with "
     "the place of the original data.",
-    "tgpfast paper --data data -o report",
+    ("tgpfast paper --data data -o report",),
     _add_options,
     _run,
     aliases=("reproduce",),

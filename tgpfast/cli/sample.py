@@ -6,8 +6,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ..data import files
-from .options import Command, add_progress, count_or, shows_progress
+from .options import Command, add_output, add_progress, count_or, shows_progress
+from .output import check_output, is_standard_output, write_table
 from .saved_files import load_model
 
 
@@ -16,8 +16,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
     add("-n", "--rows", type=count_or(), default=1000, metavar="N",
         help="rows to draw (default: %(default)s)")  # fmt: skip
-    add("-o", "--output", type=Path, required=True, metavar="ROWS",
-        help="csv, tsv, txt or npy file to write")  # fmt: skip
+    add_output(parser, "ROWS", "write the rows ", required=True)
     add("--seed", type=count_or(least=0), default=0, metavar="N",
         help="seed of the draws (default: %(default)s)")  # fmt: skip
     add_progress(parser)
@@ -25,13 +24,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     model = load_model(arguments.model)
-    files.check_writable(arguments.output)
+    check_output(arguments.output)
     columns = model.table.columns
     model.table = replace(model.table, kind="array")
     show = shows_progress(arguments)
     rows = model.sample(arguments.rows, seed=arguments.seed, progress=show)
-    files.write_rows(arguments.output, rows, columns)
-    if not arguments.quiet:
+    write_table(arguments.output, rows, columns)
+    if not arguments.quiet and not is_standard_output(arguments.output):
         assert model.sampling is not None
         how = f"drawn by {model.sampling.method}"
         if model.sampling.acceptance_rate is not None:
@@ -43,7 +42,10 @@ COMMAND = Command(
     "sample",
     "draw rows from a model",
     "Draws rows from a model, in the units and with the column names of its data.",
-    "tgpfast sample model.npz -n 1000 -o rows.csv --seed 1",
+    (
+        "tgpfast sample model.npz -n 1000 -o rows.csv --seed 1",
+        "tgpfast sample model.npz -n 3 -o -",
+    ),
     _add_options,
     _run,
 )

@@ -9,75 +9,62 @@ from typing import Any
 
 import numpy as np
 
-from ..data import files
-from ..density.density import Density
 from ..evaluation.result import rows_text
 from ..validation import Array
-from .options import Command, add_columns
-from .output import print_table
+from .data_source import add_data, match_columns, open_data
+from .options import Command, add_json, add_output
+from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
 
 SHOWN_ROWS = 5  # least likely rows that are printed
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
-    add("data", type=Path, metavar="DATA", help="file of rows, as for fit; named columns are "
-        "matched with the names in the model")  # fmt: skip
-    add("-o", "--output", type=Path, metavar="SCORES", help="write every row's log density to "
-        "this csv, tsv, txt or npy file")  # fmt: skip
-    add_columns(parser)
+    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    add_data(parser, "; named columns are matched with the names in the model")
+    add_output(parser, "SCORES", "write every row's log density ")
+    add_json(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     model = load_model(arguments.model)
+    check_output(arguments.output, with_json=arguments.json)
+    with open_data(arguments.data) as data:
+        source = match_columns(model, data, arguments.columns)
+        # the columns are in order now; without names the model takes them by position
+        model.table = replace(model.table, columns=None)
+        values = np.asarray(model.log_density(source))
     if arguments.output is not None:
-        files.check_writable(arguments.output)
-    data = _choose_columns(model, arguments.data, arguments.columns)
-    # the columns are in order now; without names the model takes them by position
-    model.table = replace(model.table, columns=None)
-    values = np.asarray(model.log_density(data))
-    if arguments.output is None:
-        _print_report(values)
-        return
-    files.write_rows(arguments.output, values, ["log_density"])
-    print(f"wrote {arguments.output}: {len(values):,} rows")
+        write_table(arguments.output, values, ["log_density"])
+    facts = _summarize(values)
+    if arguments.json:
+        print_json(facts)
+    elif arguments.output is None:
+        _print_report(facts)
+    elif not is_standard_output(arguments.output):
+        print(f"wrote {arguments.output}: {len(values):,} rows")
 
 
-def _print_report(values: Array) -> None:
-    error = ""
-    if len(values) > 1 and np.isfinite(values).all():  # otherwise the error is not known
-        error = f"standard error {values.std(ddof=1) / np.sqrt(len(values)):.2g}, "
-    print(f"mean log density  {values.mean():.6g}, {error}{rows_text(len(values))}\n")
+def _summarize(values: Array) -> dict[str, Any]:
     lowest = np.argsort(values, kind="stable")[:SHOWN_ROWS]
+    error = None
+    if len(values) > 1 and np.isfinite(values).all():  # otherwise the error is not known
+        error = float(values.std(ddof=1) / np.sqrt(len(values)))
+    return {
+        "n_rows": len(values), "mean_log_density": float(values.mean()), "standard_error": error,
+        "lowest": [{"row": int(k), "log_density": float(values[k])} for k in lowest],
+    }  # fmt: skip
+
+
+def _print_report(facts: dict[str, Any]) -> None:
+    error = facts["standard_error"]
+    error_text = "" if error is None else f"standard error {error:.2g}, "
+    mean, rows = facts["mean_log_density"], rows_text(facts["n_rows"])
+    print(f"mean log density  {mean:.6g}, {error_text}{rows}\n")
     print_table(
         ["lowest rows (from 0)", "log density"],
-        [[f"{row:,}", f"{values[row]:.6g}"] for row in lowest],
+        [[f"{row['row']:,}", f"{row['log_density']:.6g}"] for row in facts["lowest"]],
     )
-
-
-def _choose_columns(model: Density, path: Path, asked: list[str] | None) -> Any:
-    """The file, or the columns of it that the user asked for or that have the model's names."""
-    (present, width), names = files.columns_of(path), model.table.columns
-    chosen = asked
-    if asked is None and names is not None and present is not None and present != names:
-        missing = [name for name in names if name not in present]
-        if missing:
-            raise ValueError(
-                f"{path.name} lacks the model's columns {', '.join(missing)}; it has "
-                f"{', '.join(present)}: rename them, or choose by --columns"
-            )
-        chosen = names
-    found = width if chosen is None else len(chosen)
-    if found != model.dimension:
-        source = "--columns names" if asked else f"{path.name} has"
-        known = f" ({', '.join(names)})" if names else ""
-        raise ValueError(
-            f"{source} {found} columns, expected the model's {model.dimension}{known}: choose "
-            "them by --columns"
-        )
-    return path if chosen is None else files.Columns(path, chosen)
 
 
 COMMAND = Command(
@@ -85,7 +72,11 @@ COMMAND = Command(
     "log density of rows under a model",
     "Evaluates the log density of every row of DATA. Without -o it prints the mean, with its "
     "standard error, and the rows that the model finds least likely.",
-    "tgpfast score model.npz held-out.csv -o scores.csv",
+    (
+        "tgpfast score model.npz new.csv",
+        "tgpfast score model.npz new.csv -o scores.csv",
+        "cat new.csv | tgpfast score model.npz - --json",
+    ),
     _add_options,
     _run,
 )

@@ -41,7 +41,7 @@ COMMAND = Command(
     "compile the kernels before their first use",
     "Compiles every kernel once. Numba keeps the result on disk, so that later processes start "
     'without waiting, and from then on backend="auto" is Numba. Run it when you build an image.',
-    "tgpfast warmup --backend numba",
+    ("tgpfast warmup --backend numba",),
     _add_options,
     _run,
 )

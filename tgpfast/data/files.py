@@ -1,26 +1,26 @@
-"""Data files: the reader for each format, selected columns, and files that are written."""
+"""Data files: the reader for each format, sets of files, selected columns, files to write."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from .csv import TextRows
 from .npy import open_npy, read_npz
-from .parquet import ParquetRows
+from .parquet import ParquetRows, write_parquet
 from .storage import replacing
 from .table import BLOCK_ROWS
 
 TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # extension -> delimiter; None: to be found
 SUFFIXES = (".npy", ".npz", ".parquet", *TEXT)
-WRITABLE = (".npy", *TEXT)
+WRITABLE = (".npy", ".parquet", *TEXT)
 
 
 class Columns(os.PathLike[str]):
@@ -49,14 +49,88 @@ class Columns(os.PathLike[str]):
         return os.fspath(self.path)
 
 
-def open_rows(
-    path: str | os.PathLike[str], order: list[str] | None = None
-) -> tuple[Any, list[str] | None]:
-    """Open a data file.
+class FileSet(os.PathLike[str]):
+    """The rows of several files, one file after the other. It can stand wherever a path is taken.
+
+    Files that have names of columns must have those of the first file, in any order. Files without
+    names must have as many columns as the first file.
 
     Parameters
     ----------
-    path : str, path-like or Columns
+    paths : sequence of str or path-like
+        At least one file.
+    columns : sequence of str or int, optional
+        Names of the columns to read, or indices from 0; all by default.
+
+    Raises
+    ------
+    ValueError
+        If there is no path.
+
+    Examples
+    --------
+    >>> FileSet(["a.csv", "b.csv"]).name
+    'a.csv and 1 more'
+    """
+
+    def __init__(
+        self, paths: Sequence[str | os.PathLike[str]], columns: Sequence[str | int] | None = None
+    ) -> None:
+        self.paths, self.columns = [Path(path) for path in paths], columns
+        if not self.paths:
+            raise ValueError("paths: at least one file is needed")
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.paths[0])
+
+    @property
+    def name(self) -> str:
+        """The name of the first file and the number of the others, for messages."""
+        return f"{self.paths[0].name} and {len(self.paths) - 1} more"
+
+    def open(self, order: list[str] | None) -> tuple[Any, list[str] | None]:
+        """Open the files as `open_rows` does; the first lines of all are checked here."""
+        _, names = self._open_file(self.paths[0], order)
+        width = columns_of(self.paths[0])[1]
+        for file in self.paths[1:]:
+            self._open_file(file, names)
+            found = columns_of(file)[1]
+            if names is None and self.columns is None and found != width:
+                raise ValueError(
+                    f"{file.name} has {found} columns, but {self.paths[0].name} has {width}; "
+                    "leave one of them out"
+                )
+        return lambda: self._read(names), names
+
+    def _read(self, names: list[str] | None) -> Iterator[Any]:
+        for file in self.paths:
+            rows, _ = self._open_file(file, names)
+            if isinstance(rows, ParquetRows):
+                yield from rows.iterate(BLOCK_ROWS)
+            elif callable(rows):
+                yield from rows()
+            else:
+                yield rows
+
+    def _open_file(self, file: Path, order: list[str] | None) -> tuple[Any, list[str] | None]:
+        return open_rows(file if self.columns is None else Columns(file, self.columns), order)
+
+
+def select_columns(path: str | os.PathLike[str], columns: Sequence[str | int]) -> Any:
+    """Return some columns of a file or of a `FileSet`, as something that stands for a path."""
+    if isinstance(path, FileSet):
+        return FileSet(path.paths, columns)
+    return Columns(path, columns)
+
+
+def open_rows(
+    path: str | os.PathLike[str], order: list[str] | None = None
+) -> tuple[Any, list[str] | None]:
+    """Open a data file, or several.
+
+    Parameters
+    ----------
+    path : str, path-like, Columns or FileSet
     order : list of str, optional
         Names of the columns to read, and no others, of a file that has names.
 
@@ -66,6 +140,8 @@ def open_rows(
     names : list of str, or None
         None where the file has no names.
     """
+    if isinstance(path, FileSet):
+        return path.open(order)
     rows, names, width = _open(_find_file(path))
     places = _select_columns(path, order, names, width)
     if isinstance(rows, ParquetRows):
@@ -81,7 +157,10 @@ def open_rows(
 
 
 def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
-    """Return the names of a file's columns, None where it has none, and their number."""
+    """Return the names of a file's columns, None where it has none, and their number.
+
+    Those of a `FileSet` are the columns of its first file.
+    """
     rows, names, width = _open(_find_file(path))
     if isinstance(rows, ParquetRows):
         names = [rows.columns[k] for k in rows.data_columns]
@@ -116,7 +195,7 @@ def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None 
 
 
 def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] | None) -> None:
-    """Write rows to npy, or to csv, tsv or txt with a header where there are names.
+    """Write rows to npy or parquet, or to csv, tsv or txt with a header where there are names.
 
     If that fails, on a full disk for example, an old file stays as it is.
     """
@@ -127,20 +206,29 @@ def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] |
             # not the file itself: NumPy would write past Python, and not notice a full disk
             np.save(SimpleNamespace(write=binary.write), rows)
             return
-        delimiter = TEXT[suffix] or ","
+        if suffix == ".parquet":
+            write_parquet(binary, rows, columns, file)
+            return
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
         try:
-            if columns is not None:
-                csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerow(columns)
-            np.savetxt(stream, rows, fmt="%.17g", delimiter=delimiter)
+            write_text(stream, rows, columns, TEXT[suffix] or ",")
         finally:
             stream.detach()  # writes what is left, and does not close the file below it
+
+
+def write_text(
+    stream: IO[str], rows: Any, columns: Sequence[str] | None, delimiter: str = ","
+) -> None:
+    """Write rows as lines of text, after a line of names where there are any."""
+    if columns is not None:
+        csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerow(columns)
+    np.savetxt(stream, rows, fmt="%.17g", delimiter=delimiter)
 
 
 def _find_file(path: str | os.PathLike[str]) -> Path:
     file = Path(os.fspath(path))
     if not file.exists():
-        raise FileNotFoundError(f"no such file: {os.fspath(path)!r}")
+        raise FileNotFoundError(f"no such file: {os.fspath(path)!r}; check the path")
     if file.is_dir():
         raise ValueError(f"{os.fspath(path)!r} is a folder; give the path of a file in it")
     _check_suffix(file, SUFFIXES)

@@ -8,7 +8,7 @@ import importlib.util
 import itertools
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -151,6 +151,20 @@ class ParquetRows:
         rows = np.empty((batch.num_rows, len(self.columns)))
         fill_numbers(batch, self.columns, rows)
         return rows
+
+
+def write_parquet(
+    stream: IO[bytes], rows: Any, columns: Sequence[str] | None, file: Path
+) -> None:
+    """Write rows (n,) or (n, d) as float64 columns; nameless ones are column_0, column_1, ...
+
+    ``file`` is named in messages.
+    """
+    writer, pyarrow = _load_arrow_parquet(file), importlib.import_module("pyarrow")
+    table = np.asarray(rows, dtype=float)
+    table = table.reshape(len(table), -1)
+    names = [f"column_{k}" for k in range(table.shape[1])] if columns is None else list(columns)
+    writer.write_table(pyarrow.table(list(map(pyarrow.array, table.T)), names=names), stream)
 
 
 def _load_arrow_parquet(file: Path) -> Any:

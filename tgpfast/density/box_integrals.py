@@ -285,8 +285,11 @@ class StudentRule(PartRule):
     """
 
     def __init__(self, base: StudentBase, low: Array, high: Array, band: Array) -> None:
+        from scipy.special import stdtrit
+
         self.base, self.low, self.high, self.band = base, low, high, band
-        self.reach = math.asinh(HEAVY_TAIL ** (-1.0 / base.degrees))
+        # w_k / s_k has a t distribution of degrees + k; that of w_0 has the heaviest tails
+        self.reach = math.asinh(-float(stdtrit(base.degrees, HEAVY_TAIL)))
         self.thinning = _thin([_count(2.0 * self.reach, float(b), 1.0) for b in band])
 
     def nodes(self, factor: float) -> tuple[Array, Array]:

@@ -59,6 +59,7 @@ MIXTURE_COMPONENTS = {1: 8, 2: 8, 3: 160}
 WORTH_A_MIXTURE = 0.01  # nats a row below the best tilt, within which a mixture is tried as a base
 MIXTURE_WORK = {1: 1e8, 2: 1e8, 3: 8e9}  # operations that growing one may take; 1e9 is 0.5 s
 FEW_ROWS_KERNELS = ("gaussian", "matern32")  # few rows do not tell all of them apart
+STUDENT_TOLERANCE = 1e-6  # nats a row: what is left the tilt adds
 BASES = ("student", "empirical", "mixture")
 # where nothing is compared; the bandwidth in standard deviations
 DEFAULT_KERNEL, DEFAULT_BANDWIDTH, DEFAULT_LAM = "matern52", 0.5, 1.0
@@ -344,7 +345,9 @@ class BaseMaker:
             return UniformBase(**self.axes.domain.parameters())
         base: Base
         if kind == "student":
-            base = StudentBase._by_em(x, weights, self._known_student())
+            base = StudentBase._by_em(
+                x, weights, start=self._known_student(), tolerance=STUDENT_TOLERANCE
+            )
         elif kind == "mixture":
             base = _grow_small_mixture(x, weights, self.settings.seed)
         elif self.axes.is_open:

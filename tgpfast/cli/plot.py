@@ -1,0 +1,57 @@
+"""``tgpfast plot``: a picture of a model beside rows."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import plot
+from ..data import files
+from .data_source import add_data, match_columns, open_data
+from .options import Command, count_or
+from .saved_files import load_model
+
+PICTURES = (".png", ".pdf", ".svg")
+# pictures by number of columns; more columns have that of pairs
+DRAWN: dict[int, Callable[..., Any]] = {
+    1: functools.partial(plot.marginal_cdfs, directions=[[1.0]], units="data"),
+    2: plot.density_figure,
+}
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    add_data(parser)
+    add = parser.add_argument
+    add("-o", "--output", type=Path, required=True, metavar="PICTURE",
+        help="png, pdf or svg file to write")  # fmt: skip
+    add("--seed", type=count_or(least=0), default=0, metavar="N",
+        help="seed of the samples and of the choice of rows shown (default: %(default)s)")
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    model = load_model(arguments.model)
+    files.check_writable(arguments.output, suffixes=PICTURES)
+    with open_data(arguments.data) as data:
+        source = match_columns(model, data, arguments.columns)
+        model.table = replace(model.table, columns=None, kind="array")
+        draw = DRAWN.get(model.dimension, plot.pairs)
+        figure = draw(model, source, seed=arguments.seed)
+    plot.save(figure, arguments.output)
+    print(f"wrote {arguments.output}")
+
+
+COMMAND = Command(
+    "plot",
+    "draw a model beside rows",
+    "Draws a model beside the rows of DATA. One column: the distribution functions of both. Two "
+    "columns: data with contours of the density, and samples. More columns: every pair of the "
+    "first six, data below the diagonal and samples above it.",
+    ("tgpfast plot model.npz data.csv -o model.png",),
+    _add_options,
+    _run,
+)
