@@ -19,7 +19,7 @@ FITTED_ROWS = 20_000  # rows behind the default density; more would hardly chang
 # of that density: nothing is compared, so that it takes a fraction of a second
 QUICK_SETTINGS: dict[str, Any] = {
     "features": "lattice", "method": "map", "base": "empirical", "kernel": "matern32", "lam": 0.1,
-    "gamma": 0.2,
+    "gamma": 0.5,
 }  # fmt: skip
 SCATTERED_ROWS = 20_000  # most rows that are drawn one by one; pixels are drawn for more
 SIDE_PIXELS = 480  # along the longer side of the picture
