@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,13 @@ from ..features.lattice_box import tapered_sides
 from ..runtime import memory
 from ..validation import Array
 from .base import Base
+from .part_widths import part_widths
 
 GRID_ARRAYS = 8  # of a grid's size, that solving on it takes
 BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time
 MOST_LOST = 0.05  # mass beyond walls and periods, where a base must have none
+STEPS_OF_PART = 2  # of a finer grid, for each deviation of the narrowest part of a base
+MOST_FINE_NODES = 2**20  # of that grid
 LEAST_CORRECTION = 0.1  # factor of a node's mass; below, the grid does not resolve the base
 
 
@@ -96,7 +100,9 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
     """The masses of a base on the regular grid of a lattice.
 
     At walls the rule is corrected for the slope of the base, since its even extension has a kink
-    there (the first term of Euler and Maclaurin's formula for the midpoint rule).
+    there (the first term of Euler and Maclaurin's formula for the midpoint rule). A base with parts
+    narrower than a cell is taken from a finer grid, whose masses go to the nodes around them in
+    proportion to their distances: e^f is then interpolated linearly.
 
     Parameters
     ----------
@@ -120,13 +126,7 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
         GRID_ARRAYS * 8 * int(np.prod(shape, dtype=float)),
         f"a grid of {' x '.join(map(str, shape))} nodes", "use fewer modes",
     )  # fmt: skip
-    axes = features.nodes(shape)
-    log_masses = _log_density(base, axes) + np.log(features.cell_volume(shape))
-    for axis, kind in enumerate(features.walls):
-        if features.cosine[axis]:
-            for is_tapered, is_upper in zip(tapered_sides(kind), (False, True), strict=True):
-                if not is_tapered:
-                    _correct_wall(log_masses, base, features, axes, axis, is_upper)
+    log_masses = _log_masses(base, features, shape)
     outside = 1.0 - float(np.exp(log_masses).sum())
     if not any(any(tapered_sides(kind)) for kind in features.walls) and outside > MOST_LOST:
         raise ValueError(
@@ -134,7 +134,68 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
             "use a base that is uniform, truncated or wrapped there"
         )
     # below zero it is an error of the rule, with which the posterior would not be concave
-    return NodeMasses(log_masses, max(outside, 0.0), features.taper_on(axes))
+    taper = features.taper_on(features.nodes(shape))
+    return NodeMasses(log_masses, max(outside, 0.0), taper)
+
+
+def _log_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> Array:
+    """Log masses of the nodes, from a finer grid where this one does not resolve the base."""
+    finer = _resolving_shape(base, features, shape)
+    masses = _log_masses_of_rule(base, features, finer)
+    if finer == tuple(shape):
+        return masses
+    masses = np.exp(masses)
+    for axis, (many, few) in enumerate(zip(finer, shape, strict=True)):
+        if many > few:
+            gather = _gathering(many, few, is_cosine=features.cosine[axis])
+            rest = np.moveaxis(masses, axis, 0)
+            gathered = gather @ rest.reshape(many, -1)
+            masses = np.moveaxis(gathered.reshape(few, *rest.shape[1:]), 0, axis)
+    with np.errstate(divide="ignore"):
+        return np.log(masses)
+
+
+def _resolving_shape(
+    base: Base, features: LatticeFeatures, shape: Sequence[int]
+) -> tuple[int, ...]:
+    """The shape, or multiples of it along axes where parts of the base are narrower than a cell, as
+    many as there is room for."""
+    cells = features.lengths / np.array(shape)
+    factors = cells / part_widths(base)[1].min(axis=0)
+    factors = np.where(factors > 1.0, np.ceil(STEPS_OF_PART * factors), 1.0)
+    over = np.prod(factors * shape) / MOST_FINE_NODES
+    if over > 1.0:
+        finer = factors > 1.0
+        factors[finer] = np.maximum(np.floor(factors[finer] / over ** (1.0 / finer.sum())), 1.0)
+    return tuple(int(n * factor) for n, factor in zip(shape, factors, strict=True))
+
+
+def _gathering(many: int, few: int, *, is_cosine: bool) -> Any:
+    """Sparse matrix (few, many) that divides each of many nodes between the two of few around
+    it."""
+    from scipy.sparse import csr_matrix
+
+    ratio, fine = few / many, np.arange(many)
+    place = np.clip((fine + 0.5) * ratio - 0.5, 0.0, few - 1.0) if is_cosine else fine * ratio
+    left = np.floor(place).astype(np.int64)
+    share = place - left
+    right = np.minimum(left + 1, few - 1) if is_cosine else (left + 1) % few
+    entries = np.concatenate([1.0 - share, share])
+    return csr_matrix(
+        (entries, (np.concatenate([left, right]), np.concatenate([fine, fine]))), shape=(few, many)
+    )
+
+
+def _log_masses_of_rule(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> Array:
+    """Log of density times cell volume at the nodes, corrected at walls."""
+    axes = features.nodes(shape)
+    log_masses = _log_density(base, axes) + np.log(features.cell_volume(shape))
+    for axis, kind in enumerate(features.walls):
+        if features.cosine[axis]:
+            for is_tapered, is_upper in zip(tapered_sides(kind), (False, True), strict=True):
+                if not is_tapered:
+                    _correct_wall(log_masses, base, features, axes, axis, is_upper)
+    return log_masses
 
 
 def _log_density(base: Base, axes: Sequence[Array]) -> Array:

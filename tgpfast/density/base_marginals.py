@@ -1,8 +1,7 @@
-"""Marginal distribution functions of bases, and the widths of their parts."""
+"""Marginal distribution functions of bases."""
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -11,6 +10,7 @@ from ..bases.base import Base
 from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
+from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
 from ..validation import Array
 from .box_rule import BoxRule, integrate_to
@@ -27,26 +27,6 @@ def gaussian_components(base: GaussianBase | MixtureBase) -> tuple[Array, list[G
         return np.ones(1), [base]
     parts = [GaussianBase(m, c) for m, c in zip(base.means, base.covariances, strict=True)]
     return base.weights, parts
-
-
-def part_widths(base: Base) -> tuple[Array, Array]:
-    """Shares of a base's parts, (K,), and their deviations along each axis with the other columns
-    held fixed, (K, d)."""
-    if isinstance(base, ProductBase):
-        shares, widths = np.ones(1), np.zeros((1, 0))
-        for factor in base.factors:
-            more, wide = part_widths(factor)
-            shares = np.multiply.outer(shares, more).ravel()
-            pairs = itertools.product(widths, wide)
-            widths = np.array([np.concatenate(pair) for pair in pairs])
-        return shares, widths
-    mixture = base.mixture if isinstance(base, BoundedMixtureBase) else base
-    if isinstance(mixture, MixtureBase):
-        shares, covariances = mixture.weights, mixture.covariances
-    else:
-        shares, covariances = np.ones(1), base.covariance[None]
-    precision = np.linalg.inv(covariances)
-    return shares, 1.0 / np.sqrt(np.einsum("kii->ki", precision))
 
 
 def base_cdf(base: Base, direction: Array, places: Array) -> Array:

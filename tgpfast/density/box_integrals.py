@@ -19,9 +19,10 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
+from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
 from ..validation import Array
-from .base_marginals import find_ends, gaussian_components, part_widths
+from .base_marginals import find_ends, gaussian_components
 from .exponent import PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt

@@ -23,11 +23,12 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
+from ..bases.part_widths import part_widths
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .base_marginals import base_cdf, gaussian_components, part_widths
+from .base_marginals import base_cdf, gaussian_components
 from .box_rule import PANEL_WASTE, BoxRule, integrate_to
 from .box_sampling import BoxCells, draw_beyond_box
 from .lattice_exponent import LatticeTilt

@@ -25,10 +25,11 @@ from ..bases.conditioning import (
 )
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
+from ..bases.part_widths import part_widths
 from ..bases.quasirandom import logsumexp, sobol_uniforms, to_normals
 from ..bases.student import StudentBase
 from ..validation import Array
-from .base_marginals import find_ends, part_widths
+from .base_marginals import find_ends
 from .box_integrals import (
     HEAVY_TAIL,
     NODES_PER_DEVIATION,

@@ -118,7 +118,8 @@ def choose_box(
     origin, lengths, margin = np.empty(d), np.empty(d), np.zeros(d)
     kinds = []
     for axis in range(d):
-        low, high = _core(rows[:, axis], axis, base)
+        of_base = None if base is None else (base.mean[axis], base.covariance[axis, axis])
+        low, high = core_of(rows[:, axis], of_base)
         wall_low, wall_high = _check_walls(walls[axis], periods[axis], rows[:, axis], axis)
         if periods[axis] is not None:
             kinds.append("period")
@@ -143,12 +144,20 @@ def _kind(low: float | None, high: float | None) -> str:
     return "wall_below" if high is None else "wall_above"
 
 
-def _core(x: Array, axis: int, base: Any) -> tuple[float, float]:
-    """(low, high) of the core along one axis, from a sample of the rows."""
+def core_of(x: Array, base: tuple[float, float] | None = None) -> tuple[float, float]:
+    """(low, high) of the core along one axis; see `choose_box`.
+
+    Parameters
+    ----------
+    x : (n,) array
+        A sample of the rows.
+    base : (mean, variance), optional
+        Of the base along this axis.
+    """
     low, high = float(x.min()), float(x.max())
     inner_low, inner_high = (float(q) for q in np.quantile(x, [OUTLIERS, 1.0 - OUTLIERS]))
     if base is not None:
-        mean, reach = base.mean[axis], BASE_REACH * np.sqrt(base.covariance[axis, axis])
+        mean, reach = base[0], BASE_REACH * np.sqrt(base[1])
         low, high = min(low, float(mean - reach)), max(high, float(mean + reach))
     if inner_high > inner_low:
         reach = REACH * (inner_high - inner_low)

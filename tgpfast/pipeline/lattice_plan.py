@@ -21,6 +21,7 @@ from ..bases.student import StudentBase
 from ..data.row_sample import SAMPLE_ROWS
 from ..density.density import Density
 from ..features.lattice import LatticeFeatures
+from ..features.lattice_box import core_of
 from ..selection.candidates import BASE_ALONE, CAREFUL_ROWS
 from ..selection.lattice_choice import (
     NARROWEST,
@@ -97,8 +98,10 @@ class Sample:
 
     @property
     def deviation(self) -> float:
-        """Root of the mean variance of the columns."""
-        return math.sqrt(float(self.x.var(axis=0).mean())) or 1.0
+        """Root of the mean variance of the columns, with far outliers moved to the end of the core
+        of a box."""
+        core = np.array([core_of(column) for column in self.x.T]).T
+        return math.sqrt(float(np.clip(self.x, *core).var(axis=0).mean())) or 1.0
 
     def without(self, fold: int) -> tuple[Array, Array]:
         """Rows and weights of the other folds."""

@@ -1,0 +1,32 @@
+"""How narrow the parts of a base are: what a grid must resolve."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from ..validation import Array
+from .base import Base
+from .bounded import BoundedMixtureBase, ProductBase
+from .mixture import MixtureBase
+
+
+def part_widths(base: Base) -> tuple[Array, Array]:
+    """Shares of a base's parts, (K,), and their deviations along each axis with the other columns
+    held fixed, (K, d)."""
+    if isinstance(base, ProductBase):
+        shares, widths = np.ones(1), np.zeros((1, 0))
+        for factor in base.factors:
+            more, wide = part_widths(factor)
+            shares = np.multiply.outer(shares, more).ravel()
+            pairs = itertools.product(widths, wide)
+            widths = np.array([np.concatenate(pair) for pair in pairs])
+        return shares, widths
+    mixture = base.mixture if isinstance(base, BoundedMixtureBase) else base
+    if isinstance(mixture, MixtureBase):
+        shares, covariances = mixture.weights, mixture.covariances
+    else:
+        shares, covariances = np.ones(1), base.covariance[None]
+    precision = np.linalg.inv(covariances)
+    return shares, 1.0 / np.sqrt(np.einsum("kii->ki", precision))
