@@ -279,6 +279,17 @@ def test_continuous_columns_have_next_to_no_step(n):
     assert em.NARROWEST_COMPONENT <= floor <= max(em.NARROWEST_COMPONENT, 1 / n)
 
 
+def test_components_may_be_as_narrow_as_clusters_far_apart():
+    rng = np.random.default_rng(0)
+    far = np.concatenate([rng.normal(0.0, 1.0, 500), rng.normal(1e4, 1.0, 500)])[:, None]
+    found = em.measure_columns(far, np.ones(1000))
+    assert found.floor * found.scaling.scale < 0.05  # 1e-3 spreads would be 7
+    one = em.measure_columns(far[:500], np.ones(500))  # the negative control: one cluster
+    assert one.floor == em.NARROWEST_COMPONENT
+    repeated = em.measure_columns(np.repeat([[0.0], [1e4]], 500, axis=0), np.ones(1000))
+    assert repeated.floor >= em.NARROWEST_COMPONENT
+
+
 def test_a_constant_column_does_not_divide_by_zero():
     found = em.measure_columns(np.full((10, 1), 7.0), np.ones(10))
     assert found.scaling.scale == 1.0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,8 +26,12 @@ from ..validation import Array, check_choice
 
 COVARIANCES = ("full", "diagonal", "tied")
 NARROWEST_COMPONENT = 1e-3  # least width of a component, in spreads of the column
-# of standard rows: 1e-16 times its square is far below the least variance, 1e-6
-LARGEST_COORDINATE = 1e4
+# The same where the rows lie in clusters far narrower than the spread: a share of the width that
+# holds the nearest sqrt(n) values, which is less than 1e-3 spreads in clusters only
+NARROWEST_IN_CLUSTERS = 0.1
+# of standard rows: 1e-16 times its square is far below the least variance of a column without
+# clusters, 1e-6; within clusters the least width is at least 1e-7 times the largest coordinate
+LARGEST_COORDINATE, LEAST_OF_LARGEST = 1e4, 1e-7
 SPREAD_OF_QUARTILES = 1.349  # distance between the quartiles of a standard normal
 SAME_VALUE = 1e-6  # spreads within which values count as one: they differ by rounding
 RESOLUTION_SHARE = 0.1  # share of the rows that may lie closer to another value than the resolution
@@ -66,8 +71,8 @@ class Standards:
     scaling : Scaling
         From the units of the data: median to 0, spread to 1.
     floor : (d,) array
-        Least width of a component along each column, in standard units: NARROWEST_COMPONENT, or the
-        width of a step of the column, where that is more.
+        Least width of a component along each column, in standard units: NARROWEST_COMPONENT, less
+        where the rows lie in narrow clusters, and at least the width of a step of the column.
     resolution : (d,) array
         Steps of the columns, in units of the data; see `measure_columns`.
     """
@@ -105,8 +110,18 @@ def measure_columns(x: Array, w: Array) -> Standards:
         reach = max(values[-1] - shift[j], shift[j] - values[0])
         scale[j] = max(spread, reach / LARGEST_COORDINATE)
         resolution[j] = _resolution(values, below, SAME_VALUE * scale[j])
-        floor[j] = max(NARROWEST_COMPONENT, WIDTH_OF_A_STEP * resolution[j] / scale[j])
+        narrowest, cluster = NARROWEST_COMPONENT, _width_of_nearest(values) / scale[j]
+        if cluster > 0.0:  # else values are repeated, and their step is no cluster
+            least = LEAST_OF_LARGEST * reach / scale[j]
+            narrowest = min(narrowest, max(NARROWEST_IN_CLUSTERS * cluster, least))
+        floor[j] = max(narrowest, WIDTH_OF_A_STEP * resolution[j] / scale[j])
     return Standards(Scaling(shift, scale), floor, resolution)
+
+
+def _width_of_nearest(values: Array) -> float:
+    """The median over sorted values of the width that holds the next sqrt(n) of them."""
+    count = math.isqrt(len(values))
+    return float(np.median(values[count:] - values[: len(values) - count]))
 
 
 def _quantile(values: Array, below: Array, q: float) -> float:

@@ -18,6 +18,7 @@ from .part_widths import part_widths
 GRID_ARRAYS = 8  # of a grid's size, that solving on it takes
 BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time
 MOST_LOST = 0.05  # mass beyond walls and periods, where a base must have none
+UNRESOLVED = 2.5  # deviations of a part in a cell, from which on nodes may miss much of it
 STEPS_OF_PART = 2  # of a finer grid, for each deviation of the narrowest part of a base
 MOST_FINE_NODES = 2**20  # of that grid
 LEAST_CORRECTION = 0.1  # factor of a node's mass; below, the grid does not resolve the base
@@ -101,7 +102,7 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
 
     At walls the rule is corrected for the slope of the base, since its even extension has a kink
     there (the first term of Euler and Maclaurin's formula for the midpoint rule). A base with parts
-    narrower than a cell is taken from a finer grid, whose masses go to the nodes around them in
+    far narrower than a cell is taken from a finer grid, whose masses go to the nodes around them in
     proportion to their distances: e^f is then interpolated linearly.
 
     Parameters
@@ -158,14 +159,14 @@ def _log_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
 def _resolving_shape(
     base: Base, features: LatticeFeatures, shape: Sequence[int]
 ) -> tuple[int, ...]:
-    """The shape, or multiples of it along axes where parts of the base are narrower than a cell, as
-    many as there is room for."""
+    """The shape, or multiples of it along axes where parts of the base are far narrower than a
+    cell, as many as there is room for."""
     cells = features.lengths / np.array(shape)
     factors = cells / part_widths(base)[1].min(axis=0)
-    factors = np.where(factors > 1.0, np.ceil(STEPS_OF_PART * factors), 1.0)
+    factors = np.where(factors > UNRESOLVED, np.ceil(STEPS_OF_PART * factors), 1.0)
     over = np.prod(factors * shape) / MOST_FINE_NODES
-    if over > 1.0:
-        finer = factors > 1.0
+    finer = factors > 1.0
+    if over > 1.0 and finer.any():
         factors[finer] = np.maximum(np.floor(factors[finer] / over ** (1.0 / finer.sum())), 1.0)
     return tuple(int(n * factor) for n, factor in zip(shape, factors, strict=True))
 

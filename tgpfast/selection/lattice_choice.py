@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from ..bases.part_widths import part_widths
 from ..features.lattice import LatticeFeatures
 from ..features.spectral_density import KERNELS
 from .candidates import BASE_ALONE, LEAST_GAIN_ERRORS
@@ -25,6 +26,9 @@ FINE_TRIES, RETUNING_TRIES = 5, 3  # candidates of one fine pattern search at mo
 HALVING = ((4, COARSE_STEPS, 2), (2, COARSE_STEPS, 4), (1, FINE_STEPS, FINE_TRIES))
 ALLOWED_ERRORS = 0.5  # standard errors below the best within which the smoothest candidate wins,
 ALLOWED_PARAMETERS = 2.0  # unless that is more than so many parameters are worth: 1 / n a row each
+# components of a mixture up to which tilts of it are tried in three dimensions, where each takes a
+# grid of its own in the normalizer, 0.1 s
+MOST_TILTED_PARTS = 24
 SMOOTHER = 4.0  # factor of lambda, by which it is raised for another base
 WORTH_ANOTHER_BASE = 0.001  # nats a row that a base other than the preferred one must gain
 NEGLIGIBLE_GAIN = 2e-5  # nats a row that do not count as better
@@ -122,6 +126,9 @@ def try_base(
         Name of the other one.
     """
     _score_alone(search, space, base)
+    n_parts = max(len(part_widths(one)[0]) for one in search.bases[base])
+    if space.may_be_base_alone and search.features.dimension == 3 and n_parts > MOST_TILTED_PARTS:
+        return
     n_modes = min(best.n_modes, SEARCH_MODES[search.features.dimension])
     coarse = next(
         s for s in search.scored

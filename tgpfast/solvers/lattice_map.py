@@ -19,7 +19,7 @@ from ..validation import positive
 from .conjugate_gradients import Operator, norms
 from .lattice_posterior import LatticePosteriors, PosteriorPoint, maximize_posteriors
 
-ROUGH_TOLERANCE = 1e-2  # of the gradient, at which grids are compared for the first time
+ROUGH_TOLERANCES = (1e-2, 1e-4)  # of the gradient, at which grids are compared on the way
 REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
 NEGLIGIBLE = 1e-14  # of the largest prior variance: such modes move f by 1e-6 of its scale
 GRID_TOLERANCE = 1e-4  # change of log Z, and of the relative gradient, on a finer grid
@@ -87,9 +87,10 @@ def solve_lattice_map(
     kept = stats.corner(_modes_that_matter(stats.features))
     run = _Run(kept, lam, BaseGrids(base, kept.features) if grids is None else grids, workers)
     run.begin(tuple(kept.features.grid_shape() if shape is None else shape), start)
-    # a grid that is too coarse shows early, before the optimum has put spikes between its nodes
-    for goal in sorted({max(tolerance, ROUGH_TOLERANCE), tolerance}, reverse=True):
-        run.solve(goal, least_gain, grid_tolerance)
+    # a grid that is too coarse shows on the way, where solves take little
+    goals = {tolerance, *(rough for rough in ROUGH_TOLERANCES if rough > tolerance)}
+    for goal in sorted(goals, reverse=True):
+        run.solve(goal, least_gain, grid_tolerance and max(grid_tolerance, goal))
     report: dict[str, Any] = {
         "newton_steps": run.n_steps, "cg_products": run.n_products,
         "gradient_norm": float(run.objective.gradient_norms(run.point)[0]),
