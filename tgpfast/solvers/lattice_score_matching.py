@@ -12,7 +12,6 @@ are left out. Score matching needs the Laplacian of f, so that the kernel must b
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from typing import Any
 
@@ -36,6 +35,7 @@ from ..statistics.lattice_statistics import (
 )
 from ..validation import Array, positive
 from .conjugate_gradients import conjugate_gradients
+from .lattice_pairs import FeaturePairs
 from .lattice_preconditioner import LevelPreconditioner
 
 CG_TOLERANCE, SCORE_CG_STEPS = 1e-10, 20_000
@@ -309,7 +309,7 @@ def solve_lattice_fvpd(
     n_bytes = 8 * 16 * f.n_features**2  # matrices of complex numbers, some of them indices
     memory.check(n_bytes, f"fvpd with {f.n_features:,} features", "use fewer modes")
     eta = 1.0 / f.bandwidth**2 if eta is None else positive("eta", eta)
-    pairs, wide = _Pairs(f), doubled(f)
+    pairs, wide = FeaturePairs(f), doubled(f)
     shape = [max(n, BASE_NODES[f.dimension]) for n in wide.grid_shape()]
     masses = (BaseGrids(base, f) if grids is None else grids).at(shape)
     matrix, small = _predictive_parts(stats, base, eta, masses, pairs, workers)
@@ -325,7 +325,7 @@ def solve_lattice_fvpd(
 
 
 def _predictive_parts(
-    stats: LatticeStatistics, base: Base, eta: float, masses: NodeMasses, pairs: _Pairs,
+    stats: LatticeStatistics, base: Base, eta: float, masses: NodeMasses, pairs: FeaturePairs,
     workers: int,
 ) -> tuple[Modes, Modes]:  # fmt: skip
     """M without the prior's part, and m, of Eq. predictive: Sigma_phi + sum grad phi grad phi^T /
@@ -338,81 +338,3 @@ def _predictive_parts(
     matrix -= np.outer(mean, mean.conj())
     matrix += pairs.slopes(stats.core_modes) / eta
     return matrix, mean + pairs.vector(linear_form(stats, base)) / eta
-
-
-class _Pairs:
-    """Products of two features of a lattice, with the modes of both signs in one list."""
-
-    def __init__(self, f: LatticeFeatures) -> None:
-        self.features = f
-        self._numbers = [
-            np.arange(m + 1) if c else np.fft.fftfreq(2 * m + 1, 1.0 / (2 * m + 1)).astype(int)
-            for m, c in zip(f.n_modes, f.cosine, strict=True)
-        ]
-        self._shape = tuple(len(k) for k in self._numbers)
-        self._k = [part.ravel() for part in np.meshgrid(*self._numbers, indexing="ij")]
-
-    def vector(self, stored: Modes) -> Modes:
-        """All modes of a real function, (S,)."""
-        return _all_signs(stored, self.features).ravel()
-
-    def stored(self, vector: Modes) -> Modes:
-        """The modes that are stored, of all of them."""
-        half = vector.reshape(self._shape)
-        return half[tuple(slice(0, n) for n in self.features.mode_shape)]
-
-    def products(self, sums: Modes, sine: int | None = None) -> Modes:
-        """sum of conj(phi_k) phi_l, (S, S), from the sums of the waves of the doubled lattice; sine
-        : the wall axis along which both are sines."""
-        full = _all_signs(sums, doubled(self.features))
-        total = np.zeros((len(self._k[0]),) * 2, full.dtype)
-        for places, sign in self._places(sine):
-            total += sign * full[places]
-        return total
-
-    def slopes(self, sums: Modes) -> Modes:
-        """sum of conj(grad phi_k) . grad phi_l, (S, S)."""
-        total: Any = 0.0
-        for axis, (k, step) in enumerate(zip(self._k, self.features.frequency_steps, strict=True)):
-            sine = axis if self.features.cosine[axis] else None
-            total = total + step**2 * np.outer(k, k) * self.products(sums, sine)
-        return np.asarray(total)
-
-    def quadratic_form(self, matrix: Modes) -> Modes:
-        """Stored modes, on the doubled lattice, of the function sum_kl phi_k matrix_kl conj(phi_l).
-        """
-        wide = doubled(self.features)
-        full = np.zeros(_all_signs(np.zeros(wide.mode_shape), wide).shape, matrix.dtype)
-        for places, sign in self._places(None):
-            np.add.at(full, places, sign * matrix)
-        return full[tuple(slice(0, n) for n in wide.mode_shape)]
-
-    def _places(self, sine: int | None) -> list[tuple[tuple[Any, ...], float]]:
-        """Pairs (indices of every product among the modes of the doubled lattice, factor): a wave
-        times a conjugate is one wave, two cosines or sines are two cosines."""
-        choices: list[list[tuple[Any, float]]] = []
-        for axis, k in enumerate(self._k):
-            difference = k[:, None] - k
-            if not self.features.cosine[axis]:
-                choices.append([(difference, 1.0)])
-                continue
-            second = -0.5 if axis == sine else 0.5
-            choices.append([(np.abs(difference), 0.5), (k[:, None] + k, second)])
-        return [
-            (tuple(place for place, _ in choice), float(np.prod([sign for _, sign in choice])))
-            for choice in itertools.product(*choices)
-        ]
-
-
-def _all_signs(stored: Modes, f: LatticeFeatures) -> Modes:
-    """Modes of both signs along every wave axis, in FFT order."""
-    axes = [axis for axis, is_cosine in enumerate(f.cosine) if not is_cosine]
-    if not axes:
-        return stored
-    other = stored
-    for axis in axes[:-1]:
-        other = np.roll(np.flip(other, axis), 1, axis)  # k -> -k
-    half = axes[-1]
-    other = np.delete(other, 0, half)
-    return np.concatenate([stored, np.conj(np.flip(other, half))], axis=half)
-

@@ -1,0 +1,115 @@
+"""Products of the features of a lattice: dense matrices from one transform.
+
+A wave times the conjugate of another is a wave, and two cosines are two cosines of the doubled
+lattice. So the matrix of all products, summed over rows or integrated over a grid, has few numbers
+that differ: it is Toeplitz along axes of waves, and Toeplitz plus Hankel along those of cosines.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+from scipy import fft
+
+from ..features.lattice import LatticeFeatures
+from ..features.lattice_transform import Modes
+from ..statistics.lattice_statistics import doubled
+from ..validation import Array
+
+
+class FeaturePairs:
+    """Products of two features of a lattice, with the modes of both signs in one list."""
+
+    def __init__(self, f: LatticeFeatures) -> None:
+        self.features = f
+        self._numbers = [
+            np.arange(m + 1) if c else np.fft.fftfreq(2 * m + 1, 1.0 / (2 * m + 1)).astype(int)
+            for m, c in zip(f.n_modes, f.cosine, strict=True)
+        ]
+        self._shape = tuple(len(k) for k in self._numbers)
+        self._k = [part.ravel() for part in np.meshgrid(*self._numbers, indexing="ij")]
+
+    def vector(self, stored: Modes) -> Modes:
+        """All modes of a real function, (S,)."""
+        return all_signs(stored, self.features).ravel()
+
+    def stored(self, vector: Modes) -> Modes:
+        """The modes that are stored, of all of them."""
+        half = vector.reshape(self._shape)
+        return half[tuple(slice(0, n) for n in self.features.mode_shape)]
+
+    def products(self, sums: Modes, sine: int | None = None) -> Modes:
+        """sum of conj(phi_k) phi_l, (S, S), from the sums of the waves of the doubled lattice; sine
+        : the wall axis along which both are sines."""
+        return self._gather(all_signs(sums, doubled(self.features)), sine)
+
+    def products_on_grid(self, weights: Array) -> Modes:
+        """sum of weight conj(phi_k) phi_l over the nodes of a grid, (S, S).
+
+        weights : array of the grid's shape, two nodes or more for each that the waves need
+        """
+        modes: Modes = weights
+        for axis, is_cosine in enumerate(self.features.cosine):
+            if is_cosine:  # the cosine of as many half waves as there are nodes is zero at all
+                modes = np.append(fft.dct(modes, 2, axis=axis), 0.0 * modes.take([0], axis), axis)
+                modes *= 0.5
+            else:
+                modes = fft.fft(modes, axis=axis)
+        return self._gather(modes, None)
+
+    def _gather(self, full: Modes, sine: int | None) -> Modes:
+        total: Any = 0.0
+        for places, sign in self._places(sine):
+            total = total + sign * full[places]
+        return np.asarray(total)
+
+    def slopes(self, sums: Modes) -> Modes:
+        """sum of conj(grad phi_k) . grad phi_l, (S, S)."""
+        total: Any = 0.0
+        for axis, (k, step) in enumerate(zip(self._k, self.features.frequency_steps, strict=True)):
+            sine = axis if self.features.cosine[axis] else None
+            total = total + step**2 * np.outer(k, k) * self.products(sums, sine)
+        return np.asarray(total)
+
+    def quadratic_form(self, matrix: Modes) -> Modes:
+        """Stored modes, on the doubled lattice, of the function sum_kl phi_k matrix_kl conj(phi_l).
+        """
+        wide = doubled(self.features)
+        full = np.zeros(all_signs(np.zeros(wide.mode_shape), wide).shape, matrix.dtype)
+        for places, sign in self._places(None):
+            np.add.at(full, places, sign * matrix)
+        return full[tuple(slice(0, n) for n in wide.mode_shape)]
+
+    @functools.cache  # noqa: B019 - pairs live as long as one solve
+    def _places(self, sine: int | None) -> list[tuple[tuple[Any, ...], float]]:
+        """Pairs (indices of every product among the modes of the doubled lattice, factor): a wave
+        times a conjugate is one wave, two cosines or sines are two cosines."""
+        choices: list[list[tuple[Any, float]]] = []
+        for axis, k in enumerate(self._k):
+            difference = k[:, None] - k
+            if not self.features.cosine[axis]:
+                choices.append([(difference, 1.0)])
+                continue
+            second = -0.5 if axis == sine else 0.5
+            choices.append([(np.abs(difference), 0.5), (k[:, None] + k, second)])
+        return [
+            (tuple(place for place, _ in choice), float(np.prod([sign for _, sign in choice])))
+            for choice in itertools.product(*choices)
+        ]
+
+
+def all_signs(stored: Modes, f: LatticeFeatures) -> Modes:
+    """Modes of both signs along every wave axis, in FFT order."""
+    axes = [axis for axis, is_cosine in enumerate(f.cosine) if not is_cosine]
+    if not axes:
+        return stored
+    other = stored
+    for axis in axes[:-1]:
+        other = np.roll(np.flip(other, axis), 1, axis)  # k -> -k
+    half = axes[-1]
+    other = np.delete(other, 0, half)
+    return np.concatenate([stored, np.conj(np.flip(other, half))], axis=half)
+
