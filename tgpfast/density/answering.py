@@ -19,7 +19,6 @@ from .answers import Answer
 from .column_choice import find_column, find_columns, read_bounds, read_values
 from .conditionals import (
     choose_names,
-    choose_scales,
     condition_on_table,
     conditional_fields,
     is_table_of_values,
@@ -524,7 +523,7 @@ class AnsweringDensity(DescribedDensity):
             return MarginalDensity(self, chosen)
         return replace(  # type: ignore[type-var]
             self, tilt=zero_tilt(len(chosen)), base=known, selection=None, statistics=None,
-            scaling=choose_scales(self.scaling, chosen), table=choose_names(self.table, chosen),
+            scaling=self.scaling.choose(chosen), table=choose_names(self.table, chosen),
         )  # fmt: skip
 
     def conditional(self: Model, given: Any) -> Any:

@@ -61,19 +61,19 @@ def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes
     def evaluate(w: Array) -> tuple[Array, Array]:
         x = gaussian.unwhiten(w)
         value, slope = model.tilt.gradient(x, model.threads)
-        total = value + model.base.log_density_at(x)
+        total = value + model.base.log_density_at(x) + model.scaling.log_slope_at(x)
         total[~np.isfinite(total)] = -np.inf
-        return total, (slope + model.base.score_at(x)) @ gaussian.cholesky
+        slope = slope + model.base.score_at(x) + model.scaling.log_slope_score(x)
+        return total, slope @ gaussian.cholesky
 
     w, top = _climb(evaluate, gaussian.whiten(u))
     places, counts = _merge(w, top)
     share = counts / MODE_DRAWS
     kept = np.flatnonzero(share >= min_share)
     kept = kept[np.argsort(-top[places[kept]])]
-    constant = model.log_normalizer.value + model.scaling.log_volume
     return Modes(
         model.table.frame(model.scaling.invert(gaussian.unwhiten(w[places[kept]]))),
-        top[places[kept]] - constant, share[kept],
+        top[places[kept]] - model.log_normalizer.value, share[kept],
         np.sqrt(share[kept] * (1.0 - share[kept]) / MODE_DRAWS),
     )  # fmt: skip
 

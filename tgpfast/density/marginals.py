@@ -19,7 +19,7 @@ from ..validation import Array, Seed, check_derivative, check_flag, whole, witho
 from .answers import Answer
 from .base_marginals import find_ends
 from .column_choice import find_column, find_columns, read_bounds
-from .conditionals import choose_names, choose_scales
+from .conditionals import choose_names
 from .describing import DescribedDensity
 from .draw_means import mean_over_draws
 from .expectations import log_density_at
@@ -116,9 +116,9 @@ class MarginalDensity(DescribedDensity):
         >>> bool(errors[0] < 1e-6)
         True
         """
-        blocks, u, far = self._read(Y)
+        blocks, x, u, far = self._read(Y)
         values, errors = self._values(u)
-        values = np.where(far, -np.inf, values - self._scaling.log_volume)
+        values = np.where(far, -np.inf, values + self._scaling.log_slope(x))
         answer = blocks.table.series(values, "log_density")
         return (answer, errors) if check_flag("return_error", return_error) else answer
 
@@ -134,12 +134,12 @@ class MarginalDensity(DescribedDensity):
         -------
         array, (n, k); a frame where Y is one
         """
-        blocks, u, far = self._read(Y)
+        blocks, x, u, far = self._read(Y)
         slope = np.concatenate([
             marginal_gradient(self.joint, self._kept, u[start : start + GRADIENT_ROWS])
             for start in range(0, len(u), GRADIENT_ROWS)
         ])  # fmt: skip
-        slope = slope[:, self._order] / self._scaling.scale
+        slope = self._scaling.pull_score(x, slope[:, self._order])
         check_derivative("gradient", slope, far, 0)
         return blocks.table.frame(slope)
 
@@ -154,19 +154,20 @@ class MarginalDensity(DescribedDensity):
 
     @property
     def _scaling(self) -> Any:
-        return choose_scales(self.joint.scaling, self.columns)
+        return self.joint.scaling.choose(self.columns)
 
-    def _read(self, Y: Any) -> tuple[Blocks, Array, NDArray[np.bool_]]:
-        """Blocks of Y, its rows in the model's coordinates with columns in order, and which rows
+    def _read(self, Y: Any) -> tuple[Blocks, Array, Array, NDArray[np.bool_]]:
+        """Blocks of Y, its rows, these in the model's coordinates with columns in order, and which rows
         are too far away to have a density."""
         blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
         base, order = self.joint.base, np.argsort(self.columns)
+        x = blocks.whole()
         with np.errstate(over="ignore"):
             u, far = without_far(
-                self._scaling.apply(blocks.whole())[:, order], base.mean[self._kept],
+                self._scaling.apply(x)[:, order], base.mean[self._kept],
                 np.diag(base.covariance)[self._kept],
             )  # fmt: skip
-        return blocks, np.ascontiguousarray(u), far
+        return blocks, x, np.ascontiguousarray(u), far
 
     def _values(self, u: Array) -> tuple[Array, Array]:
         """Log densities in the model's coordinates, and their errors."""
@@ -390,7 +391,7 @@ def find_information(model: Any, a: list[int], b: list[int], seed: int) -> Answe
     def information(rows: Array) -> Array:
         if whole_joint:
             u = model.scaling.apply(rows)
-            values = log_density_at(model, u) - model.scaling.log_volume
+            values = log_density_at(model, u) + model.scaling.log_slope(rows)
         else:
             values = np.asarray(joint.log_density(rows[:, both]))
         matters = np.flatnonzero(values > values.max() + NEGLIGIBLE_LOG_DENSITY)

@@ -92,7 +92,8 @@ class HighestDensityRegion:
 
 def find_region(model: TiltedDensity, level: float, seed: int) -> HighestDensityRegion:
     """The smallest set that holds a share of the probability."""
-    if model.tilt.is_zero and isinstance(model.base, GaussianBase):
+    is_gaussian = model.tilt.is_zero and isinstance(model.base, GaussianBase)
+    if is_gaussian and model.scaling.is_affine:
         return _gaussian_region(model, model.base, level)
     log_p, weights = _draw_log_densities(model, 2 * seed)
     order = np.argsort(-log_p, axis=None)
@@ -118,7 +119,7 @@ def _draw_log_densities(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
     else:
         sets, weights = model.integrator.replicates(seed)
         u = sets.reshape(-1, model.dimension)
-    log_p = log_density_at(model, u) - model.scaling.log_volume
+    log_p = log_density_at(model, u) + model.scaling.log_slope_at(u)
     return log_p.reshape(shape), weights.reshape(shape)
 
 

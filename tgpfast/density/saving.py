@@ -12,6 +12,7 @@ import numpy as np
 from ..bases.base import Base, check_registered, describe_base, load_base
 from ..bases.mixture import MixtureBase
 from ..data import storage
+from ..data.column_maps import ColumnMaps, MappedScaling
 from ..data.scaling import Scaling
 from ..data.table import Table
 from ..features.lattice import LatticeFeatures
@@ -29,6 +30,7 @@ from .proposal import Proposal
 
 SAVED_METHODS = ("fd", "ncfd", "fvpd", "map", "base")
 LATTICE_PREFIX = "lattice_"  # of the names of the arrays of lattice features
+MAPS_PREFIX = "maps_"  # of the names of the arrays of column maps
 MODES_PREFIX = "modes_"  # of the names of the arrays of modes
 STATISTICS_PREFIX = "statistics_"  # of the names of the arrays of statistics
 BASE_PREFIX = "base_"  # of the names of the parameters of a base
@@ -62,6 +64,9 @@ def density_members(model: Any, *, statistics: bool) -> tuple[dict[str, Any], di
     arrays |= {
         "shift": model.scaling.shift, "scale": model.scaling.scale, **_base_members(parameters)
     }  # fmt: skip
+    if isinstance(model.scaling, MappedScaling):
+        maps = model.scaling.maps.parameters()
+        arrays |= {MAPS_PREFIX + name: array for name, array in maps.items()}
     known = integrator.known_normalizer
     proposal = None if integrator.uses_quadrature else integrator.known_proposal
     if proposal is not None and proposal.modes is not None:  # samples depend on them
@@ -145,6 +150,7 @@ def _density_fields(
     is_finite = np.isfinite(shift).all() and np.isfinite(tilt.origin).all()
     if not (is_finite and (scale > 0).all() and np.isfinite(scale).all()):
         raise ValueError("shift, scale and origin must be finite, and scale positive")
+    scaling = _take_scaling(shift, scale, arrays, path)
     statistics = None
     if "statistics" in facts:
         statistics = _take_statistics(path, tilt.features, facts, arrays)
@@ -159,11 +165,22 @@ def _density_fields(
     )  # fmt: skip
     return {
         "method": method, "tilt": tilt, "base": base, "settings": dict(facts["settings"]),
-        "diagnostics": dict(facts["diagnostics"]), "scaling": Scaling(shift, scale),
+        "diagnostics": dict(facts["diagnostics"]), "scaling": scaling,
         "table": Table.from_facts(facts["columns"], facts["kind_of_table"], d),
         "threads": threads, "selection": facts.get("selection"), "statistics": statistics,
         "integrator": integrator,
     }  # fmt: skip
+
+
+def _take_scaling(shift: Array, scale: Array, arrays: dict[str, Any], path: Any) -> Scaling:
+    maps = _take_prefixed(arrays, MAPS_PREFIX)
+    if not maps:
+        return Scaling(shift, scale)
+    taken = {name: storage.take(maps, name, None, path) for name in tuple(maps)}
+    found = ColumnMaps.from_parameters(taken)
+    if len(found.maps) != len(shift):
+        raise ValueError(f"there are {len(found.maps)} column maps for {len(shift)} columns")
+    return MappedScaling(shift, scale, found)
 
 
 def _take_features(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> Features:

@@ -196,7 +196,8 @@ def _choose_scaling(
         moments, source = moments_of(blocks), "data"
     else:
         known = getattr(model, "scaling", None)
-        if isinstance(known, Scaling) and not bool((known.scale == 1.0).all()):
+        has_units = isinstance(known, Scaling) and known.is_affine
+        if has_units and not bool((known.scale == 1.0).all()):
             return known, "model"
         moments, source = draws.moments(), "draws"
     scale = moments.deviation
