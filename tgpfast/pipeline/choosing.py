@@ -109,7 +109,10 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
         If only a lattice can do what is asked, and there can be none.
     """
     d, has_sample = rows.dimension, rows.spectrum is None and rows.blocks.sample is not None
-    if settings.needs_lattice:
+    needs_lattice = settings.needs_lattice
+    if not (rows.scaling.is_affine or settings.has_period):  # maps bend columns at walls
+        needs_lattice = settings.features == "lattice"
+    if needs_lattice:
         why = 'features="lattice"' if settings.features == "lattice" else "support and period"
         if d > LATTICE_DIMENSIONS:
             raise ValueError(

@@ -104,15 +104,21 @@ class Axes:
         """Plain numbers for ``model.settings``; nothing where all axes are open."""
         if self.is_open:
             return {}
-        low, high = self.given.walls
-        walls = np.isfinite(low) | np.isfinite(high)
-        name = [column_name(k, self.columns) for k in range(len(low))]
-        return {
-            "support": {name[k]: [float(low[k]), float(high[k])] for k in np.flatnonzero(walls)},
+        return self.record_support() | {
             "period": {
-                name[k]: float(self.given.high[k] - self.given.low[k])
+                column_name(int(k), self.columns): float(self.given.high[k] - self.given.low[k])
                 for k in np.flatnonzero(self.given.periodic)
             },
+        }
+
+    def record_support(self) -> dict[str, Any]:
+        """The walls as they were given, for ``model.settings``."""
+        low, high = self.given.walls
+        walls = np.flatnonzero(np.isfinite(low) | np.isfinite(high)).tolist()
+        return {
+            "support": {
+                column_name(k, self.columns): [float(low[k]), float(high[k])] for k in walls
+            }
         }
 
 

@@ -8,6 +8,7 @@ from ..density.density import Density
 from ..selection.verification import Verification, Verifier, solve_until_reliable
 from ..validation import Seed
 from .choosing import choose, hold_threads
+from .column_scales import map_columns
 from .domain import confine_rows
 from .plan import Problem
 from .record import finish_model
@@ -189,7 +190,8 @@ def fit(
         interactions=interactions, support=support, period=period, seed=seed, progress=progress,
         one_standard_error=one_standard_error, effort=effort,
     )  # fmt: skip
-    rows = confine_rows(read_rows(X, settings, sample_weight, moments), settings)
+    rows = map_columns(read_rows(X, settings, sample_weight, moments), settings)
+    rows = confine_rows(rows, settings)
     with hold_threads(settings, rows):
         plan = choose(settings, rows)
         problem = plan.accumulate(rows)

@@ -476,7 +476,7 @@ class LatticePlan:
         """The candidates that were compared, the chosen one first; scores in units of the data."""
         if self.choice is None:
             return None
-        chosen, log_volume = self.choice.best, rows.scaling.log_volume
+        chosen, log_volume = self.choice.best, rows.log_volume
         alone = [s for s in self.choice.scored if s.candidate.is_base_alone]
         if settings["method"] == "base" and not chosen.candidate.is_base_alone:
             chosen = next(s for s in alone if s.candidate.base == chosen.candidate.base)

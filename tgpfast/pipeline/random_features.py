@@ -320,7 +320,7 @@ class RandomFeaturesProblem:
 
     def _record_trials(self, rows: Rows) -> list[dict[str, float]]:
         """What was compared on all rows; scores in the units of the data."""
-        log_volume = rows.scaling.log_volume
+        log_volume = rows.log_volume
         records = [trial.record() for trial in self.trials]
         return [{**row, "score": row["score"] - log_volume} for row in records]
 
@@ -329,7 +329,7 @@ class RandomFeaturesProblem:
         if self.selection is None:
             return None
         refined = [trial.record() for trial in self.trials]
-        return self.selection.table(settings, refined, rows.scaling.log_volume)
+        return self.selection.table(settings, refined, rows.log_volume)
 
 
 def _run(settings: Settings) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def finish_model(
         **model.settings,
         **_record_weights(asked, problem, rows),
         "backend": kernels.load(asked.backend).NAME,
-        "scale": asked.scale, "seed": asked.seed, "n": rows.n, "n_rows": problem.statistics.n_rows,
+        **rows.scale_record, "seed": asked.seed, "n": rows.n, "n_rows": problem.statistics.n_rows,
         "dimension": rows.dimension, "auto": sorted(asked.auto), "n_passes": rows.blocks.n_passes,
         **_record_verification(model, verified, problem),
         **problem.record(model, rows),

@@ -14,7 +14,7 @@ from ..solvers.solver import METHODS, SOLVERS, check_kernel, check_solver
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from ..validation import as_seed, check_choice, check_flag, positive, whole
 
-SCALES = ("standardize", "center", "none")
+SCALES = ("standardize", "center", "none", "gaussianize")
 FREQUENCIES = ("auto", "data", "identity", "precision")
 BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 EM_BASES = ("mixture", "student")  # bases that expectation maximization fits to a sample
@@ -138,12 +138,23 @@ class Settings:
     def needs_sample(self) -> bool:
         """Whether a sample of the rows decides on some setting."""
         sampled = isinstance(self.base, str) and self.base in (*EM_BASES, "scaled")
-        return bool(self.compared) or sampled or self.needs_lattice
+        bends = self.scale == "gaussianize"
+        return bool(self.compared) or sampled or self.needs_lattice or bends
 
     @property
     def needs_lattice(self) -> bool:
         """Whether only a lattice can do what is asked."""
-        return self.features == "lattice" or _is_given(self.support) or _is_given(self.period)
+        return self.features == "lattice" or self.has_support or self.has_period
+
+    @property
+    def has_support(self) -> bool:
+        """Whether walls are given."""
+        return _is_given(self.support)
+
+    @property
+    def has_period(self) -> bool:
+        """Whether periods are given."""
+        return _is_given(self.period)
 
     @property
     def of_random_features(self) -> list[str]:
@@ -165,7 +176,7 @@ class Settings:
         """Whether nothing is asked that concerns random features alone."""
         return (
             self.method in ("auto", "map") and not self.of_random_features
-            and bool(self.compared) and self.scale == "standardize"
+            and bool(self.compared) and self.scale in ("standardize", "gaussianize")
         )  # fmt: skip
 
     @property

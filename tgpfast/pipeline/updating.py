@@ -46,7 +46,7 @@ def update_model(
         X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
     )
     scaling = model.scaling
-    rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply)
+    rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply_inside)
     part = accumulate_like(model.statistics, rows, model.base, **run)
     merged = _merge(model, part, decay)
     base = _update_base(model, merged.statistics)

@@ -1,0 +1,128 @@
+"""The coordinates that a fit learns in: columns as they are, or bent by increasing maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..bases.base import Base
+from ..data.blocks import Blocks
+from ..data.column_maps import ColumnMaps, MappedScaling, OutsideSupportError
+from ..data.moments import check_full_rank, moments_of
+from ..data.scaling import Scaling
+from ..features.lattice import LATTICE_DIMENSIONS
+from ..selection.column_gaussians import learn_maps
+from ..statistics.lattice_sums import WallError
+from ..validation import Array
+from .domain import Axes
+from .rows import Rows, make_scaling, split_sample
+from .settings import Settings
+
+
+def map_columns(rows: Rows, settings: Settings) -> Rows:
+    """The rows in the coordinates that ``scale`` and ``support`` ask for.
+
+    Walls bend columns where no lattice serves them, that is with more than three columns or with
+    scale="gaussianize".
+
+    Parameters
+    ----------
+    rows : Rows
+        As `read_rows` returns them.
+    settings : Settings
+
+    Raises
+    ------
+    ValueError
+        Names a row outside of the walls, or an option that does not go with maps.
+    """
+    gaussianize = settings.scale == "gaussianize"
+    has_walls = settings.has_support and (gaussianize or rows.dimension > LATTICE_DIMENSIONS)
+    if not (gaussianize or has_walls):
+        return replace(rows, scale_record={"scale": settings.scale})
+    _check_options(settings, rows, has_walls)
+    axes = Axes.of(settings, rows)
+    low, high = axes.given.walls
+    x, weights = _take_sample(rows)
+    if ((x < low) | (x > high)).any():
+        _refuse_outside_rows(rows, axes)
+    maps = learn_maps(x, weights, low, high, gaussianize=gaussianize)
+    record = {"scale": settings.scale, **axes.record_support()}
+    try:
+        return replace(_apply_maps(rows, settings, maps), scale_record=record)
+    except OutsideSupportError:
+        _refuse_outside_rows(rows, axes)
+        raise
+
+
+def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:
+    """ValueError for what does not go with bent columns."""
+    why = 'scale="gaussianize"' if settings.scale == "gaussianize" else "support"
+    if isinstance(settings.base, Base):
+        raise ValueError(
+            f"{why} bends columns, and a given base stays in the units of the data; use "
+            'base="auto", or leave that out'
+        )
+    if has_walls and settings.method == "ncfd":
+        raise ValueError('method="ncfd" takes no support: its noise crosses walls; use "fd"')
+    if settings.has_period and settings.scale == "gaussianize":
+        raise ValueError('period needs scale="standardize": a map of the line has no period')
+    if rows.spectrum is not None or not rows.blocks.can_repeat:
+        raise ValueError(
+            f"{why}: X can be read only once, and the maps of its columns are learned before; pass "
+            "a list of blocks, or a callable that returns a fresh iterator"
+        )
+
+
+def _take_sample(rows: Rows) -> tuple[Array, Array]:
+    """The sample in the units of the data, and its weights."""
+    rows.blocks.draw_sample()  # where the moments were given
+    sample = rows.blocks.sample
+    assert sample is not None
+    return sample.x, np.ones(len(sample.x)) if sample.weights is None else sample.weights
+
+
+def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
+    """The rows after their maps, with the moments that they have then."""
+    d = rows.dimension
+    bent = MappedScaling(np.zeros(d), np.ones(d), maps)
+    moments = moments_of(rows.blocks.mapped(bent.apply_inside))
+    check_full_rank(moments, rows.table.columns)
+    affine: Scaling = make_scaling(settings.scale, moments)
+    scaling = MappedScaling(affine.shift, affine.scale, maps)
+    factor = moments.n_effective / moments.n if settings.normalize_weights else 1.0
+    blocks = rows.blocks.mapped(scaling.apply_inside, factor)
+    return replace(
+        rows, blocks=blocks, moments=moments, scaling=scaling, weight_factor=factor,
+        has_late_weights=False, are_weighted=moments.n != moments.n_effective,
+        split=split_sample(blocks, settings, d) if settings.needs_sample else None,
+    )  # fmt: skip
+
+
+def _refuse_outside_rows(rows: Rows, axes: Axes) -> None:
+    """ValueError that names a row outside of the walls, and its column."""
+    search = _OutsideSearch(*axes.given.walls)
+    axes.explain(lambda: rows.blocks.mapped(_as_it_is).reduce(search))
+
+
+def _as_it_is(x: Array) -> Array:
+    return x
+
+
+class _OutsideSearch:
+    """A pass over the rows that raises WallError at the first one outside of the walls."""
+
+    def __init__(self, low: Array, high: Array) -> None:
+        self.low, self.high = low, high
+
+    def __call__(self, blocks: Blocks, threads: Any) -> int:
+        first = blocks.first_row
+        for x, _ in blocks:
+            outside = (x < self.low) | (x > self.high)
+            if outside.any():
+                row, k = (int(i) for i in np.argwhere(outside)[0])
+                raise WallError(first + row, k, "outside of the support")
+            first += len(x)
+        return 0
