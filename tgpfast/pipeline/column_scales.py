@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..bases.base import Base
 from ..data.blocks import Blocks
@@ -14,11 +15,15 @@ from ..data.moments import check_full_rank, moments_of
 from ..data.scaling import Scaling
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.column_gaussians import learn_maps
+from ..selection.folds import distinct_rows
+from ..selection.scale_choice import COMPARED_ROWS, ScaleScores, compare_scales
 from ..statistics.lattice_sums import WallError
 from ..validation import Array
 from .domain import Axes
 from .rows import Rows, make_scaling, split_sample
 from .settings import Settings
+
+STEPPED = ("integer", "rounded", "tied")  # notes on columns that scale="auto" does not bend
 
 
 def map_columns(rows: Rows, settings: Settings) -> Rows:
@@ -40,21 +45,64 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     """
     gaussianize = settings.scale == "gaussianize"
     has_walls = settings.has_support and (gaussianize or rows.dimension > LATTICE_DIMENSIONS)
-    if not (gaussianize or has_walls):
-        return replace(rows, scale_record={"scale": settings.scale})
-    _check_options(settings, rows, has_walls)
+    if gaussianize or has_walls:
+        _check_options(settings, rows, has_walls)
+    may_compare = _may_compare(settings, rows)
+    word = "standardize" if settings.scale == "auto" else settings.scale
+    if not (gaussianize or has_walls or may_compare):
+        return replace(rows, scale_record={"scale": word})
     axes = Axes.of(settings, rows)
     low, high = axes.given.walls
     x, weights = _take_sample(rows)
     if ((x < low) | (x > high)).any():
         _refuse_outside_rows(rows, axes)
-    maps = learn_maps(x, weights, low, high, gaussianize=gaussianize)
-    record = {"scale": settings.scale, **axes.record_support()}
+    record: dict[str, Any] = axes.record_support() if has_walls else {}
+    bends = np.full(rows.dimension, gaussianize)
+    if may_compare:
+        smooth = _smooth_columns(rows)
+        scores = _compare(rows, low, high, smooth, settings)
+        if scores is not None:
+            record["scale_scores"] = scores.record()
+        if scores is not None and scores.prefers_gaussianize:
+            word, bends = "gaussianize", smooth
+    record = {"scale": word, **record}
+    if not (has_walls or bends.any()):
+        return replace(rows, scale_record=record)
+    maps = learn_maps(x, weights, low, high, bends=bends)
     try:
         return replace(_apply_maps(rows, settings, maps), scale_record=record)
     except OutsideSupportError:
         _refuse_outside_rows(rows, axes)
         raise
+
+
+def _may_compare(settings: Settings, rows: Rows) -> bool:
+    """Whether scale="auto" compares coordinates: nothing is given that depends on them."""
+    return (
+        settings.scale == "auto" and rows.dimension > LATTICE_DIMENSIONS
+        and {"base", "gamma", "frequency_covariance"} <= settings.auto
+        and settings.method != "ncfd" and not settings.has_period
+        and rows.blocks.can_repeat and rows.blocks.sample is not None and not rows.has_late_weights
+    )  # fmt: skip
+
+
+def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
+    """Columns of neither whole numbers nor rounded or repeated values: maps would turn their equal
+    steps into unequal ones, which no wave follows."""
+    smooth = np.ones(rows.dimension, bool)
+    smooth[[note.column for note in rows.column_notes if note.kind in STEPPED]] = False
+    return smooth
+
+
+def _compare(
+    rows: Rows, low: Array, high: Array, smooth: NDArray[np.bool_], settings: Settings
+) -> ScaleScores | None:
+    """Scores of both coordinates on some rows of the sample."""
+    assert rows.blocks.sample is not None
+    x, weights = distinct_rows(rows.blocks.sample.take(COMPARED_ROWS))
+    return compare_scales(
+        x, weights, low, high, smooth, seed=settings.seed, threads=settings.threads
+    )
 
 
 def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:

@@ -15,7 +15,7 @@ from ..data.table import column_name
 from ..statistics.lattice_sums import WallError
 from ..validation import Array
 from .rows import Rows
-from .settings import Settings
+from .settings import STANDARD_SCALES, Settings
 
 Result = TypeVar("Result")
 
@@ -135,7 +135,7 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
     if axes.is_open:
         return rows
     scaling = rows.scaling
-    if settings.scale == "standardize":
+    if settings.scale in STANDARD_SCALES:
         with np.errstate(invalid="ignore"):
             within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
         most = np.where(axes.given.periodic, within, np.inf)

@@ -26,7 +26,7 @@ def fit(
     eta: Any = "auto",
     sigma_max: Any = "paper",
     n_noise_levels: int = 10,
-    scale: str = "standardize",
+    scale: str = "auto",
     frequency_covariance: Any = "auto",
     base: Any = "auto",
     sample_weight: Any = None,

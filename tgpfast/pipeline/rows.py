@@ -19,7 +19,7 @@ from ..selection.sample_split import SampleSplit
 from ..statistics.spectrum import Spectrum
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import Array
-from .settings import Settings
+from .settings import STANDARD_SCALES, Settings
 
 STREAM_FIRST_ROWS = 1_000  # of an iterator read once; their spread is taken for that of all rows
 # The grid of such an iterator resolves Scott's bandwidth for so many rows, with frequencies up to
@@ -158,7 +158,7 @@ def split_sample(blocks: Blocks, settings: Settings, d: int) -> SampleSplit | No
 def make_scaling(scale: str, moments: Moments) -> Scaling:
     """The map to the model's coordinates that a word stands for."""
     d = len(moments.mean)
-    if scale in ("auto", "standardize", "gaussianize"):
+    if scale in STANDARD_SCALES:
         return Scaling(moments.mean, moments.deviation)
     moments.check_range()
     return Scaling.identity(d) if scale == "none" else Scaling(moments.mean, np.ones(d))

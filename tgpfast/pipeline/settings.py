@@ -14,7 +14,8 @@ from ..solvers.solver import METHODS, SOLVERS, check_kernel, check_solver
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from ..validation import as_seed, check_choice, check_flag, positive, whole
 
-SCALES = ("standardize", "center", "none", "gaussianize")
+SCALES = ("auto", "standardize", "gaussianize", "center", "none")
+STANDARD_SCALES = ("auto", "standardize", "gaussianize")  # columns of mean 0 and variance 1
 FREQUENCIES = ("auto", "data", "identity", "precision")
 BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 EM_BASES = ("mixture", "student")  # bases that expectation maximization fits to a sample
@@ -51,7 +52,7 @@ class Settings:
     eta: Any = "auto"
     sigma_max: Any = "paper"
     n_noise_levels: int = 10
-    scale: str = "standardize"
+    scale: str = "auto"
     frequency_covariance: Any = "auto"
     base: Any = "auto"
     normalize_weights: bool = True
@@ -176,7 +177,7 @@ class Settings:
         """Whether nothing is asked that concerns random features alone."""
         return (
             self.method in ("auto", "map") and not self.of_random_features
-            and bool(self.compared) and self.scale in ("standardize", "gaussianize")
+            and bool(self.compared) and self.scale in STANDARD_SCALES
         )  # fmt: skip
 
     @property

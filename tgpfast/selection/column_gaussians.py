@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..bases.expectation_maximization import measure_columns
 from ..data.column_maps import ColumnMap, ColumnMaps
@@ -22,7 +23,7 @@ LEAST_INSET = 1e-6  # the same in spreads of the column, where it has no steps
 
 
 def learn_maps(
-    x: Array, weights: Array, low: Array, high: Array, *, gaussianize: bool
+    x: Array, weights: Array, low: Array, high: Array, *, bends: NDArray[np.bool_]
 ) -> ColumnMaps:
     """Learn the map of every column.
 
@@ -34,15 +35,15 @@ def learn_maps(
         Rows that each row counts as.
     low, high : (d,) array
         Walls, infinite where there is none.
-    gaussianize : bool
-        Whether columns are bent to a Gaussian; else walls alone bend them.
+    bends : (d,) array of bool
+        Which columns are bent to a Gaussian; walls alone bend the others.
     """
     maps = []
     for k, ends in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         plain = ColumnMap.plain(*ends)
         if plain.has_walls:
             plain = ColumnMap.plain(*ends, _measure_inset(plain, x[:, k], weights))
-        maps.append(_gaussianize(plain, x[:, k], weights) if gaussianize else plain)
+        maps.append(_gaussianize(plain, x[:, k], weights) if bends[k] else plain)
     return ColumnMaps(tuple(maps))
 
 

@@ -72,7 +72,7 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
 
     def __init__(
         self, *, priors: Any = None, method: Any = "auto", n_features: Any = "auto",
-        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "standardize",
+        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "auto",
         backend: Any = "auto", n_threads: Any = None, random_state: Any = 0, decay: Any = 1.0,
         fit_options: Any = None,
     ) -> None:  # fmt: skip

@@ -61,7 +61,7 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
 
     def __init__(
         self, *, contamination: Any = "auto", method: Any = "auto", n_features: Any = "auto",
-        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "standardize",
+        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "auto",
         backend: Any = "auto", n_threads: Any = None, random_state: Any = 0, decay: Any = 1.0,
         fit_options: Any = None,
     ) -> None:  # fmt: skip
