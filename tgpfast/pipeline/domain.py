@@ -150,6 +150,10 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
 
 
 def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
+    """The domain in the model's coordinates: maps of columns have moved walls to infinity."""
+    if not scaling.is_affine:
+        d = len(domain.low)
+        return Domain(np.full(d, -np.inf), np.full(d, np.inf), np.zeros(d, bool))
     with np.errstate(invalid="ignore"):
         return domain.rescaled(scaling)
 
