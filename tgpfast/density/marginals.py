@@ -157,8 +157,8 @@ class MarginalDensity(DescribedDensity):
         return self.joint.scaling.choose(self.columns)
 
     def _read(self, Y: Any) -> tuple[Blocks, Array, Array, NDArray[np.bool_]]:
-        """Blocks of Y, its rows, these in the model's coordinates with columns in order, and which rows
-        are too far away to have a density."""
+        """Blocks of Y, its rows, these in the model's coordinates with columns in order, and which
+        of them are too far away to have a density."""
         blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
         base, order = self.joint.base, np.argsort(self.columns)
         x = blocks.whole()

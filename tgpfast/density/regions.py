@@ -92,9 +92,9 @@ class HighestDensityRegion:
 
 def find_region(model: TiltedDensity, level: float, seed: int) -> HighestDensityRegion:
     """The smallest set that holds a share of the probability."""
-    is_gaussian = model.tilt.is_zero and isinstance(model.base, GaussianBase)
-    if is_gaussian and model.scaling.is_affine:
-        return _gaussian_region(model, model.base, level)
+    base = model.base
+    if model.tilt.is_zero and isinstance(base, GaussianBase) and model.scaling.is_affine:
+        return _gaussian_region(model, base, level)
     log_p, weights = _draw_log_densities(model, 2 * seed)
     order = np.argsort(-log_p, axis=None)
     running = np.cumsum(weights.ravel()[order]) / weights.sum()

@@ -63,8 +63,8 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
         scores = _compare(rows, low, high, smooth, settings)
         if scores is not None:
             record["scale_scores"] = scores.record()
-        if scores is not None and scores.prefers_gaussianize:
-            word, bends = "gaussianize", smooth
+            if scores.prefers_gaussianize:
+                word, bends = "gaussianize", smooth
     record = {"scale": word, **record}
     if not (has_walls or bends.any()):
         return replace(rows, scale_record=record)
@@ -88,10 +88,11 @@ def _may_compare(settings: Settings, rows: Rows) -> bool:
 
 def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
     """Columns of neither whole numbers nor rounded or repeated values: maps would turn their equal
-    steps into unequal ones, which no wave follows."""
+    steps into unequal ones, which no wave follows. None where most columns have steps: there a tilt
+    gains far more than the mixtures that are compared."""
     smooth = np.ones(rows.dimension, bool)
     smooth[[note.column for note in rows.column_notes if note.kind in STEPPED]] = False
-    return smooth
+    return smooth & (smooth.mean() > 0.5)
 
 
 def _compare(
@@ -101,7 +102,7 @@ def _compare(
     assert rows.blocks.sample is not None
     x, weights = distinct_rows(rows.blocks.sample.take(COMPARED_ROWS))
     return compare_scales(
-        x, weights, low, high, smooth, seed=settings.seed, threads=settings.threads
+        x, weights * rows.weight_factor, low, high, smooth, seed=settings.seed, threads=settings.threads
     )
 
 
@@ -129,7 +130,8 @@ def _take_sample(rows: Rows) -> tuple[Array, Array]:
     rows.blocks.draw_sample()  # where the moments were given
     sample = rows.blocks.sample
     assert sample is not None
-    return sample.x, np.ones(len(sample.x)) if sample.weights is None else sample.weights
+    weights = np.ones(len(sample.x)) if sample.weights is None else sample.weights
+    return sample.x, weights * rows.weight_factor
 
 
 def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:

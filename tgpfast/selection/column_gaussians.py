@@ -17,7 +17,7 @@ KNOTS_PER_ROOT = 2.5
 LEAST_KNOTS, MOST_KNOTS = 6, 60  # before those of the tails
 TAIL_STEP = 4.0  # beyond the first and last knot, each one has a share smaller by this factor,
 TAIL_ROWS = 2.0  # down to the share of so many rows
-LEAST_KNOT_DISTANCE = 1e-3  # between knots, in spreads of the column: bounds the slope at ties
+LEAST_KNOT_DISTANCE = 5e-3  # between knots, in spreads of the column: bounds the slope at ties
 WALL_INSET = 0.5  # steps of a column by which values exactly on a wall are moved inside
 LEAST_INSET = 1e-6  # the same in spreads of the column, where it has no steps
 
@@ -76,7 +76,7 @@ def _place_knots(y: Array, weights: Array, least: float) -> tuple[Array, Array]:
     values, which = np.unique(y, return_inverse=True)
     share = np.bincount(which.ravel(), weights) / weights.sum()
     below = np.cumsum(share) - 0.5 * share  # half of the rows at a value count as below it
-    levels = _knot_levels(float(weights.sum() ** 2 / (weights @ weights)))
+    levels = _knot_levels(float(weights.sum()))
     places = np.interp(levels, below, values)
     kept = [0]
     for k in range(1, len(places)):
