@@ -30,7 +30,8 @@ def test_a_map_increases_and_its_inverse_returns_every_value(ends):
     np.testing.assert_allclose(line.invert(z), x, atol=1e-12)
     far = np.linspace(-12.0, 12.0, 401)  # beyond the knots too
     x = line.invert(far)
-    assert (x >= ends[0]).all() and (x <= ends[1]).all()
+    assert (x >= ends[0]).all()
+    assert (x <= ends[1]).all()
     np.testing.assert_allclose(line.apply(np.clip(x, -1e6, 1e6))[150:250], far[150:250], atol=1e-9)
 
 
@@ -53,7 +54,8 @@ def test_derivatives_are_those_of_differences(ends):
 def test_values_beyond_walls_are_infinite_and_those_on_a_wall_are_not():
     line = some_map(0.0, 2.0)
     values = line.apply(np.array([-np.inf, -1e-9, 0.0, 2.0, 2.1, np.inf]))
-    assert np.isneginf(values[:2]).all() and np.isposinf(values[-2:]).all()
+    assert np.isneginf(values[:2]).all()
+    assert np.isposinf(values[-2:]).all()
     np.testing.assert_array_equal(values[2:4], line.apply(np.array([1e-3, 2.0 - 1e-3])))
     assert np.isfinite(line.log_slope(np.array([0.0, 2.0]))).all()
 

@@ -174,7 +174,8 @@ def test_explain_names_the_column_that_is_off(plane, four):
         row = np.array(model.median())[None]
         row[0, 1] = 40.0
         found = model.explain(row)
-        assert found.shape == row.shape and int(found.argmin()) == 1
+        assert found.shape == row.shape
+        assert int(found.argmin()) == 1
         assert (found <= 0.0).all()
     top = plane.explain(plane.mode().value[:1])
     np.testing.assert_allclose(top, 0.0, atol=1e-3)
@@ -197,12 +198,14 @@ def test_a_band_surrounds_the_log_density():
 
 def test_walls_hold(walled):
     draws = walled.sample(3_000, seed=0)
-    assert (draws[:, :2] >= 0.0).all() and (draws[:, 1] <= 30.0).all()
+    assert (draws[:, :2] >= 0.0).all()
+    assert (draws[:, 1] <= 30.0).all()
     rows = np.tile(walled.median(), (5, 1))
     rows[0, 0], rows[1, 1], rows[2, 1] = -1e-9, 30.001, -5.0
     rows[3, 0], rows[4, 1] = 0.0, 30.0
     values = walled.log_density(rows)
-    assert np.isneginf(values[:3]).all() and np.isfinite(values[3:]).all()
+    assert np.isneginf(values[:3]).all()
+    assert np.isfinite(values[3:]).all()
     assert walled.probability({0: -5.0}, {0: 0.0}) == 0.0
     assert walled.cdf([[-1.0]], columns=0)[0] == 0.0
     with pytest.raises(ValueError, match="the density is zero"):

@@ -32,7 +32,8 @@ def test_walls_gain_on_held_out_rows_and_hold_all_mass(d, scale):
     free = tgpfast.fit(rows, scale="standardize", **options)
     assert walled.log_density(held).mean() > free.log_density(held).mean() + 0.1
     draws = walled.sample(2_000, seed=0)
-    assert (draws[:, 0] >= 0.0).all() and (draws[:, 2] <= 0.0).all()
+    assert (draws[:, 0] >= 0.0).all()
+    assert (draws[:, 2] <= 0.0).all()
     assert ((draws[:, 1] >= 0.0) & (draws[:, 1] <= 1.0)).all()
     assert (free.sample(2_000, seed=0)[:, 0] < 0.0).any()  # without walls there is mass beyond
     beyond = held[:3].copy()
@@ -162,7 +163,8 @@ def test_auto_bends_skewed_columns_and_records_both_scores():
     assert scores["gaussianize"] > scores["standardize"] + scores["gain_error"]
     held = make_skewed(1_000, seed=1)
     plain = tgpfast.fit(make_skewed(400), effort="fast", scale="standardize")
-    assert plain.settings["scale"] == "standardize" and "scale_scores" not in plain.settings
+    assert plain.settings["scale"] == "standardize"
+    assert "scale_scores" not in plain.settings
     assert model.log_density(held).mean() > plain.log_density(held).mean() + 0.2
 
 
@@ -174,7 +176,8 @@ def test_auto_bends_skewed_columns_and_records_both_scores():
 def test_auto_does_not_bend_where_something_is_given_in_other_coordinates(given):
     model = tgpfast.fit(make_skewed(200), effort="fast", method="fd", lam=10.0, n_features=30,
                         **given)  # fmt: skip
-    assert model.settings["scale"] == "standardize" and model.scaling.is_affine
+    assert model.settings["scale"] == "standardize"
+    assert model.scaling.is_affine
 
 
 def test_auto_does_not_bend_up_to_three_columns_and_steps():
@@ -186,4 +189,5 @@ def test_auto_does_not_bend_up_to_three_columns_and_steps():
         model = tgpfast.fit(rows, lam=10.0, n_features=30, effort="fast")
     assert isinstance(model.scaling, MappedScaling)
     maps = model.scaling.maps.maps
-    assert len(maps[1].knots) == 2 and len(maps[0].knots) > 5
+    assert len(maps[1].knots) == 2
+    assert len(maps[0].knots) > 5

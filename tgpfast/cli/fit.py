@@ -61,7 +61,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
            choices=FEATURE_KINDS)  # fmt: skip
     option("--kernel", "kernel of the Gaussian process; auto compares some of them",
            choices=("auto", *KERNELS))  # fmt: skip
-    option("--support", "walls of columns, such as price=0: share=0:1; one to three columns",
+    option("--support", "walls of columns, such as price=0: share=0:1",
            type=column_range, nargs="+", metavar="COLUMN=LOW:HIGH")  # fmt: skip
     option("--period", "periods of columns, such as hour=24; one to three columns",
            type=column_number, nargs="+", metavar="COLUMN=P")  # fmt: skip
@@ -74,7 +74,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--sigma-max", "highest noise of ncfd in scaled coordinates: a number, or paper",
            type=number("paper"), metavar="S")  # fmt: skip
     option("--noise-levels", "number of noise levels of ncfd", type=count(), metavar="H")
-    option("--scale", "how columns are scaled first", choices=SCALES)
+    option("--scale", "how columns are scaled first; gaussianize bends each one to a Gaussian",
+           choices=SCALES)  # fmt: skip
     option("--base", "the base density", choices=BASES)
     option("--frequency-covariance", "covariance of the features' frequencies",
            choices=FREQUENCIES)  # fmt: skip

@@ -55,7 +55,8 @@ class Density(AnsweringDensity):
 
     ``fit`` and ``solve`` make it. Rows are given and returned in the units of the data;
     ``features``, ``base``, ``theta``, ``M`` and ``m`` are in the model's own coordinates
-    u = (x - shift) / scale, which differ from the units of the data only where ``fit`` has scaled.
+    u = (x - shift) / scale, which differ from the units of the data only where ``fit`` has scaled,
+    or (T(x) - shift) / scale where it has bent columns by increasing maps T.
 
     Use ``dataclasses.replace(model, settings=...)`` for a copy with other fields. It keeps what is
     known of the normalizer unless the tilt, the base or the threads change.

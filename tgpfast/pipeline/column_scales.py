@@ -101,8 +101,9 @@ def _compare(
     """Scores of both coordinates on some rows of the sample."""
     assert rows.blocks.sample is not None
     x, weights = distinct_rows(rows.blocks.sample.take(COMPARED_ROWS))
+    weights = weights * rows.weight_factor
     return compare_scales(
-        x, weights * rows.weight_factor, low, high, smooth, seed=settings.seed, threads=settings.threads
+        x, weights, low, high, smooth, seed=settings.seed, threads=settings.threads
     )
 
 

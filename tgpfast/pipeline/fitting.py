@@ -51,7 +51,7 @@ def fit(
 
     Reads the data two or three times: for their moments and a random sample of at most 20,000
     rows; for the statistics; and once more where bandwidths are compared on all rows, or for the
-    scores of a base that is not Gaussian. ``model.settings["n_passes"]`` is the number of passes.
+    scores of a base that is not Gaussian. Bent columns take one more pass, for their moments. ``model.settings["n_passes"]`` is the number of passes.
     The same rows give the same sample whatever their source.
 
     A setting that is "auto" is chosen by the log-likelihood of rows held out. The base alone is one
@@ -109,8 +109,13 @@ def fit(
         NCFD learns at sigma = h sigma_max / H, h = 0 .. H - 1; "paper" is sqrt(tr V) / d.
     n_noise_levels : int, default 10
         H.
-    scale : {"standardize", "center", "none"}, default "standardize"
-        "standardize" gives columns mean 0 and variance 1.
+    scale : {"auto", "standardize", "gaussianize", "center", "none"}, default "auto"
+        "standardize" gives columns mean 0 and variance 1. "gaussianize" bends every column by a
+        smooth increasing map, learned from the sample, after which it is standard Gaussian; the
+        density stays one in the units of X. "auto" bends the columns without steps where held-out
+        rows of the sample prefer that by more than a standard error, and standardizes elsewhere:
+        up to three columns, with method="ncfd", and where gamma, base, frequency_covariance,
+        moments or period is given. ``model.settings`` has "scale" and "scale_scores".
     frequency_covariance : {"auto", "data", "identity", "precision"} or (d, d) array, default "auto"
         Of the features' frequencies, in scaled coordinates: "data" is d V / tr V, "precision" is
         d V^-1 / tr V^-1.
@@ -138,8 +143,10 @@ def fit(
         other random features it is "gaussian".
     support : dict, default None
         Column, by name or number, -> (low, high), None where there is no wall. The density is zero
-        beyond, and nothing leaks through. For one to three columns; rows beyond are refused. NCFD
-        has none: its noise crosses walls.
+        beyond, and nothing leaks through; rows beyond are refused. With more than three columns, or
+        scale="gaussianize", logs of the distances to the walls bend these columns, and a row
+        exactly on a wall counts as half a step of its column inside. NCFD has none: its noise
+        crosses walls.
     period : dict, default None
         Column -> period, such as {"hour": 24}: the density repeats itself. For one to three
         columns.

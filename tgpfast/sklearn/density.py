@@ -19,7 +19,7 @@ class TGPDensity(DensityMixin, DensityEstimator):
     ----------
     method, n_features, lam, gamma, base : default "auto"
         As for ``tgpfast.fit``, which chooses those that are "auto" by held-out rows.
-    scale : {"standardize", "center", "none"}, default "standardize"
+    scale : {"auto", "standardize", "gaussianize", "center", "none"}, default "auto"
         As for ``tgpfast.fit``.
     backend : str, default "auto"
         As for ``tgpfast.fit``.
