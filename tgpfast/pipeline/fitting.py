@@ -49,10 +49,11 @@ def fit(
 ) -> Density:
     """Learn the density of the rows of X.
 
-    Reads the data two or three times: for their moments and a random sample of at most 20,000
-    rows; for the statistics; and once more where bandwidths are compared on all rows, or for the
-    scores of a base that is not Gaussian. Bent columns take one more pass, for their moments. ``model.settings["n_passes"]`` is the number of passes.
-    The same rows give the same sample whatever their source.
+    Reads the data two or three times: for their moments and a random sample of at most 20,000 rows;
+    for the statistics; and once more where bandwidths are compared on all rows, or for the scores
+    of a base that is not Gaussian. Bent columns take one more pass, for their moments.
+    ``model.settings["n_passes"]`` is the number of passes. The same rows give the same sample
+    whatever their source.
 
     A setting that is "auto" is chosen by the log-likelihood of rows held out. The base alone is one
     of the candidates; a tilt is kept only if its gain over the base exceeds twice its standard
