@@ -23,7 +23,7 @@ from .domain import Axes
 from .rows import Rows, make_scaling, split_sample
 from .settings import Settings
 
-STEPPED = ("integer", "rounded", "tied")  # notes on columns that scale="auto" does not bend
+SMOOTH_VALUES = 1_000  # different values of a sample, from which on steps of a column are narrow
 
 
 def map_columns(rows: Rows, settings: Settings) -> Rows:
@@ -87,11 +87,13 @@ def _may_compare(settings: Settings, rows: Rows) -> bool:
 
 
 def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
-    """Columns of neither whole numbers nor rounded or repeated values: maps would turn their equal
-    steps into unequal ones, which no wave follows. None where most columns have steps: there a tilt
-    gains far more than the mixtures that are compared."""
+    """Columns without wide steps or spikes: maps would turn equal steps of rounded values and whole
+    numbers into unequal ones, which no wave follows. None where most columns have steps: there a
+    tilt gains far more than the mixtures that are compared."""
     smooth = np.ones(rows.dimension, bool)
-    smooth[[note.column for note in rows.column_notes if note.kind in STEPPED]] = False
+    for note in rows.column_notes:
+        if note.kind == "tied" or note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES:
+            smooth[note.column] = False
     return smooth & (smooth.mean() > 0.5)
 
 

@@ -13,7 +13,7 @@ from ..validation import Array
 
 # Knots for n rows: KNOTS_PER_ROOT n^(1/3), which cost less than they gained on normal, gamma, t
 # and uniform columns of 100 to 10,000 rows; more of them follow noise.
-KNOTS_PER_ROOT = 2.5
+KNOTS_PER_ROOT = 2.0
 LEAST_KNOTS, MOST_KNOTS = 6, 60  # before those of the tails
 TAIL_STEP = 4.0  # beyond the first and last knot, each one has a share smaller by this factor,
 TAIL_ROWS = 2.0  # down to the share of so many rows
