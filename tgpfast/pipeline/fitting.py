@@ -113,10 +113,11 @@ def fit(
     scale : {"auto", "standardize", "gaussianize", "center", "none"}, default "auto"
         "standardize" gives columns mean 0 and variance 1. "gaussianize" bends every column by a
         smooth increasing map, learned from the sample, after which it is standard Gaussian; the
-        density stays one in the units of X. "auto" bends the columns without steps where held-out
-        rows of the sample prefer that by more than a standard error, and standardizes elsewhere:
-        up to three columns, with method="ncfd", and where gamma, base, frequency_covariance,
-        moments or period is given. ``model.settings`` has "scale" and "scale_scores".
+        density stays one in the units of X. "auto" bends the columns without wide steps where
+        held-out rows of the sample prefer that by more than a standard error, and standardizes
+        elsewhere: up to three columns, with method="ncfd", and where gamma, base,
+        frequency_covariance, moments or period is given. ``model.settings`` has "scale" and
+        "scale_scores".
     frequency_covariance : {"auto", "data", "identity", "precision"} or (d, d) array, default "auto"
         Of the features' frequencies, in scaled coordinates: "data" is d V / tr V, "precision" is
         d V^-1 / tr V^-1.
