@@ -23,6 +23,7 @@ from .domain import Axes
 from .rows import Rows, make_scaling, split_sample
 from .settings import Settings
 
+MOST_TOP_SHARE = 0.05  # share of the rows at one value, from which on it is a spike
 SMOOTH_VALUES = 1_000  # different values of a sample, from which on steps of a column are narrow
 
 
@@ -92,7 +93,8 @@ def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
     tilt gains far more than the mixtures that are compared."""
     smooth = np.ones(rows.dimension, bool)
     for note in rows.column_notes:
-        if note.kind == "tied" or note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES:
+        has_steps = note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES
+        if has_steps or note.facts.get("top_share", 0.0) > MOST_TOP_SHARE:
             smooth[note.column] = False
     return smooth & (smooth.mean() > 0.5)
 
