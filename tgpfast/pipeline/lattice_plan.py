@@ -136,7 +136,10 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     early = [kind for kind in kinds if not (kind == "mixture" and is_late)]
     bases = {kind: [maker.without(kind, fold) for fold in held] for kind in early}
     folds = _sum_folds(settings, rows, axes, sample.folds, features, held, bases)
-    search = LatticeSearch(features, folds, held, bases, settings.threads.resolve()[1])
+    search = LatticeSearch(
+        features, folds, held, bases, settings.threads.resolve()[1],
+        must_resolve=isinstance(settings.lam, str),
+    )  # fmt: skip
     space = _space(settings, rows, sample, kinds, features)
     of_held = np.isin(sample.fold, held)
     held_rows = HeldOutRows(sample.x[of_held], sample.fold[of_held], sample.weights[of_held])

@@ -179,7 +179,7 @@ def _raise_modes(
     while candidate.n_modes < space.max_modes:
         finer = replace(candidate, n_modes=min(2 * candidate.n_modes, space.max_modes))
         gained = search.score(finer).score - score
-        if gained < worth:
+        if not gained >= worth:
             break
         candidate = finer
         if refines and candidate.n_modes <= RETUNED_MODES[search.features.dimension]:
