@@ -190,8 +190,7 @@ class Features:
     @property
     def bandlimit(self) -> Array:
         """(d,) largest |z_s +- z_t| / gamma along each axis, in radians per unit of x."""
-        limit: Array = 2.0 * np.abs(self.frequencies).max(axis=0) / self.bandwidth
-        return limit
+        return 2.0 * np.abs(self.frequencies).max(axis=0) / self.bandwidth
 
     @property
     def fingerprint(self) -> str:
@@ -320,5 +319,4 @@ def _square_root(covariance: Array) -> Array:
         raise ValueError(
             f"covariance must be positive semi-definite; its least eigenvalue is {values[0]:g}"
         )
-    root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return root
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

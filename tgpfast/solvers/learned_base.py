@@ -177,13 +177,11 @@ class JointObjective:
         """The coefficient of theta that comes from the base: (z_s^T P sum phi'_s x - z_s^T h sum
         phi'_s) / gamma, (S,)."""
         pull = np.einsum("sk,sk->s", self.z @ P, self.sum_dphi_x)
-        cross: Array = (pull - (self.z @ h) * self.sum_dphi) / self.gamma
-        return cross
+        return (pull - (self.z @ h) * self.sum_dphi) / self.gamma
 
     def theta(self, P: Array, h: Array) -> Array:
         """The theta-step (Algorithm 2)."""
-        theta: Array = cho_solve((self.factor, True), self.linear + self.cross(P, h))
-        return theta
+        return cho_solve((self.factor, True), self.linear + self.cross(P, h))
 
     def base_part(self, P: Array, h: Array) -> float:
         """The objective at theta = 0; sums of x about their mean vanish."""

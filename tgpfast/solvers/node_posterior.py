@@ -110,8 +110,7 @@ class NodeObjective(PosteriorObjective):
     def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
         """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
         factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
-        direction: Array = cho_solve((factor, True), gradient, check_finite=False)
-        return direction
+        return cho_solve((factor, True), gradient, check_finite=False)
 
 
 class StoredObjective(PosteriorObjective):
@@ -148,10 +147,9 @@ class StoredObjective(PosteriorObjective):
     def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
         """Newton's direction; LinAlgError where rounding leaves the Hessian indefinite."""
         hessian = shifted(self.n * (second - np.outer(mean, mean)), self.lam)
-        direction: Array = cho_solve(
+        return cho_solve(
             (cholesky_factor(hessian), True), gradient, check_finite=False
         )
-        return direction
 
 
 class StoredNodeObjective(StoredObjective):
@@ -172,8 +170,7 @@ class StoredNodeObjective(StoredObjective):
     def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
         """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
         factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
-        direction: Array = cho_solve((factor, True), gradient, check_finite=False)
-        return direction
+        return cho_solve((factor, True), gradient, check_finite=False)
 
 
 def weighted_gram(block: Array, weights: Array) -> Array:

@@ -65,8 +65,7 @@ class PosteriorObjective:
 
     def gradient(self, theta: Array, mean: Array) -> Array:
         """Gradient of F, given E[phi] under the tilted base."""
-        gradient: Array = self.sum_phi - self.n * mean - self.lam * theta
-        return gradient
+        return self.sum_phi - self.n * mean - self.lam * theta
 
     @property
     def scale(self) -> float:

@@ -46,8 +46,7 @@ def load_finufft() -> ModuleType:
             f"the spectral engine needs finufft, which cannot be imported ({error}); install it "
             'with: pip install finufft, or use engine="direct"'
         ) from error
-    module: ModuleType = finufft
-    return module
+    return finufft
 
 
 def eps_for(tolerance: float) -> float:
