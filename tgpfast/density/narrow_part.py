@@ -12,9 +12,9 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .box_rule import SLAB_NODES, integrate_to, tensor_rows, tensor_weights
 from .lattice_exponent import LatticeTilt
+from .whitened_grid import GAUSSIAN_BAND
 
 TAIL = 25.0  # log of the share of a component's mass that may lie beyond its grid
-BAND_OF_GAUSSIAN = 6.0  # angular frequency up to which a standard Gaussian has a spectrum
 RULE_REFINEMENT = 1.5  # from one rule to the next, along every axis
 FINER_ALONG_LINE = 2.0  # times as fine as the rule is a marginal density
 
@@ -50,7 +50,7 @@ class NarrowPart:
         # highest frequency of the tilt in whitened coordinates, and that of a Gaussian
         waves = np.array([w.max() for w in tilt.features.frequencies])
         band = float(np.linalg.norm(waves @ np.abs(gaussian.cholesky)))
-        self.step = math.pi / (band + BAND_OF_GAUSSIAN)
+        self.step = math.pi / (band + GAUSSIAN_BAND)
         self._integrate()
         self.error = math.inf
 

@@ -33,6 +33,7 @@ from .folds import Split
 LEAST_EFFECTIVE_SHARE = 0.005  # of the draws that must carry the density; 40 of 8,192
 FAR_BANDWIDTHS = 3.0  # distance from every row, in bandwidths, at which features see no row
 MOST_FAR_SHARE = 0.02  # of the mass that may lie so far from every row, beyond the base's own
+NEAR_ROWS = 5_000  # rows that distances are taken to
 TREE_COLUMNS = 6  # columns up to which a tree finds nearest rows faster than products
 DISTANCE_BLOCK = 256  # points whose distances to all rows are held at once
 PILOT_MAP_STEPS = 15  # Newton steps for each lambda, at most; each starts at the one before

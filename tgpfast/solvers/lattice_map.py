@@ -20,7 +20,7 @@ from .conjugate_gradients import Operator, norms
 from .lattice_posterior import LatticePosteriors, PosteriorPoint, maximize_posteriors
 
 ROUGH_TOLERANCES = (1e-2, 1e-4)  # of the gradient, at which grids are compared on the way
-REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
+GRID_REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
 NEGLIGIBLE = 1e-14  # of the largest prior variance: such modes move f by 1e-6 of its scale
 GRID_TOLERANCE = 1e-4  # change of log Z, and of the relative gradient, on a finer grid
 MOST_NODES = {1: 2**20, 2: 2**22, 3: 2**24}  # of a grid, by dimension: a second of work a step
@@ -165,7 +165,7 @@ class _Run:
 
 def _finer(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """A grid to compare with, or None where it would have too many nodes."""
-    by = REFINEMENT[len(shape)]
+    by = GRID_REFINEMENT[len(shape)]
     finer = tuple(fft.next_fast_len(math.ceil(by * n), True) for n in shape)
     return finer if math.prod(finer) <= MOST_NODES[len(finer)] else None
 
