@@ -313,32 +313,28 @@ class GroupedDensity(Mapping[Any, Density]):
         TypeError
             If the labels cannot be saved: all must be integers, all text, or all numpy times.
         """
-        f = self.features
-        arrays: dict[str, Any] = {
-            "labels": labels_to_array(self.labels), "frequencies": f.frequencies,
-            "phases": f.phases, "theta": self.theta, "means": self.means,
-            "base_covariances": self._scaled_covariances, "n": self.n, "n_rows": self.n_rows,
-            "scale": self.scale, "shrinkage": self.shrinkage, "condition": self.condition,
+        of_features, arrays = self.features.members
+        members: dict[str, Any] = {
+            **arrays, "labels": labels_to_array(self.labels), "theta": self.theta,
+            "means": self.means, "base_covariances": self._scaled_covariances,
+            "n": self.n, "n_rows": self.n_rows, "scale": self.scale,
+            "shrinkage": self.shrinkage, "condition": self.condition,
             "added": self.added, "normalizers": self._normalizers.known,
         }  # fmt: skip
-        if f.covariance is not None:
-            arrays["covariance"] = f.covariance
         facts = {
-            **f.facts, "settings": self.settings,
+            **of_features, "settings": self.settings,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
         }  # fmt: skip
-        storage.write(path, GROUPS_KIND, facts, arrays)
+        storage.write(path, GROUPS_KIND, facts, members)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> GroupedDensity:
         labels, n_rows = take_labels(arrays)
-        got = take_arrays(path, arrays, len(labels))
+        features = Features.from_members(path, facts, arrays)
+        got = take_arrays(path, arrays, len(labels), *features.frequencies.shape)
         settings = dict(facts["settings"])
         if settings["method"] != "fd":
             raise ValueError(f"method {settings['method']!r} is not known")
-        features = Features.from_facts(
-            got["frequencies"], got["phases"], got.get("covariance"), facts
-        )
         return cls(
             labels, features, got["theta"], got["means"], got["base_covariances"], got["n"],
             n_rows, got["scale"], shrinkage=got["shrinkage"], condition=got["condition"],

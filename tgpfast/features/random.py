@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..data import storage
 from ..runtime import memory
 from ..validation import (
     LEAST_BANDWIDTH,
@@ -201,26 +203,28 @@ class Features:
         return digest.hexdigest()
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What a file holds of features beside their arrays; ``from_facts`` reads it."""
-        return {
+    def members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays of a file; ``from_members`` reads them."""
+        facts = {
             "bandwidth": self.bandwidth, "seed": self.seed, "kernel": self.kernel,
             "interactions": self.interactions,
         }  # fmt: skip
+        known = {} if self.covariance is None else {"covariance": self.covariance}
+        return facts, {"frequencies": self.frequencies, "phases": self.phases, **known}
 
     @classmethod
-    def from_facts(
-        cls, frequencies: Array, phases: Array, covariance: Array | None, facts: Mapping[str, Any]
+    def from_members(
+        cls, path: Any, facts: Mapping[str, Any], arrays: dict[str, Any]
     ) -> Features:
         """Features of a file. Files of version 0.1 name no kernel: theirs is Gaussian.
 
         Parameters
         ----------
-        frequencies : (S, d) array
-        phases : (S,) array
-        covariance : (d, d) array or None
+        path : str or path
+            The file, for error messages.
         facts : mapping
-            What ``facts`` returned when the file was written.
+        arrays : dict
+            Those of the features are taken out of it.
 
         Returns
         -------
@@ -231,9 +235,18 @@ class Features:
         KeyError, TypeError, ValueError
             If the file is damaged.
         """
+        z = storage.take(arrays, "frequencies", None, path)
+        if z.ndim != 2:
+            raise ValueError(
+                f"{os.fspath(path)!r} is damaged: frequencies must have two dimensions"
+            )
+        S, d = z.shape
+        has_covariance = "covariance" in arrays
         return cls(
-            frequencies, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"],
-            kernel=facts.get("kernel", "gaussian"), interactions=facts.get("interactions"),
+            z, storage.take(arrays, "phases", (S,), path), facts["bandwidth"],
+            covariance=storage.take(arrays, "covariance", (d, d), path) if has_covariance else None,
+            seed=facts["seed"], kernel=facts.get("kernel", "gaussian"),
+            interactions=facts.get("interactions"),
         )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:

@@ -16,7 +16,6 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
-from ..bases.quasirandom import logsumexp
 from ..density.whitened_grid import WhitenedGrid, resolving_steps
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
@@ -91,12 +90,6 @@ class GridObjective(PosteriorObjective):
         """sum over nodes of weights times phi, (S,)."""
         grid = weights.reshape(self.shape).astype(np.complex128)
         return np.asarray((self._turn * self._to_features.execute(grid)).real)
-
-    def log_weights(self, theta: Array) -> tuple[Array, float]:
-        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
-        terms = self.at_nodes(theta) + self.log_mass
-        total = float(logsumexp(terms))
-        return terms - total, total
 
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi], and the weights themselves, which the Hessian is made of."""

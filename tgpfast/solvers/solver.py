@@ -135,24 +135,23 @@ def solve(
     (50,)
     """
     check_choice("method", method, METHODS)
-    if isinstance(stats, LatticeStatistics):
-        return _solve_lattice(
-            stats, base, method, positive("lam", lam), eta, start, Threads(backend, n_threads)
-        )
-    check_pair(stats, base, sums_serve=method == "map")
-    check_kernel(stats.features.kernel, method)
-    gamma, lam = stats.features.bandwidth, positive("lam", lam)
-    check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
-    threads = Threads(backend, n_threads)
+    lam, threads = positive("lam", lam), Threads(backend, n_threads)
     threads.resolve()  # errors before any work
-    options = Options(
-        lam, _check_eta(eta, gamma, method), _resolve_solver(solver, method, stats.features),
-        whole("n_draws", n_draws), None if n_steps is None else whole("n_steps", n_steps),
-        as_seed(seed), _check_start(start, stats.features.n_features), threads,
-        check_flag("progress", progress),
-    )  # fmt: skip
-    learn = {"map": _solve_map, "fvpd": _solve_fvpd}.get(method, _solve_score_matching)
-    tilt, of_method, diagnostics = learn(stats, base, method, options)
+    check_pair(stats, base, sums_serve=method == "map")
+    gamma = stats.features.bandwidth
+    if isinstance(stats, LatticeStatistics):
+        tilt, of_method, diagnostics = _solve_lattice(stats, base, method, lam, eta, start, threads)
+    else:
+        check_kernel(stats.features.kernel, method)
+        check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
+        options = Options(
+            lam, _check_eta(eta, gamma, method), _resolve_solver(solver, method, stats.features),
+            whole("n_draws", n_draws), None if n_steps is None else whole("n_steps", n_steps),
+            as_seed(seed), _check_start(start, stats.features.n_features), threads,
+            check_flag("progress", progress),
+        )  # fmt: skip
+        learn = {"map": _solve_map, "fvpd": _solve_fvpd}.get(method, _solve_score_matching)
+        tilt, of_method, diagnostics = learn(stats, base, method, options)
     settings = {"method": method, "lam": lam, "gamma": gamma, **_facts_of(stats), **of_method}
     return Density(
         method, tilt, base, settings, diagnostics, threads=threads, statistics=stats
@@ -204,10 +203,10 @@ def _solve_score_matching(
 def _solve_lattice(
     stats: LatticeStatistics, base: Base, method: str, lam: float, eta: float | None,
     start: Any, threads: Threads,
-) -> Density:  # fmt: skip
+) -> Solution:  # fmt: skip
     """Algorithms 1 to 4 with lattice features."""
-    check_pair(stats, base)
-    workers, features, of_method = threads.resolve()[1], stats.features, {}
+    workers, features = threads.resolve()[1], stats.features
+    of_method: dict[str, Any] = {}
     if method == "map":
         theta, report = solve_lattice_map(stats, base, lam, start=start, workers=workers)
     elif method == "fvpd":
@@ -219,13 +218,7 @@ def _solve_lattice(
         theta, report = learn(stats, base, lam, start=start, workers=workers)
         if method == "ncfd":
             of_method = {"noise_levels": stats.noise_levels.tolist()}
-    settings = {
-        "method": method, "lam": lam, "gamma": features.bandwidth, **_facts_of(stats), **of_method
-    }  # fmt: skip
-    return Density(
-        method, LatticeTilt(features, theta), base, settings, report, threads=threads,
-        statistics=stats,
-    )  # fmt: skip
+    return Solution(LatticeTilt(features, theta), of_method, report)
 
 
 def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
