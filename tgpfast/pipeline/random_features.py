@@ -131,7 +131,7 @@ class RandomFeaturesPlan:
         assert rows.spectrum is not None
         return rows.spectrum.scaled_statistics(
             self.features, self.noise_levels, rows.scaling, origin=rows.mean,
-            weight=rows.weight_factor, **_run(self.settings),
+            weight=rows.weight_factor, **self.settings.threads.options,
         )  # fmt: skip
 
     def _tolerance(self, n: float) -> float:
@@ -234,7 +234,7 @@ class RandomFeaturesProblem:
         """Options of ``solve`` but for lambda."""
         options = {
             "eta": self.settings.eta, "solver": self.settings.solver, "seed": self.settings.seed,
-            **_run(self.settings),
+            **self.settings.threads.options,
         }  # fmt: skip
         if self.selection is not None:
             few = self.statistics.n_rows < MANY_ROWS
@@ -263,7 +263,7 @@ class RandomFeaturesProblem:
         split, chosen = split_for_scales(rows), self.settings
         stats = accumulate(
             split.kept, self.statistics.features, noise_levels=self.statistics.noise_levels,
-            origin=self.base.mean, sample_weight=split.kept_weights, **_run(chosen),
+            origin=self.base.mean, sample_weight=split.kept_weights, **chosen.threads.options,
         )  # fmt: skip
         kept = replace(self, statistics=stats, settings=replace(chosen, progress=False))
         scaled = scale_base(
@@ -330,10 +330,6 @@ class RandomFeaturesProblem:
             return None
         refined = [trial.record() for trial in self.trials]
         return self.selection.table(settings, refined, rows.scaling.log_volume)
-
-
-def _run(settings: Settings) -> dict[str, Any]:
-    return {"backend": settings.backend, "n_threads": settings.n_threads}
 
 
 def _word(value: Any) -> str:

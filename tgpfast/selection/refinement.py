@@ -123,8 +123,7 @@ class Refinement:
         """The statistics of all rows minus those of the rows held out."""
         held = self.split.held
         rows = Blocks(self.split.x[held], sample_weight=self.split.weights[held])
-        run = {"backend": self.threads.backend, "n_threads": self.threads.n_threads}
-        return stats - accumulate_like(stats, rows, self.base, **run)
+        return stats - accumulate_like(stats, rows, self.base, **self.threads.options)
 
     def score(self, rest: Any, fold: Fold) -> list[RefinementTrial]:
         """What the rows held out say of every lambda.

@@ -305,6 +305,4 @@ class FoldFeatures:
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:
         """Of the features under the base: the same for every lambda and eta."""
-        return self.fold.base.feature_moments(
-            self.features, backend=self.threads.backend, n_threads=self.threads.n_threads
-        )
+        return self.fold.base.feature_moments(self.features, **self.threads.options)

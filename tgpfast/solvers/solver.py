@@ -171,9 +171,7 @@ def _solve_map(stats: Any, base: Base, method: str, options: Options) -> Solutio
 
 def _solve_fvpd(stats: Statistics, base: Base, method: str, options: Options) -> Solution:
     """Algorithm 4."""
-    moments = base.feature_moments(
-        stats.features, backend=options.threads.backend, n_threads=options.threads.n_threads
-    )
+    moments = base.feature_moments(stats.features, **options.threads.options)
     matrix, m = fvpd_system(
         *fd_system(stats, base), moments, stats.features.bandwidth, options.eta, overwrite=True
     )

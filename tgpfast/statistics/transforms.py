@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import warnings
+from collections.abc import Iterator
 from types import ModuleType
 
 import numpy as np
@@ -49,6 +51,14 @@ def load_finufft() -> ModuleType:
     return finufft
 
 
+@contextlib.contextmanager
+def quiet_finufft() -> Iterator[ModuleType]:
+    """finufft without its warnings about a tolerance near rounding; callers check results."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield load_finufft()
+
+
 def eps_for(tolerance: float) -> float:
     """The relative error to ask of finufft so that F(w) / n errs by less than the tolerance."""
     return max(EPS_SHARE * tolerance, FINEST_EPS)
@@ -84,11 +94,9 @@ def transform(
     -------
     (m,) complex array
     """
-    finufft = load_finufft()
     if len(strengths) + len(axes[0]) < SERIAL_SIZE:
         n_threads = 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about a tolerance near rounding; callers check results
+    with quiet_finufft() as finufft:
         plan = finufft.Plan(
             3, len(columns), 1, eps, 1, nthreads=n_threads, upsampfac=upsampling, showwarn=0
         )
