@@ -48,8 +48,9 @@ def accumulate(
     """Sum over the rows of X, in one pass, what every estimator is solved from.
 
     `Statistics` lists the sums. Memory does not grow with the number of rows. The direct engine
-    gives the same bits for any ``n_threads``; the spectral one gives the same bits for the same
-    number of threads, and differs by less than its tolerance for another.
+    gives the same bits for any ``n_threads``. The spectral one, and sums of a lattice, give the
+    same bits every time with ``n_threads=1``; with more threads, whose sums are added as they come,
+    they differ in the last digits, by less than the tolerance.
 
     Parameters
     ----------
