@@ -4,6 +4,7 @@ The order is the direction in which data flow. Lazy imports inside functions cou
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,41 @@ def test_a_planted_cycle_is_found(tmp_path):
     (root / "data.py").write_text("def f():\n    from . import features\n")
     (root / "features.py").write_text("from .data import f\n")
     assert cycles(root) == ["tgpfast.data", "tgpfast.features"]
+
+
+ROOT = Path(__file__).parents[1]  # the tree, also where an installed package is tested
+BACKEND_FILES = ("kernels/_numpy.py", "kernels/_numba.py", "kernels/_cython.pyx")
+
+
+def _defines(path, name):
+    return path.exists() and re.search(rf"^ *(def|class) {name}\b", path.read_text(), re.M)
+
+
+def unknown_names(line):
+    """What a row of the table of formulas in CONTRIBUTING.md names and is not there."""
+    _, function, kernels, oracle, test = line.strip().strip("|").split("|")
+    needed = []
+    for part in function.split("; "):
+        module, *names = re.findall("`([^`]+)`", part)
+        needed += [(name, [ROOT / "tgpfast" / module]) for name in names]
+    for name in re.findall("`([^`]+)`", kernels):
+        needed += [(name, [ROOT / "tgpfast" / file]) for file in BACKEND_FILES]
+    oracles = [ROOT / "tests" / "oracle.py", ROOT / "tests" / "lattice_oracle.py"]
+    needed += [(name, oracles) for name in re.findall("`([^`]+)`", oracle)]
+    missing = [name for name, paths in needed if not any(_defines(path, name) for path in paths)]
+    return missing + [path for path in re.findall("`([^`]+)`", test) if not (ROOT / path).exists()]
+
+
+def test_the_table_of_formulas_names_what_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("| formula | function |")[2]
+    rows = [row for row in text.partition("\n\n")[0].splitlines()[2:] if row]
+    assert len(rows) >= 10
+    assert [name for row in rows for name in unknown_names(row)] == []
+
+
+def test_a_row_with_unknown_names_is_found():
+    row = "| x | `statistics/fisher.py`: `fd_sytem` | `rank_q` | `theta_f` | `tests/no.py` |"
+    assert unknown_names(row) == ["fd_sytem", *["rank_q"] * 3, "theta_f", "tests/no.py"]
 
 
 # Modules of one kind share these names: every backend has a NAME, every subcommand a COMMAND.
