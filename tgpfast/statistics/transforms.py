@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
-from ..features.evaluation import Angles
+from ..features.evaluation import NO_WEIGHTS, Angles, read_only
 from ..validation import Array
 
 Complex = NDArray[np.complex128]
@@ -127,13 +127,11 @@ def sum_waves(
     block = np.empty((m, size))
     with kernels.threads(backend, n_threads):
         for start in range(0, len(y), size):
-            rows = np.ascontiguousarray(y[start : start + size])
-            rows.flags.writeable = False
-            root = np.zeros(0) if w is None else np.sqrt(w[start : start + size])
-            root.flags.writeable = False
+            part = slice(start, start + size)
+            root = NO_WEIGHTS if w is None else read_only(np.sqrt(w[part]))
             backend.feature_block(
-                rows, root, *angles, block, block[:0, :0], cosines, sines, np.zeros((m, d)),
-                n_threads,
+                read_only(y[part]), root, *angles, block, block[:0, :0], cosines, sines,
+                np.zeros((m, d)), n_threads,
             )  # fmt: skip
     return cosines - 1j * sines
 
