@@ -330,8 +330,7 @@ class PredictiveTilt(Exponent):
         """BLAS on one thread for few features: its waiting threads cost more than they do."""
         if self.features.n_features >= BLAS_FEATURES:
             return contextlib.nullcontext()
-        module, count = threads.resolve()
-        return kernels.threads(module, count)
+        return kernels.threads(*threads.resolve())
 
 
 Tilt = PointTilt | PredictiveTilt | LatticeTilt

@@ -155,7 +155,5 @@ def _kernel_covariance(kind: Any, moments: Moments, columns: list[str] | None) -
             )
         check_full_rank(moments, columns)
         return moments.covariance
-    given = as_floats(kind, "covariance", f"({d}, {d})", 2)
-    if given.shape != (d, d):
-        raise ValueError(f"covariance must be ({d}, {d}), got {given.shape}")
+    given = as_floats(kind, "covariance", (d, d))
     return GaussianBase(np.zeros(d), given).covariance  # checks that it is positive definite

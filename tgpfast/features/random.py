@@ -78,13 +78,10 @@ class Features:
 
     def __post_init__(self) -> None:
         z = as_floats(self.frequencies, "frequencies", "(S, d)", 2)
-        c = as_floats(self.phases, "phases", "(S,)", 1)
         if z.size == 0:
             raise ValueError(f"frequencies must have at least one row and column, got {z.shape}")
-        if len(c) != len(z):
-            raise ValueError(f"phases must have one entry a frequency: {len(z)}, got {len(c)}")
         object.__setattr__(self, "frequencies", z)
-        object.__setattr__(self, "phases", c)
+        object.__setattr__(self, "phases", as_floats(self.phases, "phases", (len(z),)))
         object.__setattr__(self, "bandwidth", _check_bandwidth(self.bandwidth, z))
         check_choice("kernel", self.kernel, KERNELS)
         object.__setattr__(self, "interactions", _check_interactions(self.interactions, z.shape[1]))
@@ -93,9 +90,7 @@ class Features:
         if self.seed is not None:
             object.__setattr__(self, "seed", int(self.seed))  # files cannot hold one of numpy
         if self.covariance is not None:
-            v = as_floats(self.covariance, "covariance", "(d, d)", 2)
-            if v.shape != (z.shape[1], z.shape[1]):
-                raise ValueError(f"covariance must be {(z.shape[1],) * 2}, got {v.shape}")
+            v = as_floats(self.covariance, "covariance", (z.shape[1],) * 2)
             object.__setattr__(self, "covariance", v)
 
     @classmethod
@@ -281,10 +276,7 @@ def covariance_of_frequencies(kind: Any, covariance: Array) -> Array:
     """
     d = len(covariance)
     if not isinstance(kind, str):
-        given = as_floats(kind, "frequency_covariance", f"({d}, {d})", 2)
-        if given.shape != (d, d):
-            raise ValueError(f"frequency_covariance must be ({d}, {d}), got {given.shape}")
-        return given
+        return as_floats(kind, "frequency_covariance", (d, d))
     if kind == "identity":
         return np.eye(d)
     unit = covariance / (np.trace(covariance) / d)

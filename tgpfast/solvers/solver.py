@@ -147,8 +147,9 @@ def solve(
         options = Options(
             lam, _check_eta(eta, gamma, method), _resolve_solver(solver, method, stats.features),
             whole("n_draws", n_draws), None if n_steps is None else whole("n_steps", n_steps),
-            as_seed(seed), _check_start(start, stats.features.n_features), threads,
-            check_flag("progress", progress),
+            as_seed(seed),
+            None if start is None else as_floats(start, "start", (stats.features.n_features,)),
+            threads, check_flag("progress", progress),
         )  # fmt: skip
         learn = {"map": _solve_map, "fvpd": _solve_fvpd}.get(method, _solve_score_matching)
         tilt, of_method, diagnostics = learn(stats, base, method, options)
@@ -310,13 +311,3 @@ def _check_eta(eta: float | None, gamma: float, method: str) -> float:
             f"expected eta from {least:.3g} to {min(1e307, 1e307 / gamma**2):.3g}"
         )
     return eta
-
-
-def _check_start(start: Any, n_features: int) -> Array | None:
-    """The start of conjugate gradients as floats; ValueError if it has another length."""
-    if start is None:
-        return None
-    start = as_floats(start, "start", f"({n_features},)", 1)
-    if len(start) != n_features:
-        raise ValueError(f"start must have shape ({n_features},), got {start.shape}")
-    return start

@@ -47,12 +47,7 @@ def check_levels(noise_levels: Any) -> Array:
 
 def check_origin(origin: Any, d: int) -> Array:
     """The origin as (d,) float64; None is zero."""
-    if origin is None:
-        return np.zeros(d)
-    point = as_floats(origin, "origin", f"({d},)", 1)
-    if len(point) != d:
-        raise ValueError(f"origin must have shape ({d},), got {point.shape}")
-    return point
+    return np.zeros(d) if origin is None else as_floats(origin, "origin", (d,))
 
 
 def check_feature_sums(sum_phi: Array) -> None:
