@@ -18,6 +18,7 @@ from ..statistics.lattice_statistics import LatticeStatistics
 from ..validation import positive
 from .conjugate_gradients import Operator, norms
 from .lattice_posterior import LatticePosteriors, PosteriorPoint, maximize_posteriors
+from .problem_checks import check_pair
 
 ROUGH_TOLERANCES = (1e-2, 1e-4)  # of the gradient, at which grids are compared on the way
 GRID_REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
@@ -78,12 +79,7 @@ def solve_lattice_map(
     Algorithm 1 of the paper, whose gradient ascent Newton's method replaces.
     """
     lam, tolerance = positive("lam", lam), positive("tolerance", tolerance)
-    if not stats.n > 0.0:
-        raise ValueError("the statistics are of no rows")
-    if base.dimension != stats.features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the lattice has {stats.features.dimension}"
-        )
+    check_pair(stats, base)
     kept = stats.corner(_modes_that_matter(stats.features))
     run = _Run(kept, lam, BaseGrids(base, kept.features) if grids is None else grids, workers)
     run.begin(tuple(kept.features.grid_shape() if shape is None else shape), start)

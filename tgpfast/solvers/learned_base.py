@@ -20,7 +20,7 @@ from ..statistics.fisher import fd_system
 from ..statistics.statistics import Statistics
 from ..validation import Array, positive
 from .linear_systems import factorize
-from .solver import check_pair
+from .problem_checks import check_pair
 
 # Least eigenvalue over the largest, below which P does not count as positive definite.
 LEAST_EIGENVALUE_SHARE = 1e-8
@@ -157,8 +157,6 @@ class JointObjective:
     """The objective in (theta, P, h), with x taken about the mean of the data (``center``)."""
 
     def __init__(self, stats: Statistics, lam: float) -> None:
-        if stats.n <= 0:
-            raise ValueError("the statistics are of no rows")
         self.z, self.gamma = stats.features.frequencies, stats.features.bandwidth
         self.n, self.lam, d = stats.n, lam, stats.features.dimension
         shift = stats.sum_x / stats.n

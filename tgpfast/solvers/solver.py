@@ -14,7 +14,6 @@ from ..density.lattice_exponent import LatticeTilt
 from ..features.lattice import LatticeFeatures
 from ..features.spectral_density import SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
-from ..statistics.feature_means import FeatureMeans
 from ..statistics.fisher import fd_system, ncfd_system
 from ..statistics.lattice_statistics import LatticeStatistics, doubled
 from ..statistics.statistics import Statistics
@@ -34,6 +33,7 @@ from .lattice_map import solve_lattice_map
 from .lattice_score_matching import solve_lattice_fd, solve_lattice_fvpd, solve_lattice_ncfd
 from .linear_systems import SYSTEM_CG_STEPS, factorize, solve_system
 from .maximum_posterior import map_theta
+from .problem_checks import check_pair
 
 # Method -> its solvers, the default first.
 SOLVERS = {
@@ -255,24 +255,6 @@ def _facts_of(stats: Any) -> dict[str, Any]:
         "kernel": features.kernel, "n_features": features.n_features, "n": stats.n,
         "provenance": dict(stats.provenance),
     }  # fmt: skip
-
-
-def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
-    """TypeError or ValueError unless these are statistics of some rows and a base for them.
-
-    sums_serve : whether sums of features alone, which `fit` makes for MAP, will do
-    """
-    serves = (Statistics, LatticeStatistics, *((FeatureMeans,) if sums_serve else ()))
-    if not isinstance(stats, serves):
-        raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
-    if not isinstance(base, Base):
-        raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
-    if base.dimension != stats.features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the statistics have {stats.features.dimension}"
-        )
-    if stats.n <= 0:
-        raise ValueError("the statistics are of no rows")
 
 
 def check_solver(solver: str, method: str) -> None:

@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from ..bases.base import Base
+from ..bases.base import Base, check_base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
 from ..features.lattice import LatticeFeatures
@@ -150,12 +150,7 @@ def accumulate(
 
 
 def _check_base(base: Any, features: Features, blocks: Blocks) -> None:
-    if not isinstance(base, Base):
-        raise TypeError(f"base must be a base of tgpfast, got {type(base).__name__}")
-    if base.dimension != features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the features have {features.dimension}"
-        )
+    check_base(base, features.dimension, "the features have")
     if not blocks.can_repeat and not isinstance(base, GaussianBase):
         raise ValueError(
             f"X can be read only once, and with a {type(base).__name__} it is read twice; pass a "
