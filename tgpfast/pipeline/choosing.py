@@ -134,7 +134,6 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
         return False
     if not settings.suits_lattice:
         return False
-    assert rows.blocks.sample is not None
     return len(distinct_rows(rows.blocks.pilot(PILOT_ROWS))[0]) >= LEAST_PILOT_ROWS
 
 

@@ -92,7 +92,10 @@ class RandomFeaturesPlan:
         check_base_serves(base, chosen.method, from_spectrum=rows.spectrum is not None)
         refined = Refined(self.features.n_features, self.features.bandwidth, chosen.lam)
         if rows.spectrum is not None:
-            stats = self._read_spectrum(rows)
+            stats: Any = rows.spectrum.scaled_statistics(
+                self.features, self.noise_levels, rows.scaling, origin=rows.mean,
+                weight=rows.weight_factor, **chosen.threads.options,
+            )  # fmt: skip
         elif self._refines(rows):
             stats, refined = self._refine(self._sums(rows, base), rows)
         else:
@@ -124,14 +127,6 @@ class RandomFeaturesPlan:
             rows.blocks, base, chosen.method, rows.mean, self.noise_levels,
             means_only=means_only, engine=chosen.engine, precision=chosen.precision,
             progress=chosen.progress, tolerance=self._tolerance(rows.n), threads=chosen.threads,
-        )  # fmt: skip
-
-    def _read_spectrum(self, rows: Rows) -> Any:
-        """The statistics of rows that were read only once."""
-        assert rows.spectrum is not None
-        return rows.spectrum.scaled_statistics(
-            self.features, self.noise_levels, rows.scaling, origin=rows.mean,
-            weight=rows.weight_factor, **self.settings.threads.options,
         )  # fmt: skip
 
     def _tolerance(self, n: float) -> float:

@@ -24,7 +24,15 @@ from ..statistics.required_sums import RowSums, accumulate_like
 from .candidates import BASE_ALONE
 from .folds import Split, assign_folds
 from .sample_split import SampleSplit
-from .scoring import NEAR_ROWS, Fold, FoldFeatures, HeldOutScore, PilotSums, standard_error
+from .scoring import (
+    NEAR_ROWS,
+    NO_EQUATIONS,
+    Fold,
+    FoldFeatures,
+    HeldOutScore,
+    PilotSums,
+    standard_error,
+)
 
 REFINED_METHODS = ("fd", "fvpd", "map")  # NCFD has densities at several levels of noise
 FEATURE_COUNTS = (250, 500, 1000, 2000)  # numbers of features, tried upwards
@@ -130,8 +138,8 @@ class Refinement:
 
         rest : statistics without the rows held out
         """
-        system = (None, None) if self.method == "map" else fd_system(rest, self.base)
-        sums = PilotSums(rest.features, rest.n, rest.sum_phi, *system)
+        equations = NO_EQUATIONS if self.method == "map" else fd_system(rest, self.base)
+        sums = PilotSums(rest.features, rest.n, rest.sum_phi, equations)
         block = FoldFeatures(rest.features, fold, self.threads, sums)
         if self.method == "fvpd":
             eta = self.tempering.at(rest.features.bandwidth)
