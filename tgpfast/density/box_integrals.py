@@ -23,6 +23,7 @@ from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
 from ..validation import Array
 from .base_marginals import find_ends, gaussian_components
+from .box_rule import panel_rule
 from .exponent import PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt
@@ -206,9 +207,8 @@ def _log_mass_bound(part: GaussianBase, low: Array, high: Array) -> float:
 def gauss_legendre(count: int) -> tuple[Array, Array]:
     """About ``count`` nodes on [0, 1] and logs of their weights; many come in equal panels."""
     panels = -(-count // PANEL_NODES_AT_MOST)
-    t, w = np.polynomial.legendre.leggauss(-(-count // panels))
-    x = (np.arange(panels)[:, None] + 0.5 + 0.5 * t) / panels
-    return x.ravel(), np.log(np.tile(0.5 * w / panels, panels))
+    x, w = panel_rule(panels, -(-count // panels))
+    return x, np.log(w)
 
 
 def _count(width: float, band: float, factor: float) -> int:
