@@ -286,7 +286,7 @@ def test_results_repeat_and_input_stays_as_it_is():
 
 def test_wrong_input():
     x = np.zeros((30, 2))
-    with pytest.raises(ValueError, match="weights has 3 entries, expected 30"):
+    with pytest.raises(ValueError, match=r"weights must have shape \(30,\), got \(3,\)"):
         check_columns(x, np.ones(3))
     with pytest.raises(ValueError, match="columns has 1 names, expected 2"):
         check_columns(x, columns=["a"])

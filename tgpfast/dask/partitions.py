@@ -183,8 +183,7 @@ class Partitions(Blocks):
             )
             layer = {f"{name}-{i}": (tasks.count_rows, key) for i, key in enumerate(keys)}
             self._set_lengths(self._compute({**graph, **layer, name: (list, list(layer))}, name))
-        known: list[int] = self._found.lengths  # type: ignore[assignment]
-        return known
+        return self._found.lengths  # type: ignore[return-value]
 
     def _set_lengths(self, lengths: list[int]) -> None:
         if not sum(lengths):

@@ -116,9 +116,7 @@ def check_columns(
     """
     x = as_floats(x, "x", "(n, d)", 2) + 0.0  # -0.0 is 0.0
     total = len(x) if n_rows is None else whole("n_rows", n_rows)
-    w = np.ones(len(x)) if weights is None else as_floats(weights, "weights", "(n,)", 1)
-    if len(w) != len(x):
-        raise ValueError(f"weights has {len(w)} entries, expected {len(x)}, one for each row")
+    w = np.ones(len(x)) if weights is None else as_floats(weights, "weights", (len(x),))
     if columns is not None and len(columns) != x.shape[1]:
         raise ValueError(f"columns has {len(columns)} names, expected {x.shape[1]}")
     names = None if columns is None else list(columns)

@@ -342,3 +342,9 @@ def take(
             f"expected float64 {shape}"
         )
     return np.ascontiguousarray(array)
+
+
+def check_all_taken(arrays: dict[str, Any], path: Any) -> None:
+    """ValueError where arrays of a file are left that nothing asked for."""
+    if arrays:
+        raise ValueError(f"{os.fspath(path)!r} holds unexpected members {sorted(arrays)}")

@@ -31,10 +31,10 @@ from ..bases.student import StudentBase
 from ..validation import Array
 from .base_marginals import find_ends
 from .box_integrals import (
+    BOX_REFINEMENT,
     HEAVY_TAIL,
     NODES_PER_DEVIATION,
     NODES_PER_RADIAN,
-    REFINEMENT,
     UNKNOWN_REACH,
     find_peak,
     gauss_legendre,
@@ -48,9 +48,9 @@ from .whitened_grid import resolving_steps
 RULE_DIMENSIONS = 2  # columns that rules integrate over; draws integrate over more
 MARGINAL_TOLERANCE = 1e-9  # error of a log density at which refining stops
 MARGINAL_REFINEMENTS = 5
-GRADIENT_REFINEMENT = REFINEMENT**3  # of the one rule behind gradients
+GRADIENT_REFINEMENT = BOX_REFINEMENT**3  # of the one rule behind gradients
 MOST_MARGINAL_NODES = 2**15  # of the rule for one row and component
-LEAST_LOG_SHARE = -40.0  # log of a component's share of a row below which it is left out
+LEAST_ROW_LOG_SHARE = -40.0  # log of a component's share of a row below which it is left out
 MARGINAL_REACH = 7.5  # standard deviations: e^-28 of a Gaussian's mass lies beyond
 NODES_AT_A_TIME = 2**19  # evaluated together
 DRAW_REPLICATES, DRAW_LOG2_POINTS = 8, 9  # for each row, where more columns are left out
@@ -115,7 +115,7 @@ def _refine(model: TiltedDensity, kept: list[int], y: Array) -> tuple[Array, Arr
     values, errors = _sum_rule(model, kept, y, 1.0), np.full(len(y), np.inf)
     active = np.arange(len(y))
     for step in range(1, MARGINAL_REFINEMENTS + 1):
-        finer = _sum_rule(model, kept, y[active], REFINEMENT**step)
+        finer = _sum_rule(model, kept, y[active], BOX_REFINEMENT**step)
         with np.errstate(invalid="ignore"):
             gaps = np.abs(finer - values[active])
         errors[active] = np.where(np.isfinite(finer), gaps, 0.0)
@@ -175,7 +175,7 @@ def _whitened_blocks(
         parts = _condition(model.base, kept, y)
     assert parts is not None
     for k, root in enumerate(parts.roots):
-        rows = np.flatnonzero(parts.log_shares[:, k] > LEAST_LOG_SHARE)
+        rows = np.flatnonzero(parts.log_shares[:, k] > LEAST_ROW_LOG_SHARE)
         if not len(rows):
             continue
         directions = np.zeros((model.dimension, len(rest)))

@@ -79,15 +79,13 @@ class Rows:
     @property
     def mean(self) -> Array:
         """(d,), in the model's coordinates."""
-        mean: Array = self.scaling.apply(self.moments.mean[None])[0]
-        return mean
+        return self.scaling.apply(self.moments.mean[None])[0]
 
     @property
     def covariance(self) -> Array:
         """(d, d), in the model's coordinates."""
         deviation = self.moments.deviation / self.scaling.scale
-        covariance: Array = self.moments.correlation * np.outer(deviation, deviation)
-        return covariance
+        return self.moments.correlation * np.outer(deviation, deviation)
 
     @property
     def variance(self) -> float:
