@@ -82,6 +82,16 @@ def test_fit_reports_and_writes_what_fit_gives(data, tmp_path, capsys):
     assert saved.integrator.known_normalizer is not None  # scores need not wait for it
 
 
+def test_rows_with_missing_values_are_dropped(tmp_path, capsys):
+    path, output = tmp_path / "holes.csv", tmp_path / "m.npz"
+    path.write_text("u,v\n" + "".join(f"{a!r},{b!r}\n" for a, b in X.tolist()) + "1.5,\n")
+    assert run("fit", path, "-o", output, *FAST) != 0
+    assert "a value is missing" in capsys.readouterr().err
+    with pytest.warns(tgp.DataWarning, match="dropped 1 of 301 rows"):
+        assert run("fit", path, "-o", output, "--missing", "drop", *FAST) == 0
+    assert tgp.load(output).settings["n_missing"] == 1
+
+
 def test_options_reach_fit(monkeypatch, tmp_path):
     """Each option arrives under its name and as what it means; those not given do not."""
     seen = {}

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import kernels
 from ..data import files
+from ..data.missing_rows import MISSING_ROWS
 from ..density.density import Density
 from ..features.spectral_density import KERNELS
 from ..pipeline import fitting
@@ -36,7 +37,7 @@ FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
     "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
     "feature_kind": "features", "kernel": "kernel", "support": "support", "period": "period",
     "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
-    "effort": "effort", "interactions": "interactions",
+    "effort": "effort", "interactions": "interactions", "missing": "missing",
 }  # fmt: skip
 NO_DEFAULT = {"--support": "no walls", "--period": "none"}
 FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).parameters.items()}
@@ -86,6 +87,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--precision", "precision of the sums over rows", choices=PRECISIONS)
     option("--effort", "how much work the choice of open settings may take", choices=EFFORTS)
     option("--interactions", "columns of each frequency, or auto", type=count("auto"), metavar="N")
+    option("--missing", "what to do with rows that lack values", choices=MISSING_ROWS)
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
     add_json(parser)

@@ -12,11 +12,11 @@ from ..bases.base import Base
 from ..bases.conditioning import marginal_base
 from ..data.blocks import Blocks
 from ..data.scaling import Scaling
-from ..data.table import Table
+from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, check_choice, check_flag, whole
 from .answers import Answer
-from .column_choice import find_column, find_columns, read_bounds, read_values
+from .column_choice import find_columns, read_bounds, read_values
 from .conditionals import (
     choose_names,
     choose_scales,

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..data.blocks import Blocks
-from ..data.table import Table
+from ..data.table import Table, find_column
 from ..validation import Array, Seed, check_derivative, check_flag, whole, without_far
 from .answers import Answer
 from .base_marginals import find_ends
-from .column_choice import find_column, find_columns, read_bounds
+from .column_choice import find_columns, read_bounds
 from .conditionals import choose_names, choose_scales
 from .describing import DescribedDensity
 from .draw_means import mean_over_draws

@@ -45,6 +45,8 @@ def fit(
     progress: bool = False,
     effort: str = "balanced",
     interactions: Any = "auto",
+    missing: str = "error",
+    discrete: Any = None,
 ) -> Density:
     """Learn the density of the rows of X.
 
@@ -157,6 +159,9 @@ def fit(
     interactions : int, None or "auto", default "auto"
         Columns that each frequency involves, at random; None is all. With more than three columns
         "auto" compares some; else it is None.
+    missing : {"error", "drop"}, default "error"
+        What to do with rows that have nan, None or NA. "error" names the first one. "drop" leaves
+        them out, with their weights; a warning and ``model.settings["n_missing"]`` say how many.
 
     Returns
     -------
@@ -187,7 +192,7 @@ def fit(
         base=base, normalize_weights=normalize_weights, engine=engine, precision=precision,
         backend=backend, n_threads=n_threads, solver=solver, features=features, kernel=kernel,
         interactions=interactions, support=support, period=period, seed=seed, progress=progress,
-        one_standard_error=one_standard_error, effort=effort,
+        one_standard_error=one_standard_error, effort=effort, missing=missing, discrete=discrete,
     )  # fmt: skip
     rows = confine_rows(read_rows(X, settings, sample_weight, moments), settings)
     with hold_threads(settings, rows):

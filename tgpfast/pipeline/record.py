@@ -38,6 +38,7 @@ def finish_model(
         "scale": asked.scale, "seed": asked.seed, "n": rows.n, "n_rows": problem.statistics.n_rows,
         "dimension": rows.dimension, "auto": sorted(asked.auto), "n_passes": rows.blocks.n_passes,
         **_record_verification(model, verified, problem),
+        **_record_missing(asked, rows),
         **problem.record(model, rows),
     }  # fmt: skip
     if rows.column_notes:
@@ -72,6 +73,16 @@ def _record_weights(asked: Settings, problem: Problem, rows: Rows) -> dict[str, 
         "weights": word if are_weighted else "none",
         "weight_factor": rows.weight_factor if are_rescaled else None,
     }
+
+
+def _record_missing(asked: Settings, rows: Rows) -> dict[str, Any]:
+    """How many rows were left out because of missing values; warns if there are any."""
+    if asked.missing != "drop":
+        return {}
+    found = rows.blocks.missing
+    if found.n_missing:
+        warn(found.describe(rows.table.columns), DataWarning)
+    return {"n_missing": found.n_missing}
 
 
 def _record_verification(

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bases.base import Base
+from ..data.jitter import Jitter
+from ..data.missing_rows import MISSING_ROWS
 from ..features.spectral_density import KERNELS, SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
 from ..selection.candidates import SEARCHED_AS, SearchSpace
@@ -69,6 +71,8 @@ class Settings:
     progress: bool = False
     effort: str = "balanced"
     interactions: Any = "auto"
+    missing: str = "error"
+    discrete: Any = None
 
     @classmethod
     def from_options(cls, **options: Any) -> Settings:
@@ -169,6 +173,11 @@ class Settings:
         )  # fmt: skip
 
     @property
+    def jitter(self) -> Jitter | None:
+        """Noise on discrete columns; None where there are none."""
+        return Jitter.of(self.discrete, self.seed)
+
+    @property
     def threads(self) -> Threads:
         """Backend and number of threads."""
         return Threads(self.backend, self.n_threads)
@@ -211,6 +220,7 @@ def _check_words(asked: Settings) -> None:
     check_choice("engine", asked.engine, ENGINES)
     check_choice("precision", asked.precision, PRECISIONS)
     check_choice("effort", asked.effort, EFFORTS)
+    check_choice("missing", asked.missing, MISSING_ROWS)
     check_choice("kernel", asked.kernel, ("auto", *KERNELS))
     if asked.method not in ("auto", "map") and asked.kernel != "auto":
         check_kernel(asked.kernel, asked.method)
