@@ -16,6 +16,7 @@ import numpy as np
 from ..runtime.warnings import DataWarning, warn
 from ..validation import Array, as_floats, whole
 from .blocks import Blocks
+from .jitter import OFF_GRID
 from .moments import moments_of
 from .table import column_name
 
@@ -186,20 +187,21 @@ def _check_values(
             "row number says nothing about a row. Drop this column",
         )
     if step is not None and m <= MOST_DISTINCT * n and not _is_fine(step, values, v):
-        noise = f"add uniform noise between -{0.5 * step:.6g} and {0.5 * step:.6g} to it"
         continuous = "A fitted density is continuous and may put spikes on repeated values"
         groups = "fit one model for each value with fit_groups, " if m <= FEW_GROUPS else ""
         if (values == np.rint(values)).all():
+            discrete = _advise_discrete(k if names is None else names[k], values, step)
             return note(
                 "integer",
                 f"{where} holds whole numbers: {m:,} different values in {rows}. {continuous}. "
-                f"Drop this column, {groups}or {noise}",
+                f"Drop this column, {groups}or {discrete}",
             )
         if m > FEW_VALUES:
             return note(
                 "rounded",
                 f"{where} is rounded: its smallest step is {step:.6g}, and {rows} have only "
-                f"{m:,} different values. {continuous}. Give the values unrounded, or {noise}",
+                f"{m:,} different values. {continuous}. Give the values unrounded, or add uniform noise between "
+                f"-{0.5 * step:.6g} and {0.5 * step:.6g} to it",
             )
     is_atom = counts[top] >= LEAST_REPEATS and facts["top_share"] > TIED_SHARE
     if is_atom or (step is None and _has_ties(m, n_different)):
@@ -211,6 +213,14 @@ def _check_values(
             "rows to one value. Fit the rows with the repeated values apart, or drop this column",
         )
     return None
+
+
+def _advise_discrete(column: int | str, values: Array, step: float) -> str:
+    """What to do about a column of whole numbers that are a + step times integers."""
+    if np.abs(values / step - np.rint(values / step)).max() > OFF_GRID:
+        step = 1.0
+    option = f"[{column!r}]" if step == 1.0 else f"{{{column!r}: {step:.6g}}}"
+    return f"learn the probabilities of its values with discrete={option}"
 
 
 def _has_ties(m: int, n_different: int) -> bool:

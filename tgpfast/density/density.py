@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +114,7 @@ class Density(AnsweringDensity):
     selection: list[dict[str, Any]] | None = None
     statistics: Any = field(default=None, repr=False)
     integrator: Integrator = field(default=None, repr=False)  # type: ignore[assignment]
+    file_kind: ClassVar[str] = DENSITY_KIND
     sampling: SamplingReport | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -581,8 +582,17 @@ class Density(AnsweringDensity):
         >>> bool((again.log_density(x) == model.log_density(x)).all())
         True
         """
-        facts, arrays = density_members(self, statistics=statistics)
-        storage.write(path, DENSITY_KIND, facts, arrays)
+        storage.write(path, self.file_kind, *self.members(statistics=statistics))
+
+    def members(self, *, statistics: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Facts and arrays of a file that holds the density.
+
+        Parameters
+        ----------
+        statistics : bool, default False
+            As for ``save``.
+        """
+        return density_members(self, statistics=statistics)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Density:

@@ -64,16 +64,19 @@ class DescribedDensity:
         """
         joint: Any = getattr(self, "joint", self)
         joint.log_normalizer  # noqa: B018 - computes it
-        facts = collect_facts(self)
+        facts = self._collect_facts()
         width = max(map(len, facts)) + 2
         return "\n".join(f"{name:<{width}}{text}" for name, text in facts.items())
+
+    def _collect_facts(self) -> dict[str, str]:
+        return collect_facts(self)
 
     def _repr_html_(self) -> str:
         """A table of facts, beside a picture where that is cheap."""
         rows = "".join(
             f'<tr><th style="text-align:left">{escape(name)}</th>'
             f'<td style="text-align:left">{escape(text)}</td></tr>'
-            for name, text in collect_facts(self).items()
+            for name, text in self._collect_facts().items()
         )
         return f"<div><table>{rows}</table>{_inline_picture(self)}</div>"
 

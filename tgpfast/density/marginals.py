@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,7 @@ class MarginalDensity(DescribedDensity):
     joint: Any
     columns: list[int]
     table: Table = field(init=False)
+    file_kind: ClassVar[str] = MARGINAL_KIND
     _line: _Line | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -218,21 +219,21 @@ class MarginalDensity(DescribedDensity):
 
     # -- draws and probabilities -------------------------------------------------------------------
 
-    def sample(self, n: int, seed: Seed = None) -> Any:
+    def sample(
+        self, n: int, seed: Seed = None, *, method: str = "auto", progress: bool = False
+    ) -> Any:
         """Rows drawn from the density: those of the joint density without the other columns.
 
         Parameters
         ----------
-        n : int
-            Number of rows.
-        seed : int, Generator or None, default None
+        n, seed, method, progress
             As for ``Density.sample``.
 
         Returns
         -------
         array or frame, (n, k)
         """
-        rows = Blocks(self.joint.sample(n, seed)).whole()
+        rows = Blocks(self.joint.sample(n, seed, method=method, progress=progress)).whole()
         return self.table.frame(np.ascontiguousarray(rows[:, self.columns]))
 
     def probability(self, lower: Any = None, upper: Any = None, *, seed: int = 0) -> Answer:
@@ -357,8 +358,18 @@ class MarginalDensity(DescribedDensity):
         ----------
         path : str or path
         """
-        facts, arrays = density_members(self.joint, statistics=False)
-        storage.write(path, MARGINAL_KIND, {"columns": self.columns, "joint": facts}, arrays)
+        storage.write(path, self.file_kind, *self.members())
+
+    def members(self, *, statistics: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Facts and arrays of a file that holds the density.
+
+        Parameters
+        ----------
+        statistics : bool, default False
+            Whether to include the statistics of the joint density.
+        """
+        facts, arrays = density_members(self.joint, statistics=statistics)
+        return {"columns": self.columns, "joint": facts}, arrays
 
     def __repr__(self) -> str:
         names = self.columns if self.table.columns is None else self.table.columns
