@@ -76,7 +76,7 @@ def test_fit_drops_rows_and_their_weights(rows):
     with pytest.warns(tgp.DataWarning, match=text) as told:
         model = tgp.fit(frame, sample_weight=weights, missing="drop", **OPTIONS)
     assert len(told) == 1
-    assert model.settings["n_missing"] == 35 and model.settings["n_rows"] == 365
+    assert (model.settings["n_missing"], model.settings["n_rows"]) == (35, 365)
     assert model.settings["weight_factor"] == expected.settings["weight_factor"]
     np.testing.assert_array_equal(model.theta, expected.theta)
 
@@ -107,7 +107,7 @@ def test_other_faults_stay_errors(rows, tmp_path):
     with pytest.raises(ValueError, match="inf at row 301, column 0"):
         tgp.fit(wrong, missing="drop", **OPTIONS)
     (tmp_path / "text.csv").write_text("a,b\n1.5,2\n,3\nx,4\n")
-    with pytest.raises(ValueError, match="line 4, column 0 .*'x' is not a number"):
+    with pytest.raises(ValueError, match=r"line 4, column 0 .*'x' is not a number"):
         tgp.fit(tmp_path / "text.csv", missing="drop", **OPTIONS)
     with pytest.raises(TypeError, match="holds 'x'"):
         fill_objects(np.array([[1.0, "x"]], dtype=object), "X")

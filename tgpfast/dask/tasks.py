@@ -6,7 +6,7 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .. import kernels
@@ -84,7 +84,7 @@ class PartialSum:
 
     lengths: list[int]
     value: Any
-    missing: MissingCounts = MissingCounts()
+    missing: MissingCounts = field(default_factory=MissingCounts)
 
     def __sizeof__(self) -> int:
         """Bytes including arrays: by default a worker would not count them."""

@@ -127,14 +127,13 @@ class Blocks:
             self._source = as_table(self._source, name)
             self._is_prefetched = is_on_disk(self._source)
             self.dimension = count_columns(self._source, name, dimension)
-            n_rows = len(self._source)
-            if n_rows == 0:
+            if len(self._source) == 0:
                 raise ValueError(f"{name} has no rows; at least one is needed")
             if not drop_missing:
-                self.n_rows = n_rows
+                self.n_rows = len(self._source)
         if sample_weight is not None:
-            n_rows = None if self._is_stream else len(self._source)
-            self._weights = check_weights(sample_weight, n_rows)
+            length = None if self._is_stream else len(self._source)
+            self._weights = check_weights(sample_weight, length)
             if not (is_part or self._weights.any()):
                 raise ValueError("sample_weight must not be all zero")
 

@@ -200,8 +200,8 @@ def _check_values(
             return note(
                 "rounded",
                 f"{where} is rounded: its smallest step is {step:.6g}, and {rows} have only "
-                f"{m:,} different values. {continuous}. Give the values unrounded, or add uniform noise between "
-                f"-{0.5 * step:.6g} and {0.5 * step:.6g} to it",
+                f"{m:,} different values. {continuous}. Give the values unrounded, or add uniform "
+                f"noise between -{0.5 * step:.6g} and {0.5 * step:.6g} to it",
             )
     is_atom = counts[top] >= LEAST_REPEATS and facts["top_share"] > TIED_SHARE
     if is_atom or (step is None and _has_ties(m, n_different)):

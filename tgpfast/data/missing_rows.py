@@ -57,7 +57,7 @@ def find_missing(x: Array) -> tuple[NDArray[np.bool_] | None, MissingCounts]:
         if not np.isnan(x.sum()):  # at memory speed; infinite values of both signs give nan too
             return None, MissingCounts(len(x))
     holes = np.isnan(x)
-    complete = ~holes.any(axis=1)
+    complete = np.asarray(~holes.any(axis=1))
     if complete.all():
         return None, MissingCounts(len(x))
     by_column = tuple(holes.sum(axis=0).tolist())
@@ -73,7 +73,7 @@ def fill_objects(X: Any, name: str) -> Any:
         An object is neither missing nor a real number.
     """
     if hasattr(X, "iloc") and is_frame(X):
-        objects = [k for k, dtype in enumerate(X.dtypes) if dtype == object]
+        objects = [k for k, dtype in enumerate(X.dtypes) if getattr(dtype, "kind", "") == "O"]
         if not objects:
             return X
         filled = X.copy(deep=False)

@@ -16,6 +16,7 @@ from ..data import storage
 from ..data.blocks import Blocks, as_blocks
 from ..data.jitter import OFF_GRID, Jitter
 from ..data.table import Table, column_name, find_column
+from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from .answering import check_levels
 from .answers import Answer
@@ -138,6 +139,12 @@ class DiscreteDensity(DescribedDensity):
     def base(self) -> Any:
         """The density that is tilted."""
         return self.joint.base
+
+    @property
+    def threads(self) -> Threads:
+        """Backend and number of threads of evaluations."""
+        found: Threads = self.joint.threads
+        return found
 
     @property
     def integrator(self) -> Any:
@@ -263,7 +270,8 @@ class DiscreteDensity(DescribedDensity):
         if m not in SLOPE_NODES:
             raise ValueError(f"gradients serve at most 3 discrete columns, and there are {m}")
         nodes, log_weights = make_rule(m, SLOPE_NODES[m])
-        rows, offsets = self._fill_rows(self._to_grid(blocks.whole())), nodes * [*self.steps.values()]
+        rows = self._fill_rows(self._to_grid(blocks.whole()))
+        offsets = nodes * np.array(list(self.steps.values()))
         log_q = evaluate_around(self._inner_log_density, rows, columns, offsets) + log_weights
         shares = np.exp(log_q - logsumexp(log_q, axis=1)[:, None])
         slopes = evaluate_around(self.inner.grad_log_density, rows, columns, offsets)
@@ -287,13 +295,12 @@ class DiscreteDensity(DescribedDensity):
         log_p = np.asarray(self.inner.marginal(given).log_density(places)) + log_weights
         shares = np.exp(log_p - logsumexp(log_p))
         kept = np.flatnonzero(shares > 1e-12 * shares.max())
-        return [
-            _Part(float(shares[q]), replace(
-                self, inner=self.inner.conditional(dict(zip(given, places[q], strict=True))),
-                steps=self._own_steps, bins={},
-            ))  # fmt: skip
-            for q in kept
-        ]
+        parts = []
+        for q in kept:
+            inner = self.inner.conditional(dict(zip(given, places[q], strict=True)))
+            density = replace(self, inner=inner, steps=self._own_steps, bins={})
+            parts.append(_Part(float(shares[q]), density))
+        return parts
 
     @property
     def dequantized(self) -> Any:
@@ -482,10 +489,11 @@ class DiscreteDensity(DescribedDensity):
         def of_rows(rows: Any) -> Any:
             return function(self.table.frame(self._to_grid(Blocks(rows).whole())))
 
-        if self.bins:
-            return self._mix(lambda part: part.inner.expectation(of_rows, method="draws", seed=seed))
-        answer: Answer = self.inner.expectation(of_rows, method="draws", seed=seed)
-        return answer
+        def ask(density: DiscreteDensity) -> Answer:
+            answer: Answer = density.inner.expectation(of_rows, method="draws", seed=seed)
+            return answer
+
+        return self._mix(ask) if self.bins else ask(self)
 
     def _mean_of_sample(self, function: Callable[[Array], Array], seed: int) -> Answer:
         values = function(Blocks(self.sample(MEAN_ROWS, whole("seed", seed, 0))).whole())
@@ -604,7 +612,7 @@ class DiscreteDensity(DescribedDensity):
         places, owners = merge_equal_rows(self._to_grid(Blocks(found.value).whole()))
         heights = self._evaluate(places)[0]
         order = np.argsort(-heights)
-        share = np.bincount(owners, found.share, len(places))[order]
+        share = np.bincount(owners, found.share, len(places)).astype(float)[order]
         error = np.sqrt(np.bincount(owners, np.square(found.standard_error), len(places)))[order]
         return Modes(self.table.frame(places[order]), heights[order], share, error)
 

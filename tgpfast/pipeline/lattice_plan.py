@@ -162,7 +162,8 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     theta = choice.best.theta
     return LatticePlan(
         asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=choice,
-        start=None if theta is None else theta.mean(axis=0), resolution=_resolution(sample, settings, rows),
+        start=None if theta is None else theta.mean(axis=0),
+        resolution=_resolution(sample, settings, rows),
     )  # fmt: skip
 
 
