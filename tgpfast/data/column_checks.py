@@ -7,7 +7,7 @@ warnings. Neither changes the data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +133,46 @@ def check_columns(
     found = (_check_values(k, names, x[:, k], total, n_different) for k in range(x.shape[1]))
     notes = [note for note in found if note is not None] + _check_linear(x, w, names)
     return notes + _check_monotone(x, names, {note.column for note in notes})
+
+
+def measure_repeats(
+    x: Any, columns: Sequence[str] | None = None, steps: Mapping[int, float] | None = None
+) -> dict[str, Any]:
+    """How often rows and values repeat.
+
+    Parameters
+    ----------
+    x : (n, d) array-like
+        Finite rows in the units of the data: all rows, or a random sample of them.
+    columns : sequence of d names, optional
+    steps : mapping, optional
+        Number of a discrete column -> step to which its values are rounded first.
+
+    Returns
+    -------
+    dict
+        "n_rows", "n_distinct" (different rows), and "columns": for each column "name",
+        "n_distinct" (different values), "top_value" (the most frequent one) and "top_share" (its
+        share of the rows).
+
+    Examples
+    --------
+    >>> found = measure_repeats([[0.0, 1.5], [0.0, 1.5], [0.0, 2.5]])
+    >>> found["n_rows"], found["n_distinct"], found["columns"][0]["top_share"]
+    (3, 2, 1.0)
+    """
+    x = np.array(x, dtype=float) + 0.0  # -0.0 is 0.0
+    for k, step in (steps or {}).items():
+        x[:, k] = np.rint(x[:, k] / step) * step + 0.0
+    found = []
+    for k, v in enumerate(x.T):
+        values, counts = np.unique(v, return_counts=True)
+        top = int(np.argmax(counts))
+        found.append({
+            "name": None if columns is None else str(columns[k]), "n_distinct": len(values),
+            "top_value": float(values[top]), "top_share": float(counts[top] / len(v)),
+        })  # fmt: skip
+    return {"n_rows": len(x), "n_distinct": _count_different_rows(x), "columns": found}
 
 
 def warn_columns(notes: Sequence[ColumnNote]) -> None:

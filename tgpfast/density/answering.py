@@ -29,9 +29,10 @@ from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS, divergence_of, entropy_of, expect_of_rows
 from .explaining import explain_rows
 from .exponent import Tilt
+from .information import find_information
 from .integration import Integrator
 from .local_modes import Modes, find_local_modes
-from .marginals import MarginalDensity, find_information
+from .marginals import MarginalDensity
 from .normalizer import Normalizer
 from .probabilities import box_probabilities, box_probability, column_cdf, find_quantiles
 from .regions import HighestDensityRegion, find_region
@@ -282,7 +283,7 @@ class AnsweringDensity(DescribedDensity):
         a, b : str, int or sequence of them
             The groups; no column is in both.
         seed : int, default 0
-            Of the 2,048 draws; with two columns it is an integral on a grid.
+            Of the 2,048 draws, in more than three columns; else it is an integral on a grid.
 
         Returns
         -------

@@ -70,7 +70,8 @@ class Density(AnsweringDensity):
     settings : dict, optional
         Every choice that was made, and how.
     diagnostics : dict, optional
-        Condition number, residual, additions to the diagonal, iterations of the solver.
+        Condition number, residual, additions to the diagonal, iterations of the solver; of `fit`
+        "repeats" too: how often rows and values of the sample repeat.
     scaling : Scaling, optional
         Between the units of the data and the model's coordinates; none by default.
     table : Table, optional

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..data.blocks import Blocks
 from ..data.table import Table, find_column
@@ -22,7 +21,6 @@ from .column_choice import find_columns, read_bounds
 from .conditionals import choose_names, choose_scales
 from .describing import DescribedDensity
 from .draw_means import mean_over_draws
-from .expectations import log_density_at
 from .integration import ANSWER_REPLICATES
 from .marginal_rules import RULE_DIMENSIONS, marginal_gradient, marginal_log_density
 from .saving import density_members
@@ -33,9 +31,8 @@ FIRST_TABLE, MOST_TABLE = 257, 4_097  # places of that table
 TABLE_REACH = 8.0  # standard deviations of the base that a table covers at least
 TABLE_TOLERANCE = 1e-6  # error of an interpolated log density
 DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
-NEGLIGIBLE_LOG_DENSITY = -40.0  # below the highest: such nodes of an integral do not matter
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
-INFORMATION_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind entropy and information
+ENTROPY_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind an entropy
 
 
 class _Line(NamedTuple):
@@ -378,42 +375,7 @@ class MarginalDensity(DescribedDensity):
 
 def mean_of_draws(model: Any, function: Callable[[Array], Array], seed: int) -> Answer:
     """Mean of a function of rows in the units of the data, an array, over 2,048 draws."""
-    u, weights = model.integrator.weighted_draws(2**INFORMATION_LOG2_DRAWS, seed)
+    u, weights = model.integrator.weighted_draws(2**ENTROPY_LOG2_DRAWS, seed)
     values = function(model.scaling.invert(u))
     shape = ANSWER_REPLICATES, -1
     return mean_over_draws(values.reshape(shape), weights.reshape(shape))
-
-
-def find_information(model: Any, a: list[int], b: list[int], seed: int) -> Answer:
-    """Mutual information of two groups of columns: E[log q_ab - log q_a - log q_b], in nats."""
-    both = a + b
-    if model.tilt.is_zero and isinstance(model.base, GaussianBase):
-        logs = [
-            float(np.linalg.slogdet(model.base.covariance[np.ix_(some, some)])[1])
-            for some in (a, b, both)
-        ]
-        return Answer(0.5 * (logs[0] + logs[1] - logs[2]), 0.0, "exact")
-    parts = [model.marginal(some) for some in (a, b)]
-    whole_joint = len(both) == model.dimension
-    joint = model if whole_joint else model.marginal(both)
-    d = model.dimension
-
-    def information(rows: Array) -> Array:
-        if whole_joint:
-            u = model.scaling.apply(rows)
-            values = log_density_at(model, u) - model.scaling.log_volume
-        else:
-            values = np.asarray(joint.log_density(rows[:, both]))
-        matters = np.flatnonzero(values > values.max() + NEGLIGIBLE_LOG_DENSITY)
-        result = np.zeros(len(rows))
-        result[matters] = values[matters]
-        for part, some in zip(parts, (a, b), strict=True):
-            result[matters] -= np.asarray(part.log_density(rows[matters][:, some]))
-        return result
-
-    if d == 2:  # both margins are tables of one column: quadrature is cheap
-        found = model.expectation(lambda rows: information(Blocks(rows).whole()))
-    else:
-        found = mean_of_draws(model, information, seed)
-    error = math.hypot(found.standard_error, model.log_normalizer.standard_error)
-    return Answer(found.value, error, found.method)

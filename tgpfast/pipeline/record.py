@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from .. import kernels
-from ..data.column_checks import warn_columns
+from ..data.column_checks import measure_repeats, warn_columns
 from ..density.density import Density
 from ..runtime.warnings import DataWarning, PoorFitWarning, warn
 from ..selection.candidates import BASE_ALONE
 from ..selection.verification import Verification
+from .discrete_columns import find_discrete
 from .plan import Problem
 from .rows import Rows
 from .settings import Settings
@@ -48,9 +50,18 @@ def finish_model(
     warn_columns(rows.column_notes)
     if verified is not None:
         _warn_of_misfit(verified, rows)
-    return model.with_record(
+    return _with_repeats(model, asked, rows).with_record(
         scaling=rows.scaling, table=rows.table, settings=settings, selection=selection
     )
+
+
+def _with_repeats(model: Density, asked: Settings, rows: Rows) -> Density:
+    """The model, whose diagnostics say how often rows and values of the sample repeat."""
+    sample = rows.blocks.sample
+    if sample is None:
+        return model
+    found = measure_repeats(sample.x, rows.table.columns, find_discrete(asked, rows))
+    return replace(model, diagnostics={**model.diagnostics, "repeats": found})
 
 
 def _record_weights(asked: Settings, problem: Problem, rows: Rows) -> dict[str, Any]:
