@@ -167,8 +167,8 @@ def test_information_of_a_narrow_ridge_and_of_heavy_tails():
 
 @pytest.mark.slow
 def test_information_of_draws_has_standard_errors():
-    """Of five columns, two are correlated, and the tilt changes another one: the information is that
-    of two Gaussians."""
+    """Of five columns, two are correlated, and the tilt changes another one: the information is
+    that of two Gaussians."""
     model = Product(5).model
     correlated = np.eye(5)
     correlated[1, 2] = correlated[2, 1] = 0.6

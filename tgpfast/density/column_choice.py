@@ -1,4 +1,4 @@
-"""Columns by name or number, and values by column, as users give them."""
+"""Columns by name or number, values by column, and shares, as users give them."""
 
 from __future__ import annotations
 
@@ -117,3 +117,20 @@ def read_values(given: Any, columns: list[str] | None, d: int, name: str) -> dic
             f"{name} has values of {len(values)} of {d} columns; expected at least one, and not all"
         )
     return dict(sorted(values.items()))
+
+
+def check_levels(name: str, value: Any) -> Array:
+    """Shares of the probability, (Q,); ValueError unless all are in (0, 1).
+
+    Examples
+    --------
+    >>> check_levels("q", 0.5).tolist()
+    [0.5]
+    """
+    levels = np.atleast_1d(np.asarray(value))
+    if levels.dtype.kind not in "fiu" or levels.ndim != 1:
+        raise TypeError(f"{name}={value!r}: expected a number in (0, 1), or several, (Q,)")
+    levels = levels.astype(float)
+    if not ((levels > 0.0) & (levels < 1.0)).all():
+        raise ValueError(f"{name}={value!r}: expected numbers above 0 and below 1")
+    return levels

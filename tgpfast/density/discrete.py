@@ -18,10 +18,9 @@ from ..data.jitter import OFF_GRID, Jitter
 from ..data.table import Table, column_name, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
-from .answering import check_levels
 from .answers import Answer
 from .bin_masses import evaluate_around, integrate_bins, make_rule, merge_equal_rows
-from .column_choice import find_columns, read_bounds, read_values
+from .column_choice import check_levels, find_columns, read_bounds, read_values
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS
@@ -29,12 +28,12 @@ from .local_modes import Modes
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
 from .probabilities import invert_cdf
-from .regions import HighestDensityRegion
+from .regions import HighestDensityRegion, region_of_draws
 
 DISCRETE_KIND = "discrete"  # of a saved file
 SLOPE_NODES = {1: 12, 2: 6, 3: 4}  # nodes along each column for gradients and given bins
 MEAN_ROWS = 4_096  # draws behind entropy, divergence and information
-REGION_ROWS = 8_192  # draws behind the threshold of a region, and as many to check it
+DISCRETE_REGION_ROWS = 8_192  # draws behind the threshold of a region, and as many to check it
 
 
 class _Part(NamedTuple):
@@ -581,19 +580,9 @@ class DiscreteDensity(DescribedDensity):
         share, seed = float(check_levels("level", level)[0]), whole("seed", seed, 0)
 
         def draw(number: int) -> Array:
-            return self._evaluate(Blocks(self.sample(REGION_ROWS, number)).whole())[0]
+            return self._evaluate(Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole())[0]
 
-        ordered = np.sort(draw(2 * seed))[::-1]
-        threshold = float(ordered[min(int(np.ceil(share * REGION_ROWS)), REGION_ROWS) - 1])
-        log_p = draw(2 * seed + 1)
-        inside = log_p >= threshold
-        volumes = np.where(inside, np.exp(-log_p), 0.0)
-        root = REGION_ROWS**0.5
-        found, error = float(inside.mean()), max(float(inside.std()), 1.0 / root) / root
-        return HighestDensityRegion(
-            share, threshold, Answer(found, error, "draws"),
-            Answer(float(volumes.mean()), float(volumes.std(ddof=1)) / root, "draws"), self,
-        )  # fmt: skip
+        return region_of_draws(self, share, draw, seed)
 
     def mode(self, *, min_share: float = 0.01, seed: int = 0) -> Modes:
         """Local maxima of the density of rows with noise, rounded to the grids.
