@@ -416,8 +416,8 @@ class AnsweringDensity(DescribedDensity):
         The posterior is that of score matching with a tempering eta, not of a likelihood, and it
         leaves out the choice of settings and of features, and what a strong prior smooths away. So
         coverage is below ``level``: in simulations with two normals in each column, lambda 1, and
-        300 and 2,000 rows, bands of 0.9 held 0.88 and 0.84 of the true values in one column, and 0.78
-        and 0.76 in two; with lambda 1,000, which smooths far too much, 0.05 and 0.07.
+        300 and 2,000 rows, bands of 0.9 held 0.88 and 0.84 of the true values in one column, and
+        0.78 and 0.76 in two; with lambda 1,000, which smooths far too much, 0.05 and 0.07.
 
         Parameters
         ----------
