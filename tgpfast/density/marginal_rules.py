@@ -83,7 +83,7 @@ def marginal_log_density(
     """
     log_z, b = model.log_normalizer, model.dimension - len(kept)
     if b > RULE_DIMENSIONS:
-        values, errors = _average_draws(model, kept, y)
+        values, errors = average_sets(draw_sets(model, kept, y, DRAW_LOG2_POINTS))
     else:
         values, errors = _refine(model, kept, y)
     values = np.where(np.isnan(values), -np.inf, values)
@@ -249,12 +249,19 @@ def _tensor_blocks(
 # -- draws -----------------------------------------------------------------------------------------
 
 
-def _average_draws(model: TiltedDensity, kept: list[int], y: Array) -> tuple[Array, Array]:
+def draw_sets(model: TiltedDensity, kept: list[int], y: Array, log2_points: int) -> Array:
+    """Log of the integral of e^f base over the other columns, (R, n), by each of R = 8 sets of
+    2^log2_points draws of the base given each row."""
     sets = np.full((DRAW_REPLICATES, len(y)), -np.inf)
     for seed in range(DRAW_REPLICATES):
-        for block in _draw_blocks(model, kept, y, DRAW_LOG2_POINTS, seed):
+        for block in _draw_blocks(model, kept, y, log2_points, seed):
             sets[seed, block[0]] = logsumexp(_log_masses(model, block), axis=1)
-    values = logsumexp(sets, axis=0) - math.log(DRAW_REPLICATES)
+    return sets
+
+
+def average_sets(sets: Array) -> tuple[Array, Array]:
+    """Logs (n,) of the means of what sets (R, n) are the logs of, and their standard errors."""
+    values = logsumexp(sets, axis=0) - math.log(len(sets))
     with np.errstate(invalid="ignore"):
         spread = np.exp(sets - values).std(axis=0, ddof=1) / math.sqrt(DRAW_REPLICATES)
     return values, np.where(np.isfinite(values), spread, 0.0)

@@ -106,7 +106,10 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
     ValueError
         If the rows have no density: a constant column, columns that depend on each other.
     """
-    blocks = as_blocks(X, sample_weight=sample_weight)
+    blocks = as_blocks(
+        X, sample_weight=sample_weight, drop_missing=settings.missing == "drop",
+        jitter=settings.jitter,
+    )  # fmt: skip
     spectrum = None
     if moments is not None:
         found = given_moments(moments, blocks.dimension)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bases.base import Base
+from ..data.jitter import Jitter
+from ..data.missing_rows import MISSING_ROWS
 from ..features.spectral_density import KERNELS, SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
 from ..selection.candidates import SEARCHED_AS, SearchSpace
@@ -23,6 +25,7 @@ FEATURE_KINDS = ("auto", "random", "lattice")
 WORDS = {  # that settings take which are words in any case
     "method": ("auto", *METHODS), "scale": SCALES, "features": FEATURE_KINDS, "engine": ENGINES,
     "precision": PRECISIONS, "effort": EFFORTS, "kernel": ("auto", *KERNELS),
+    "missing": MISSING_ROWS,
 }  # fmt: skip
 MOST_NOISE_LEVELS = 1_000  # each level adds a rank-k update to the pass over the rows
 
@@ -73,6 +76,8 @@ class Settings:
     progress: bool = False
     effort: str = "balanced"
     interactions: Any = "auto"
+    missing: str = "error"
+    discrete: Any = None
 
     @classmethod
     def from_options(cls, **options: Any) -> Settings:
@@ -171,6 +176,11 @@ class Settings:
             self.method in ("auto", "map") and not self.of_random_features
             and bool(self.compared) and self.scale == "standardize"
         )  # fmt: skip
+
+    @property
+    def jitter(self) -> Jitter | None:
+        """Noise on discrete columns; None where there are none."""
+        return Jitter.of(self.discrete, self.seed)
 
     @property
     def threads(self) -> Threads:

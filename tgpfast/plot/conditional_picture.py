@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..density.answering import check_levels
-from ..density.column_choice import find_column
+from ..data.table import find_column
+from ..density.column_choice import check_levels
 from ..validation import Seed, as_seed, whole
 from .canvas import (
     GRAY,
