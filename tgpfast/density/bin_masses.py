@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from ..bases.quasirandom import logsumexp, sobol_uniforms
 from ..validation import Array
+from .conditionals import PLACES_AT_A_TIME
 
 # Nodes along each discrete column, by the number of such columns: the next rule is used for the
 # rows for which two rules disagree.
 RULES = {1: (4, 8, 16, 32, 64), 2: (4, 8, 16, 32), 3: (3, 6, 12)}
 MASS_TOLERANCE = 1e-8  # difference of two log masses at which a rule is good enough
-REPLICATES, LOG2_POINTS = 8, 5  # sets of quasi-random points for more columns, and their sizes
-PLACES_AT_A_TIME = 2**19  # evaluated together
+BIN_REPLICATES, LOG2_POINTS = 8, 5  # sets of quasi-random points for more columns, and their sizes
 
 LogDensity = Callable[[Array], Array]
 
@@ -93,13 +93,13 @@ def _integrate_by_draws(
 ) -> tuple[Array, Array]:
     """The mean over quasi-random points, with the standard error of the replicates."""
     m = len(columns)
-    points = np.concatenate([sobol_uniforms(m, LOG2_POINTS, seed) for seed in range(REPLICATES)])
+    points = np.concatenate([sobol_uniforms(m, LOG2_POINTS, seed) for seed in range(BIN_REPLICATES)])
     log_q = evaluate_around(log_density, rows, columns, (points - 0.5) * steps)
     top = log_q.max(axis=1)
     safe = np.where(np.isfinite(top), top, 0.0)
-    means = np.exp(log_q - safe[:, None]).reshape(len(rows), REPLICATES, -1).mean(axis=2)
+    means = np.exp(log_q - safe[:, None]).reshape(len(rows), BIN_REPLICATES, -1).mean(axis=2)
     mean = means.mean(axis=1)
-    error = means.std(axis=1, ddof=1) / math.sqrt(REPLICATES)
+    error = means.std(axis=1, ddof=1) / math.sqrt(BIN_REPLICATES)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(mean) + safe, np.where(mean > 0.0, error / mean, 0.0)
 

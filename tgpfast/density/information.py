@@ -27,9 +27,9 @@ from .tilted_density import TiltedDensity
 
 STEPS_PER_DEVIATION = 1.5  # steps of the first rule for each deviation of the base's narrowest part
 LEAST_STEPS = 24  # along an axis
-GRID_REFINEMENT = 1.5  # factor of the steps along an axis from one rule to the next
+INFORMATION_REFINEMENT = 1.5  # factor of the steps along an axis from one rule to the next
 INFORMATION_TOLERANCE = {2: 1e-9, 3: 1e-6}  # change at which refining stops, in nats
-MOST_GRID_NODES = 2**20  # of a rule: some tenths of a second
+MOST_INFORMATION_NODES = 2**20  # of a rule: some tenths of a second
 POOR_GRID = 0.01  # nats: where rules differ by more, draws are better
 INFORMATION_LOG2_DRAWS = 11  # base-2 logarithm of the draws of rows
 LEAST_LOG2_POINTS = 4  # base-2 logarithm of the points of each set behind a marginal of a row
@@ -62,7 +62,7 @@ def _refine_grid(model: TiltedDensity, a: list[int], b: list[int]) -> Answer | N
     counts = _first_counts(model)
     while True:
         rule = _make_rule(model.base, counts)
-        if rule.size > MOST_GRID_NODES:
+        if rule.size > MOST_INFORMATION_NODES:
             return found
         value, mass = _sum_information(model, rule, a, b)
         if math.isfinite(last):
@@ -70,7 +70,7 @@ def _refine_grid(model: TiltedDensity, a: list[int], b: list[int]) -> Answer | N
             found = Answer(value, abs(value - last) + lost * (1.0 + abs(value)), "quadrature")
             if abs(value - last) <= INFORMATION_TOLERANCE[d]:
                 return found
-        last, counts = value, np.ceil(GRID_REFINEMENT * counts)
+        last, counts = value, np.ceil(INFORMATION_REFINEMENT * counts)
 
 
 def _sum_information(
