@@ -93,7 +93,8 @@ def _integrate_by_draws(
 ) -> tuple[Array, Array]:
     """The mean over quasi-random points, with the standard error of the replicates."""
     m = len(columns)
-    points = np.concatenate([sobol_uniforms(m, LOG2_POINTS, seed) for seed in range(BIN_REPLICATES)])
+    sets = [sobol_uniforms(m, LOG2_POINTS, seed) for seed in range(BIN_REPLICATES)]
+    points = np.concatenate(sets)
     log_q = evaluate_around(log_density, rows, columns, (points - 0.5) * steps)
     top = log_q.max(axis=1)
     safe = np.where(np.isfinite(top), top, 0.0)
