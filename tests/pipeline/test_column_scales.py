@@ -117,6 +117,13 @@ def test_what_does_not_go_with_bent_columns_is_refused_by_name(options, words):
         tgpfast.fit(make_rows(200), **options)
 
 
+def test_discrete_columns_are_not_bent():
+    rows = make_skewed(200)
+    rows[:, 1] = np.ceil(rows[:, 1])
+    with pytest.raises(ValueError, match="discrete columns have equal steps"):
+        tgpfast.fit(rows, scale="gaussianize", discrete=[1])
+
+
 def test_rows_that_can_be_read_only_once_are_refused():
     rows = make_rows(300)
     moments = 300.0, rows.mean(axis=0), np.cov(rows.T)

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import kernels
 from ..data import files
+from ..data.missing_rows import MISSING_ROWS
 from ..density.density import Density
 from ..features.spectral_density import KERNELS
 from ..pipeline import fitting
@@ -24,6 +25,7 @@ from .options import (
     add_progress,
     column_number,
     column_range,
+    column_step,
     count_or,
     number_or,
     shows_progress,
@@ -36,9 +38,10 @@ FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
     "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
     "feature_kind": "features", "kernel": "kernel", "support": "support", "period": "period",
     "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
-    "effort": "effort", "interactions": "interactions",
+    "effort": "effort", "interactions": "interactions", "missing": "missing",
+    "discrete": "discrete",
 }  # fmt: skip
-NO_DEFAULT = {"--support": "no walls", "--period": "none"}
+NO_DEFAULT = {"--support": "no walls", "--period": "none", "--discrete": "none"}
 FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).parameters.items()}
 
 
@@ -87,6 +90,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--precision", "precision of the sums over rows", choices=PRECISIONS)
     option("--effort", "how much work the choice of open settings may take", choices=EFFORTS)
     option("--interactions", "columns of each frequency, or auto", type=count("auto"), metavar="N")
+    option("--missing", "what to do with rows that lack values", choices=MISSING_ROWS)
+    option("--discrete", "columns of whole numbers, or COLUMN=STEP for multiples of a step",
+           type=column_step, nargs="+", metavar="COLUMN")  # fmt: skip
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
     add_json(parser)
@@ -98,7 +104,7 @@ def _run(arguments: argparse.Namespace) -> None:
     options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
     given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
     options.update({
-        name: dict(value) if name in ("support", "period") else value
+        name: dict(value) if name in ("support", "period", "discrete") else value
         for name, value in given.items() if value is not None
     })  # fmt: skip
     with open_data(arguments.data) as data:

@@ -88,7 +88,9 @@ class FileSet(os.PathLike[str]):
         """The name of the first file and the number of the others, for messages."""
         return f"{self.paths[0].name} and {len(self.paths) - 1} more"
 
-    def open(self, order: list[str] | None) -> tuple[Any, list[str] | None]:
+    def open(
+        self, order: list[str] | None, *, keep_missing: bool = False
+    ) -> tuple[Any, list[str] | None]:
         """Open the files as `open_rows` does; the first lines of all are checked here."""
         _, names = self._open_file(self.paths[0], order)
         width = columns_of(self.paths[0])[1]
@@ -100,11 +102,11 @@ class FileSet(os.PathLike[str]):
                     f"{file.name} has {found} columns, but {self.paths[0].name} has {width}; "
                     "leave one of them out"
                 )
-        return lambda: self._read(names), names
+        return lambda: self._read(names, keep_missing), names
 
-    def _read(self, names: list[str] | None) -> Iterator[Any]:
+    def _read(self, names: list[str] | None, keep_missing: bool) -> Iterator[Any]:
         for file in self.paths:
-            rows, _ = self._open_file(file, names)
+            rows, _ = self._open_file(file, names, keep_missing)
             if isinstance(rows, ParquetRows):
                 yield from rows.iterate(BLOCK_ROWS)
             elif callable(rows):
@@ -112,8 +114,11 @@ class FileSet(os.PathLike[str]):
             else:
                 yield rows
 
-    def _open_file(self, file: Path, order: list[str] | None) -> tuple[Any, list[str] | None]:
-        return open_rows(file if self.columns is None else Columns(file, self.columns), order)
+    def _open_file(
+        self, file: Path, order: list[str] | None, keep_missing: bool = False
+    ) -> tuple[Any, list[str] | None]:
+        path = file if self.columns is None else Columns(file, self.columns)
+        return open_rows(path, order, keep_missing=keep_missing)
 
 
 def select_columns(path: str | os.PathLike[str], columns: Sequence[str | int]) -> Any:
@@ -124,7 +129,7 @@ def select_columns(path: str | os.PathLike[str], columns: Sequence[str | int]) -
 
 
 def open_rows(
-    path: str | os.PathLike[str], order: list[str] | None = None
+    path: str | os.PathLike[str], order: list[str] | None = None, *, keep_missing: bool = False
 ) -> tuple[Any, list[str] | None]:
     """Open a data file, or several.
 
@@ -133,6 +138,8 @@ def open_rows(
     path : str, path-like, Columns or FileSet
     order : list of str, optional
         Names of the columns to read, and no others, of a file that has names.
+    keep_missing : bool, default False
+        Whether cells of a text file without a value are nan; they are an error otherwise.
 
     Returns
     -------
@@ -141,8 +148,10 @@ def open_rows(
         None where the file has no names.
     """
     if isinstance(path, FileSet):
-        return path.open(order)
+        return path.open(order, keep_missing=keep_missing)
     rows, names, width = _open(_find_file(path))
+    if isinstance(rows, TextRows):
+        rows.keeps_missing = keep_missing
     places = _select_columns(path, order, names, width)
     if isinstance(rows, ParquetRows):
         rows = _select_numbers(rows, places, order)

@@ -13,10 +13,9 @@ from ..bases.base import Base
 from ..bases.conditioning import as_mixture, condition_base, condition_mixture, split_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
-from ..data.table import Table, column_name
+from ..data.table import Table, column_name, find_column
 from ..validation import Array
 from .base_marginals import find_ends
-from .column_choice import find_column
 from .restriction import restrict_tilt
 from .tilted_density import TiltedDensity
 

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,8 @@ class Density(AnsweringDensity):
     settings : dict, optional
         Every choice that was made, and how.
     diagnostics : dict, optional
-        Condition number, residual, additions to the diagonal, iterations of the solver.
+        Condition number, residual, additions to the diagonal, iterations of the solver; of `fit`
+        "repeats" too: how often rows and values of the sample repeat.
     scaling : Scaling, optional
         Between the units of the data and the model's coordinates; none by default.
     table : Table, optional
@@ -116,6 +117,7 @@ class Density(AnsweringDensity):
     selection: list[dict[str, Any]] | None = None
     statistics: Any = field(default=None, repr=False)
     integrator: Integrator = field(default=None, repr=False)  # type: ignore[assignment]
+    file_kind: ClassVar[str] = DENSITY_KIND
     sampling: SamplingReport | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -596,8 +598,17 @@ class Density(AnsweringDensity):
         >>> bool((again.log_density(x) == model.log_density(x)).all())
         True
         """
-        facts, arrays = density_members(self, statistics=statistics)
-        storage.write(path, DENSITY_KIND, facts, arrays)
+        storage.write(path, self.file_kind, *self.members(statistics=statistics))
+
+    def members(self, *, statistics: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Facts and arrays of a file that holds the density.
+
+        Parameters
+        ----------
+        statistics : bool, default False
+            As for ``save``.
+        """
+        return density_members(self, statistics=statistics)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Density:

@@ -14,7 +14,7 @@ from .tilted_density import TiltedDensity
 
 # lengths are in standard deviations of the base
 MODE_DRAWS = 400  # draws from which modes are sought; a share has an error of 2.5 % at most
-NEWTON_STEPS = 80
+MODE_STEPS = 80  # at most
 FIRST_TRUST = 0.3  # length of the first step at most
 TRUST_GROWTH, TRUST_CUT = 1.7, 0.3  # factors of that length after a gain and after a loss
 HESSIAN_DIFFERENCE = 1e-4  # of the differences of gradients behind a Hessian
@@ -85,7 +85,7 @@ def _climb(evaluate: Any, w: Array) -> tuple[Array, Array]:
     """
     top, slope = evaluate(w)
     trust = np.full(len(w), FIRST_TRUST)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(MODE_STEPS):
         going = np.flatnonzero((np.abs(slope).max(axis=1) > FLAT) & (trust > 1e-12))
         if not len(going):
             break

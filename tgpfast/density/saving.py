@@ -19,7 +19,8 @@ from ..features.lattice import LatticeFeatures
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_means import FeatureMeans
-from ..statistics.lattice_statistics import LatticeStatistics, as_reals, take_modes
+from ..statistics.lattice_statistics import LatticeStatistics, take_modes
+from ..statistics.mergeable_sums import as_reals
 from ..statistics.statistics import Statistics, pack_triangle, unpack_triangle
 from ..validation import Array
 from .exponent import PointTilt, PredictiveTilt, Tilt
@@ -94,13 +95,11 @@ def _tilt_members(tilt: Tilt) -> tuple[dict[str, Any], dict[str, Any]]:
         facts, arrays = tilt.features.members
         box = {LATTICE_PREFIX + name: array for name, array in arrays.items()}
         return {"lattice": facts}, {**box, "theta": as_reals(tilt.theta)}
-    f = tilt.features
-    arrays = {"frequencies": f.frequencies, "phases": f.phases, "origin": tilt.origin}
-    if f.covariance is not None:
-        arrays["covariance"] = f.covariance
+    facts, arrays = tilt.features.members
+    arrays["origin"] = tilt.origin
     if isinstance(tilt, PointTilt):
-        return f.facts, {**arrays, "theta": tilt.theta}
-    return f.facts, {**arrays, "m": tilt.m, "factor": pack_triangle(tilt.factor.T)}
+        return facts, {**arrays, "theta": tilt.theta}
+    return facts, {**arrays, "m": tilt.m, "factor": pack_triangle(tilt.factor.T)}
 
 
 def _base_members(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -156,8 +155,7 @@ def _density_fields(
         statistics = _take_statistics(path, tilt.features, facts, arrays)
     modes = _take_modes(arrays, d)
     base = _take_base(kind, arrays, d)
-    if arrays:
-        raise ValueError(f"unexpected members {sorted(arrays)}")
+    storage.check_all_taken(arrays, path)
     threads = Threads()
     integrator = Integrator(
         tilt, base, threads, proposal=Proposal(base, modes) if facts.get("covered") else None,
@@ -183,18 +181,6 @@ def _take_scaling(shift: Array, scale: Array, arrays: dict[str, Any], path: Any)
     return MappedScaling(shift, scale, found)
 
 
-def _take_features(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> Features:
-    z = storage.take(arrays, "frequencies", None, path)
-    if z.ndim != 2:
-        raise ValueError("frequencies must have two dimensions")
-    S, d = z.shape
-    phases = storage.take(arrays, "phases", (S,), path)
-    covariance = None
-    if "covariance" in arrays:
-        covariance = storage.take(arrays, "covariance", (d, d), path)
-    return Features.from_facts(z, phases, covariance, facts)
-
-
 def _take_lattice(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> LatticeTilt:
     box = _take_prefixed(arrays, LATTICE_PREFIX)
     features = LatticeFeatures.from_members(
@@ -207,7 +193,7 @@ def _take_lattice(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> L
 
 
 def _take_tilt(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> Tilt:
-    features = _take_features(facts, arrays, path)
+    features = Features.from_members(path, facts, arrays)
     take: Take = functools.partial(storage.take, arrays, path=path)
     S, origin = features.n_features, take("origin", (features.dimension,))
     if facts["method"] != "fvpd":

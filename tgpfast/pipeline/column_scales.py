@@ -82,7 +82,7 @@ def _may_compare(settings: Settings, rows: Rows) -> bool:
     return (
         settings.scale == "auto" and rows.dimension > LATTICE_DIMENSIONS
         and {"base", "gamma", "frequency_covariance"} <= settings.auto
-        and settings.method != "ncfd" and not settings.has_period
+        and settings.method != "ncfd" and not settings.has_period and settings.jitter is None
         and rows.blocks.can_repeat and rows.blocks.sample is not None and not rows.has_late_weights
     )  # fmt: skip
 
@@ -123,6 +123,8 @@ def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:
         raise ValueError('method="ncfd" takes no support: its noise crosses walls; use "fd"')
     if settings.has_period and settings.scale == "gaussianize":
         raise ValueError('period needs scale="standardize": a map of the line has no period')
+    if settings.jitter is not None:
+        raise ValueError(f"{why} bends columns, and discrete columns have equal steps; leave one out")
     if rows.spectrum is not None or not rows.blocks.can_repeat:
         raise ValueError(
             f"{why}: X can be read only once, and the maps of its columns are learned before; pass "

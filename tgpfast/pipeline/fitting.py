@@ -9,6 +9,7 @@ from ..selection.verification import Verification, Verifier, solve_until_reliabl
 from ..validation import Seed
 from .choosing import choose, hold_threads
 from .column_scales import map_columns
+from .discrete_columns import as_discrete, widen_walls
 from .domain import confine_rows
 from .plan import Problem
 from .record import finish_model
@@ -46,6 +47,8 @@ def fit(
     progress: bool = False,
     effort: str = "balanced",
     interactions: Any = "auto",
+    missing: str = "error",
+    discrete: Any = None,
 ) -> Density:
     """Learn the density of the rows of X.
 
@@ -167,11 +170,21 @@ def fit(
     interactions : int, None or "auto", default "auto"
         Columns that each frequency involves, at random; None is all. With more than three columns
         "auto" compares some; else it is None.
+    missing : {"error", "drop"}, default "error"
+        What to do with rows that have nan, None or NA. "error" names the first one. "drop" leaves
+        them out, with their weights; a warning and ``model.settings["n_missing"]`` say how many.
+
+    discrete : sequence of str or int, or dict, default None
+        Columns whose values are whole numbers, or a mapping from columns to the step that their
+        values are multiples of. The model is a `DiscreteDensity`: in these columns it has
+        probabilities of values, and samples are on the grid. ``fit`` learns from rows with uniform
+        noise, one step wide, that depends on the seed and the number of the row alone; walls of
+        such columns move half a step outwards.
 
     Returns
     -------
     Density
-        Its ``settings`` record every choice.
+        Its ``settings`` record every choice. With ``discrete`` a `DiscreteDensity`.
 
     Raises
     ------
@@ -197,15 +210,17 @@ def fit(
         base=base, normalize_weights=normalize_weights, engine=engine, precision=precision,
         backend=backend, n_threads=n_threads, solver=solver, features=features, kernel=kernel,
         interactions=interactions, support=support, period=period, seed=seed, progress=progress,
-        one_standard_error=one_standard_error, effort=effort,
+        one_standard_error=one_standard_error, effort=effort, missing=missing, discrete=discrete,
     )  # fmt: skip
-    rows = map_columns(read_rows(X, settings, sample_weight, moments), settings)
+    rows = read_rows(X, settings, sample_weight, moments)
+    settings = widen_walls(settings, rows)
+    rows = map_columns(rows, settings)
     rows = confine_rows(rows, settings)
     with hold_threads(settings, rows):
         plan = choose(settings, rows)
         problem = plan.accumulate(rows)
         model, verified = _solve(problem, settings, rows)
-    return finish_model(model, verified, problem, settings, rows)
+    return as_discrete(finish_model(model, verified, problem, settings, rows), settings, rows)
 
 
 def _solve(

@@ -82,15 +82,13 @@ class Rows:
     @property
     def mean(self) -> Array:
         """(d,), in the model's coordinates."""
-        mean: Array = self.scaling.affine.apply(self.moments.mean[None])[0]
-        return mean
+        return self.scaling.affine.apply(self.moments.mean[None])[0]
 
     @property
     def covariance(self) -> Array:
         """(d, d), in the model's coordinates."""
         deviation = self.moments.deviation / self.scaling.scale
-        covariance: Array = self.moments.correlation * np.outer(deviation, deviation)
-        return covariance
+        return self.moments.correlation * np.outer(deviation, deviation)
 
     @property
     def variance(self) -> float:
@@ -120,7 +118,10 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
     ValueError
         If the rows have no density: a constant column, columns that depend on each other.
     """
-    blocks = as_blocks(X, sample_weight=sample_weight)
+    blocks = as_blocks(
+        X, sample_weight=sample_weight, drop_missing=settings.missing == "drop",
+        jitter=settings.jitter,
+    )  # fmt: skip
     spectrum = None
     if moments is not None:
         found = given_moments(moments, blocks.dimension)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bases.base import Base
+from ..data.jitter import Jitter
+from ..data.missing_rows import MISSING_ROWS
 from ..features.spectral_density import KERNELS, SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
 from ..selection.candidates import SEARCHED_AS, SearchSpace
@@ -21,6 +23,11 @@ BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 EM_BASES = ("mixture", "student")  # bases that expectation maximization fits to a sample
 GRAM_BASES = ("scaled", "learned")  # bases that are made from the full statistics
 FEATURE_KINDS = ("auto", "random", "lattice")
+WORDS = {  # that settings take which are words in any case
+    "method": ("auto", *METHODS), "scale": SCALES, "features": FEATURE_KINDS, "engine": ENGINES,
+    "precision": PRECISIONS, "effort": EFFORTS, "kernel": ("auto", *KERNELS),
+    "missing": MISSING_ROWS,
+}  # fmt: skip
 MOST_NOISE_LEVELS = 1_000  # each level adds a rank-k update to the pass over the rows
 
 # What "auto" stands for where candidates cannot be compared: few rows, or rows read only once.
@@ -70,6 +77,8 @@ class Settings:
     progress: bool = False
     effort: str = "balanced"
     interactions: Any = "auto"
+    missing: str = "error"
+    discrete: Any = None
 
     @classmethod
     def from_options(cls, **options: Any) -> Settings:
@@ -181,6 +190,11 @@ class Settings:
         )  # fmt: skip
 
     @property
+    def jitter(self) -> Jitter | None:
+        """Noise on discrete columns; None where there are none."""
+        return Jitter.of(self.discrete, self.seed)
+
+    @property
     def threads(self) -> Threads:
         """Backend and number of threads."""
         return Threads(self.backend, self.n_threads)
@@ -217,13 +231,8 @@ def _unless(name: str, value: Any, *rules: str, check: Any = None) -> Any:
 
 def _check_words(asked: Settings) -> None:
     """ValueError for a word that is not known."""
-    check_choice("method", asked.method, ("auto", *METHODS))
-    check_choice("scale", asked.scale, SCALES)
-    check_choice("features", asked.features, FEATURE_KINDS)
-    check_choice("engine", asked.engine, ENGINES)
-    check_choice("precision", asked.precision, PRECISIONS)
-    check_choice("effort", asked.effort, EFFORTS)
-    check_choice("kernel", asked.kernel, ("auto", *KERNELS))
+    for name, words in WORDS.items():
+        check_choice(name, getattr(asked, name), words)
     if asked.method not in ("auto", "map") and asked.kernel != "auto":
         check_kernel(asked.kernel, asked.method)
     if asked.interactions is not None and not _is_word(asked.interactions, "auto"):

@@ -22,7 +22,7 @@ LEAST_COMPARED_ROWS = 50  # of fewer rows, a fifth says nothing
 # 4 to 11 columns, 12 components preferred the same coordinates as up to 300 did.
 COMPARED_COMPONENTS, COMPARED_WORK = 12, 1e9
 ROWS_PER_COMPONENT = 16  # at least, of these mixtures
-LEAST_GAIN_ERRORS = 1.0  # standard errors of the gain, beyond which columns are bent
+LEAST_SCALE_GAIN_ERRORS = 1.0  # standard errors of the gain, beyond which columns are bent
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ScaleScores:
     @property
     def prefers_gaussianize(self) -> bool:
         """Whether bent columns gain more than an error."""
-        return self.gaussianize - self.standardize > LEAST_GAIN_ERRORS * self.gain_error
+        return self.gaussianize - self.standardize > LEAST_SCALE_GAIN_ERRORS * self.gain_error
 
     def record(self) -> dict[str, float]:
         """Plain numbers for ``model.settings``."""

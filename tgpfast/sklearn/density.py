@@ -130,8 +130,7 @@ class TGPDensity(DensityMixin, DensityEstimator):
             Normalized, in the units of X.
         """
         check_is_fitted(self)
-        values: Array = self.model_.log_density(self._check_rows(X, reset=False))
-        return values
+        return self.model_.log_density(self._check_rows(X, reset=False))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Total log-likelihood of the rows, as that of scikit-learn's KernelDensity.
@@ -169,5 +168,4 @@ class TGPDensity(DensityMixin, DensityEstimator):
         (n_samples, d) array
         """
         check_is_fitted(self)
-        rows: Array = self.model_.sample(n_samples, seed=draw_seed(random_state))
-        return rows
+        return self.model_.sample(n_samples, seed=draw_seed(random_state))

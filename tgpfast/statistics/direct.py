@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..data.blocks import Blocks
-from ..features.evaluation import Angles
+from ..features.evaluation import NO_WEIGHTS, Angles, read_only
 from ..features.random import Features
 from ..runtime.progress import Progress
 from ..validation import Array
@@ -94,7 +94,7 @@ def accumulate_direct(
         Progress(progress, "rows", blocks.n_rows) as bar,
     ):
         for x, w in blocks:
-            sums.add(x, np.zeros(0) if w is None else np.sqrt(w))
+            sums.add(x, NO_WEIGHTS if w is None else read_only(np.sqrt(w)))
             n += len(x) if w is None else float(w.sum())
             sum_w2 += len(x) if w is None else float(w @ w)
             n_rows += len(x)
@@ -137,7 +137,6 @@ class _DirectSums:
 
     def add(self, x: Array, root_weights: Array) -> None:
         """Add the rows of one block: the data themselves, then every noise level above zero."""
-        root_weights.flags.writeable = False
         rows = self._lane_rows(len(x))
         self.backend.moments(
             x, root_weights, self.origin, rows, self.sum_x, self.sum_xx, self.n_threads
