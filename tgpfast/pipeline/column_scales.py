@@ -124,7 +124,9 @@ def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:
     if settings.has_period and settings.scale == "gaussianize":
         raise ValueError('period needs scale="standardize": a map of the line has no period')
     if settings.jitter is not None:
-        raise ValueError(f"{why} bends columns, and discrete columns have equal steps; leave one out")
+        raise ValueError(
+            f"{why} bends columns, and discrete columns have equal steps; leave out one of them"
+        )
     if rows.spectrum is not None or not rows.blocks.can_repeat:
         raise ValueError(
             f"{why}: X can be read only once, and the maps of its columns are learned before; pass "
