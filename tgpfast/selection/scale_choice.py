@@ -18,8 +18,8 @@ from .folds import FEW_ROWS, assign_folds
 
 COMPARED_ROWS = 5_000  # at most; more of them take longer and decide the same
 LEAST_COMPARED_ROWS = 50  # of fewer rows, a fifth says nothing
-# Components and operations of each mixture, at most: a fifth of the time of a fit. On 14 tables of
-# 4 to 11 columns, 12 components preferred the same coordinates as up to 300 did.
+# Components and operations of each mixture, at most: a fifth of the time of a fit. More components
+# gained more on the tables that were tried, in the coordinates that a dozen preferred.
 COMPARED_COMPONENTS, COMPARED_WORK = 12, 1e9
 ROWS_PER_COMPONENT = 16  # at least, of these mixtures
 LEAST_SCALE_GAIN_ERRORS = 1.0  # standard errors of the gain, beyond which columns are bent
