@@ -38,7 +38,7 @@ FACTOR = 30e-15
 BASES = ("gaussian", "mixture", "student")
 LAMS = (1.0, 10.0, 100.0, 1e3)
 SEED = 3
-QUICK = Budget(screen_features=16, log2_draws=10)
+QUICK = Budget(screen_features=16, log2_draws=10, growth_work=2e7)
 ONE = Threads(n_threads=1)  # blocks are small here
 
 
@@ -93,7 +93,7 @@ def make_fold(kind="gaussian", weighted=True, n=240):
     x, w = moons(n), weights_of(n, weighted)
     split = Split.at(x, w, held_out_masks(n)[1])
     base = make_base(kind, split.kept, split.kept_weights)
-    return Fold.make(base, split, nearby=split.kept, log2_draws=8, seed=10)
+    return Fold(base, split, nearby=split.kept, log2_draws=8, seed=10)
 
 
 def make_block(kind="gaussian", weighted=True, S=30, gamma=0.6):
@@ -134,7 +134,7 @@ def test_half_of_the_draws_come_from_a_wider_base(kind):
     x, w = moons(240), weights_of(240)
     split = Split.at(x, w, held_out_masks(240)[1])
     base = make_base(kind, split.kept, split.kept_weights)
-    fold = Fold.make(base, split, nearby=x[:50], log2_draws=8, seed=10)
+    fold = Fold(base, split, nearby=x[:50], log2_draws=8, seed=10)
     wide, size = tgp.MixtureBase(*map(np.array, wider(base))), 7
     for (points, ratios), seed in ((fold.draws, 11), (fold.nodes, 12)):
         half = 2**size
@@ -157,8 +157,7 @@ def test_ratios_make_means_over_the_draws_those_of_the_base(kind):
     x = moons(240)
     base = make_base(kind, x, np.ones(240))
     split = Split(x[:0], np.ones(0), x, np.ones(240))
-    fold = Fold.make(base, split, nearby=x, log2_draws=15, seed=SEED, has_nodes=False)
-    assert len(fold.nodes.points) == len(fold.nodes.log_ratios) == 0
+    fold = Fold(base, split, nearby=x, log2_draws=15, seed=SEED)
     share = np.exp(fold.draws.log_ratios) / len(fold.draws.points)
     assert share.sum() == pytest.approx(1.0, abs=1e-3)
     if kind == "student":
@@ -291,7 +290,7 @@ def test_a_score_is_the_mean_over_folds():
     (got,) = (t for t in found.candidates if t.lam == lam)
     (alone,) = (t for t in found.candidates if math.isinf(t.lam))
     assert got.score == pytest.approx(np.mean(means), abs=1e-9)
-    assert got.error == pytest.approx(math.sqrt(sum(variances)) / 4, rel=1e-9)
+    assert got.error == pytest.approx(math.sqrt(sum(variances)) / N_FOLDS, rel=1e-9)
     assert got.effective_share == pytest.approx(min(shares), rel=1e-9)
     assert got.far_share == pytest.approx(max(fars), abs=1e-9)
     assert got.gamma_multiple * found.scott == pytest.approx(gamma, rel=1e-14)
@@ -623,9 +622,7 @@ def test_where_each_criterion_misleads():
     features = tgp.Features.draw(192, 0.7 * n ** (-1 / 6), np.eye(2), seed=0)
 
     def look(log2_draws, sums=None):
-        fold = Fold.make(
-            base, split, nearby=split.kept, log2_draws=log2_draws, seed=19, has_nodes=False
-        )
+        fold = Fold(base, split, nearby=split.kept, log2_draws=log2_draws, seed=19)
         return FoldFeatures(features, fold, ONE, sums)
 
     few = look(5)

@@ -314,9 +314,7 @@ def _choose_stream_lambda(settings: Settings, split: SampleSplit, features: Feat
         return float(settings.lam)
     rows = Split.at(x, weights, held)
     base = GaussianBase.from_data(rows.kept, sample_weight=rows.kept_weights)
-    fold = Fold.make(
-        base, rows, nearby=rows.kept, log2_draws=FULL_LOG2_DRAWS, seed=0, has_nodes=False
-    )
+    fold = Fold(base, rows, rows.kept, FULL_LOG2_DRAWS, seed=0)
     block = FoldFeatures(features, fold, settings.threads)
     lams = [settings.lam * factor for factor in LAM_FACTORS]
     scores = block.score_thetas(block.fd(lams))

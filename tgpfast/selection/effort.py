@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
-from .base_fits import GROWTH_WORK
 from .folds import FEW_ROWS, N_FOLDS
 
+# Operations that the growth of mixtures may take: some 5 s on one core.
+GROWTH_WORK = 6e10
+MANY_ROWS_MEMBERS = 3  # mixtures that are grown on many rows and averaged
 EFFORTS = ("fast", "balanced", "thorough")
 FULL_SCREEN_FEATURES = 192  # features of a candidate, at most: comparing needs fewer than learning
 FULL_LOG2_DRAWS = 13  # draws behind a normalizer, and nodes of MAP, as a power of two
@@ -25,9 +27,11 @@ class Budget:
     Attributes
     ----------
     growth_work : float
-        Floating-point operations that the growth of a mixture may take.
+        Floating-point operations that the growth of all mixtures may take.
     n_folds : int
-        Parts of few rows that are held out in turn, of N_FOLDS.
+        Parts of few rows that are held out in turn, of N_FOLDS; a mixture is grown without each.
+    n_members : int
+        Mixtures that are grown on many rows and averaged.
     n_brief : int or None
         Settings of the features that MAP tries in a brief search; None searches in full.
     screen_features : int
@@ -42,6 +46,7 @@ class Budget:
 
     growth_work: float = GROWTH_WORK
     n_folds: int = N_FOLDS
+    n_members: int = MANY_ROWS_MEMBERS
     n_brief: int | None = None
     screen_features: int = FULL_SCREEN_FEATURES
     log2_draws: int = FULL_LOG2_DRAWS
@@ -60,12 +65,14 @@ class Budget:
             return cls(growth_work=5.0 * GROWTH_WORK)
         is_fast = effort == "fast"
         work = 0.2 * GROWTH_WORK if is_fast else GROWTH_WORK
+        folds, members = (2, 1) if is_fast else (N_FOLDS, MANY_ROWS_MEMBERS)
         if d <= TRANSFORM_DIMENSIONS:
-            return cls(growth_work=work, n_folds=2 if is_fast else N_FOLDS)
+            return cls(growth_work=work, n_folds=folds, n_members=members)
         is_careful = n_rows <= CAREFUL_ROWS
         return cls(
             growth_work=work,
-            n_folds=1 if is_fast else N_FOLDS if is_careful else N_FOLDS // 2,
+            n_folds=folds,
+            n_members=members,
             n_brief=1 if is_fast or is_careful else 3,
             screen_features=64 if is_careful else 128 if n_rows <= FEW_ROWS else 192,
             log2_draws=10 if is_careful else 11 if n_rows <= FEW_ROWS else 12,
