@@ -284,8 +284,12 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
 
 def _most_features(selection: Selection, settings: Settings, rows: Rows) -> int:
     """The number of features that a brief search leads to, or the most that are refined."""
-    brief = _budget(settings, rows).most_features if selection.is_brief else None
-    return brief or most_features(rows.blocks.n_rows)
+    budgeted, usual = _budget(settings, rows).most_features, most_features(rows.blocks.n_rows)
+    if selection.is_brief and budgeted is not None:
+        return budgeted
+    if selection.best.method == "fvpd" and usual == FEW_ROWS_FEATURES[0]:
+        return FEATURE_COUNTS[0]  # each value takes the square of their number
+    return usual
 
 
 def most_features(n_rows: int | None) -> int:

@@ -147,8 +147,10 @@ class SearchSpace:
 
     @property
     def may_be_brief(self) -> bool:
-        """Whether method and base are open, so that a brief search does not leave them out."""
-        return {"fd", "map"} <= set(self.methods) and "mixture" in self.bases
+        """Whether a brief search, which is by MAP, leaves nothing out: only MAP is asked for, or
+        method and base are open."""
+        is_open = {"fd", "map"} <= set(self.methods) and "mixture" in self.bases
+        return is_open or set(self.methods) == {"map"}
 
     def lams_or(self, usual: tuple[float, ...]) -> tuple[float, ...]:
         """The lambdas that are given, else the usual ones of a method."""
@@ -513,24 +515,22 @@ class CandidateSearch:
 
     def score_tilts(self, base: str) -> Iterator[Candidate]:
         """FD with every setting of the features; then FVPD and MAP, which take longer, with the
-        best of those, or with all of them where FD is not asked for."""
-        is_guided = "fd" in self.space.methods
+        best of those. FD guides them also where it is not asked for, unless only MAP is."""
+        is_asked, is_guided = "fd" in self.space.methods, set(self.space.methods) != {"map"}
         coarse = self._coarse_settings()
         scores: dict[FeatureSetting, float] = {}  # where some lambda passed the screen
         fisher = dict.fromkeys(coarse, 0.0)
         for setting in coarse if is_guided else ():
             candidates, fisher[setting] = self.score_closed_form(base, setting)
             scores.update(_best_score(setting, candidates))
-            yield from candidates
+            yield from candidates if is_asked else ()
         for setting in self._fine_settings(scores):
             candidates, _ = self.score_closed_form(base, setting)
             scores.update(_best_score(setting, candidates))
-            yield from candidates
+            yield from candidates if is_asked else ()
         order = sorted(scores, key=lambda s: -scores[s]) or sorted(coarse, key=lambda s: fisher[s])
         for place, setting in enumerate(order[:GUIDED_SETTINGS] if is_guided else order):
-            yield from self.score_iterative(
-                base, setting, with_fvpd=place == 0 or not is_guided
-            )
+            yield from self.score_iterative(base, setting, with_fvpd=place == 0 or not is_asked)
 
     def _coarse_settings(self) -> list[FeatureSetting]:
         scott = self.pilot.scott

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from .folds import FEW_ROWS, N_FOLDS
@@ -31,7 +31,9 @@ class Budget:
     n_folds : int
         Parts of few rows that are held out in turn, of N_FOLDS; a mixture is grown without each.
     n_members : int
-        Mixtures that are grown on many rows and averaged.
+        Mixtures that are averaged.
+    has_kernel : bool
+        Whether a kernel estimate of few rows may be added to them.
     n_brief : int or None
         Settings of the features that MAP tries in a brief search; None searches in full.
     screen_features : int
@@ -47,6 +49,7 @@ class Budget:
     growth_work: float = GROWTH_WORK
     n_folds: int = N_FOLDS
     n_members: int = MANY_ROWS_MEMBERS
+    has_kernel: bool = True
     n_brief: int | None = None
     screen_features: int = FULL_SCREEN_FEATURES
     log2_draws: int = FULL_LOG2_DRAWS
@@ -59,23 +62,30 @@ class Budget:
 
         Up to three columns, and with effort="thorough", the search is full. Else it is brief: in
         more columns a grown mixture leaves little to a tilt, and what little there is, features of
-        one or two columns find first.
+        one or two columns find first. Up to three columns one mixture is grown, since integrals
+        take a grid for each component.
         """
+        is_few, is_careful = n_rows <= FEW_ROWS, n_rows <= CAREFUL_ROWS
+        is_fast, is_low = effort == "fast", d <= TRANSFORM_DIMENSIONS
+        folds = 2 if is_fast else N_FOLDS
+        work = {"fast": 0.2, "balanced": 1.0, "thorough": 5.0}[effort] * GROWTH_WORK
+        several = folds if is_few else 1 if is_fast else MANY_ROWS_MEMBERS
+        common = cls(
+            growth_work=work, n_folds=folds, n_members=1 if is_low else several,
+            has_kernel=not is_low,
+        )  # fmt: skip
         if effort == "thorough":
-            return cls(growth_work=5.0 * GROWTH_WORK)
-        is_fast = effort == "fast"
-        work = 0.2 * GROWTH_WORK if is_fast else GROWTH_WORK
-        folds, members = (2, 1) if is_fast else (N_FOLDS, MANY_ROWS_MEMBERS)
-        if d <= TRANSFORM_DIMENSIONS:
-            return cls(growth_work=work, n_folds=folds, n_members=members)
-        is_careful = n_rows <= CAREFUL_ROWS
-        return cls(
-            growth_work=work,
-            n_folds=folds,
-            n_members=members,
+            return common
+        if is_low:
+            return replace(
+                common, screen_features=96 if is_careful else 128 if is_few else 192,
+                log2_draws=11 if is_careful else 12 if is_few else 13,
+            )  # fmt: skip
+        return replace(
+            common,
             n_brief=1 if is_fast or is_careful else 3,
-            screen_features=64 if is_careful else 128 if n_rows <= FEW_ROWS else 192,
-            log2_draws=10 if is_careful else 11 if n_rows <= FEW_ROWS else 12,
-            most_features=128 if is_fast or is_careful else 256 if n_rows <= FEW_ROWS else 500,
-            map_draws=2**12 if is_careful else 2**13 if n_rows <= FEW_ROWS else 2**14,
+            screen_features=64 if is_careful else 128 if is_few else 192,
+            log2_draws=10 if is_careful else 11 if is_few else 12,
+            most_features=128 if is_fast or is_careful else 256 if is_few else 500,
+            map_draws=2**12 if is_careful else 2**13 if is_few else 2**14,
         )

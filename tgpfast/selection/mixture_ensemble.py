@@ -18,9 +18,9 @@ from ..bases.mixture_growth import GrownMixture, grow_mixture, weighted_mean
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .effort import Budget
-from .folds import FEW_ROWS, Mask, Split, assign_folds, held_out_masks
+from .folds import Mask, Split, assign_folds, held_out_masks
 
-MANY_ROWS_JUDGES = 10  # of many rows one in so many decides on the size of a member
+ONE_IN_JUDGES = 10  # one row in so many decides on the size of a member
 KERNEL_ROWS = 2_000  # rows up to which a kernel estimate is tried: it has a component for each
 SHARE_STEPS = 50  # steps of EM for the share of the kernel estimate
 # The kernel estimate is slow to evaluate; its gain must exceed so many standard errors of the gain,
@@ -38,6 +38,8 @@ class MixtureEnsemble:
     weights : (n,) array
     budget : Budget
         Number of members, and the work that they may take.
+    has_folds : bool, default True
+        Whether rows of these score the members; where other rows do, more are learned from.
     seed : int, default 0
         Of the first member.
     threads : Threads
@@ -46,6 +48,7 @@ class MixtureEnsemble:
     x: Array
     weights: Array
     budget: Budget
+    has_folds: bool = field(default=True, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     threads: Threads = field(default_factory=Threads, kw_only=True)
 
@@ -54,17 +57,14 @@ class MixtureEnsemble:
         """Masks of the rows without which each member is grown, and of those of them that decide on
         its size.
 
-        Of few rows, a fold is left out, half of which decides, so that the other half can score the
-        member. Of many rows, which are scored by others, a part is left out, and decides.
+        With folds, half of one decides, so that the other half can score the member.
         """
-        n = len(self.x)
-        if n > FEW_ROWS:
-            parts = assign_folds(n, MANY_ROWS_JUDGES)
-            return [(parts == k, parts == k) for k in range(self.budget.n_members)]
-        return [
-            (fold, fold & (np.cumsum(fold) % 2 == 1))
-            for fold in held_out_masks(n)[: self.budget.n_folds]
-        ]
+        n, budget = len(self.x), self.budget
+        if not self.has_folds:
+            parts = assign_folds(n, ONE_IN_JUDGES)
+            return [(parts == k, parts == k) for k in range(budget.n_members)]
+        folds = held_out_masks(n)[: budget.n_folds]
+        return [(fold, fold & (np.cumsum(fold) % 2 == 1)) for fold in folds]
 
     @functools.cached_property
     def members(self) -> list[GrownMixture]:
@@ -86,7 +86,7 @@ class MixtureEnsemble:
 
     @functools.cached_property
     def splits(self) -> list[Split]:
-        """Of few rows: those that each member is learned from, and those that score it."""
+        """With folds: rows that each member is learned from, and rows that score it."""
         return [
             Split.at(self.x, self.weights, out)._replace(
                 held=self.x[scored], held_weights=self.weights[scored] / self.weights[scored].sum()
@@ -96,13 +96,14 @@ class MixtureEnsemble:
         ]
 
     def fit_without(self, k: int) -> MixtureBase:
-        """The mixture for fold k of few rows, which has not seen the rows that score it."""
+        """The mixture for fold k, which has not seen the rows that score it."""
         split = self.splits[k]
         return self._with_kernel(self.members[k].mixture, split.kept, split.kept_weights)
 
     def fit(self, x: Array, weights: Array) -> MixtureBase:
-        """The average of all members after some steps of EM on rows."""
-        members = [member.refit(x, weights) for member in self.members]
+        """The average of members after some steps of EM on rows."""
+        chosen = self.members[: self.budget.n_members]
+        members = [member.refit(x, weights) for member in chosen]
         return self._with_kernel(average_mixtures(members), x, weights)
 
     # -- the kernel estimate ----------------------------------------------------------------------
@@ -111,7 +112,7 @@ class MixtureEnsemble:
     def kernel(self) -> tuple[Array, float] | None:
         """Covariance of the kernel, and the share of the kernel estimate in the mixture; None where
         it gains too little on the rows that score."""
-        if len(self.x) > KERNEL_ROWS:
+        if not (self.budget.has_kernel and self.has_folds) or len(self.x) > KERNEL_ROWS:
             return None
         within = np.mean([m.mixture.covariance_within for m in self.members], axis=0)
         covariance = choose_kernel_covariance(self.x, self.weights, within)

@@ -70,8 +70,9 @@ class SampleSplit:
         """Mixtures grown once, without the rows held out; every other one is a refit of them."""
         kept = ~self.held
         return MixtureEnsemble(
-            self.x[kept], self.weights[kept], self.budget, seed=self.seed, threads=self.threads
-        )
+            self.x[kept], self.weights[kept], self.budget, has_folds=not self.holds_out,
+            seed=self.seed, threads=self.threads,
+        )  # fmt: skip
 
     def fit_base(self, kind: str, *, use_all: bool = False) -> Base:
         """A base learned without the rows held out, unless ``use_all``; see `base_fits`."""
