@@ -1,5 +1,7 @@
 """Averages of grown mixtures, and the kernel estimate beside them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,6 +13,7 @@ from tgpfast.selection.effort import Budget
 from tgpfast.selection.mixture_ensemble import MixtureEnsemble
 
 QUICK = Budget(growth_work=1e8, n_folds=3)
+WITH_KERNEL = Budget(growth_work=1e3, n_folds=3, has_kernel=True)
 
 
 def clustered_rows(n, seed=0):
@@ -42,10 +45,9 @@ def test_an_average_of_mixtures_is_the_average_of_their_densities():
     assert average_mixtures([one, one]) is one
 
 
-def test_scored_rows_have_no_part_in_the_mixture_of_their_fold(monkeypatch):
+def test_scored_rows_have_no_part_in_the_mixture_of_their_fold():
     """Neither in its components nor in its size; the rows that decide on its size score nothing."""
     ensemble = make_ensemble()
-    monkeypatch.setattr(mixture_ensemble, "KERNEL_ROWS", 0)
     seen = np.zeros(len(ensemble.x))
     for k, (out, judges) in enumerate(ensemble.judged):
         scored = out & ~judges
@@ -108,3 +110,15 @@ def test_the_average_beats_its_members():
     rows = ensemble.x, ensemble.weights
     alone = [member.refit(*rows).log_density(new).mean() for member in ensemble.members]
     assert ensemble.fit(*rows).log_density(new).mean() > np.mean(alone)
+
+
+def test_few_rows_of_a_small_mixture_take_a_kernel_estimate():
+    """Where the budget has one: it adds a component for each row, and new rows gain."""
+    x, w, new = clustered_rows(400), np.ones(400), clustered_rows(2_000, seed=9)
+    kernel = MixtureEnsemble(x, w, WITH_KERNEL)
+    plain = replace(kernel, budget=replace(WITH_KERNEL, has_kernel=False))
+    assert plain.kernel is None
+    added = kernel.fit(x, w).n_components - plain.fit(x, w).n_components
+    assert added >= len(x)
+    assert kernel.fit(x, w).log_density(new).mean() > plain.fit(x, w).log_density(new).mean()
+    assert kernel.fit_without(0).n_components > len(kernel.splits[0].kept)

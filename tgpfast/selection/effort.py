@@ -49,7 +49,7 @@ class Budget:
     growth_work: float = GROWTH_WORK
     n_folds: int = N_FOLDS
     n_members: int = MANY_ROWS_MEMBERS
-    has_kernel: bool = True
+    has_kernel: bool = False
     n_brief: int | None = None
     screen_features: int = FULL_SCREEN_FEATURES
     log2_draws: int = FULL_LOG2_DRAWS
@@ -62,8 +62,9 @@ class Budget:
 
         Up to three columns, and with effort="thorough", the search is full. Else it is brief: in
         more columns a grown mixture leaves little to a tilt, and what little there is, features of
-        one or two columns find first. Up to three columns one mixture is grown, since integrals
-        take a grid for each component.
+        one or two columns find first. Up to three columns one mixture is kept, since integrals take
+        a grid for each component. A kernel estimate gains on few tables, takes long to evaluate,
+        and makes the rows that it is learned from look likely: only "thorough" tries it.
         """
         is_few, is_careful = n_rows <= FEW_ROWS, n_rows <= CAREFUL_ROWS
         is_fast, is_low = effort == "fast", d <= TRANSFORM_DIMENSIONS
@@ -72,7 +73,7 @@ class Budget:
         several = folds if is_few else 1 if is_fast else MANY_ROWS_MEMBERS
         common = cls(
             growth_work=work, n_folds=folds, n_members=1 if is_low else several,
-            has_kernel=not is_low,
+            has_kernel=effort == "thorough" and not is_low,
         )  # fmt: skip
         if effort == "thorough":
             return common
