@@ -729,8 +729,11 @@ def chosen_of(model):
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_all_is_chosen_and_recorded(alone):
-    """A mixture, tilted for one sample, and alone for another."""
+def test_all_is_chosen_and_recorded(monkeypatch, alone):
+    """A mixture, tilted for one sample, and alone for another, where it may grow."""
+    if alone:
+        ample = dataclasses.replace(QUICK, growth_work=1e10)
+        monkeypatch.setattr(Budget, "for_rows", lambda effort, n_rows, d: ample)
     model = fit(datasets.pinwheel(300, seed=0) if alone else exponential_rows())
     settings, row = model.settings, chosen_of(model)
     assert settings["selected"] is True
