@@ -1,8 +1,8 @@
 """Averages of several grown mixtures, with a kernel estimate beside them where rows are few.
 
 A mixture that is grown by splits follows the rows that it happens to hold out. The average of a few
-of them, grown without different rows, has a higher held-out likelihood than each: 0.3 nats per row
-on the median of seventeen tables of 100 to 15,000 rows, and up to 2.
+of them, grown without different rows, has a higher held-out likelihood than each: on 15,000 rows of
+ten columns (MAGIC) three had -4.15 to -4.29 nats per row, and their average -3.81.
 """
 
 from __future__ import annotations
