@@ -22,7 +22,7 @@ from tgpfast.selection.refinement import (
     extrapolate_size,
 )
 from tgpfast.selection.sample_split import SampleSplit
-from tgpfast.selection.scoring import Draws, Fold, FoldFeatures, HeldOutScore
+from tgpfast.selection.scoring import Fold, FoldFeatures, HeldOutScore
 from tgpfast.statistics.feature_means import accumulate_feature_means
 
 FACTOR = 30e-15  # as in test_candidates
@@ -154,11 +154,11 @@ def test_other_methods_learn_from_the_rows_that_remain(kind, method):
     refined = refine(
         split, base, method, lams=lams, tempering=Tempering(eta)
     ).refine_size_and_lambda(sums_of(x, w, features, base, method), ())
-    (draws, of_draws), (nodes, of_nodes) = (draws_of(base, 9, SEED + k) for k in (1, 2))
-    fold = Fold(
-        base, Split.at(x, w, held), Draws(draws, np.log(of_draws)), Draws(nodes, np.log(of_nodes)),
-        base.log_density_at(x[held]), scoring.distances_to(x, draws),
-    )  # fmt: skip
+    fold = Fold(base, Split.at(x, w, held), x, 9, SEED)
+    for drawn, seed in ((fold.draws, SEED + 1), (fold.nodes, SEED + 2)):
+        points, ratios = draws_of(base, 9, seed)
+        np.testing.assert_array_equal(drawn.points, points)
+        np.testing.assert_allclose(drawn.log_ratios, np.log(ratios), atol=1e-9)
     block = FoldFeatures(features, fold, ONE)
     if method == "fvpd":
         want = [block.score_fvpd(lam, eta) for lam in lams]

@@ -10,7 +10,8 @@ from tgpfast.bases import mixture_growth
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.row_sample import choose_rows
 from tgpfast.paper import datasets
-from tgpfast.selection import base_fits, sample_split
+from tgpfast.selection import mixture_ensemble, sample_split
+from tgpfast.selection.effort import Budget
 from tgpfast.selection.folds import assign_folds
 from tgpfast.selection.sample_split import REFINEMENT_FOLDS, SampleSplit
 
@@ -21,7 +22,6 @@ FEW = 100
 def few(monkeypatch):
     """Rows are many from 101 on."""
     monkeypatch.setattr(sample_split, "FEW_ROWS", FEW)
-    monkeypatch.setattr(base_fits, "FEW_ROWS", FEW)
 
 
 def moons(n=400, seed=0):
@@ -98,28 +98,32 @@ def test_a_gaussian_is_not_refitted():
     assert split.refit_base(base) is base
 
 
-@pytest.mark.parametrize("n", [FEW, 300])
-def test_a_mixture_grows_once_on_most_rows(monkeypatch, n):
-    """One row in five of few rows decides on its size, one in ten of many."""
-    x, w = moons(n), weights_of(n)
+def test_mixtures_grow_once_on_most_rows(monkeypatch):
+    """One row in ten, another one for each of them, decides on the size; the model has their
+    average, after steps on all rows that are kept."""
+    x, w = moons(300), weights_of(300)
     split = SampleSplit.of(Blocks(x, sample_weight=w))
+    split = dataclasses.replace(split, budget=Budget(n_members=2))
     calls, plain = [], mixture_growth.grow_mixture
 
     def count(*rows, **options):
-        calls.append(rows)
+        calls.append((rows, options))
         return plain(*rows, **options)
 
-    monkeypatch.setattr(base_fits, "grow_mixture", count)
+    monkeypatch.setattr(mixture_ensemble, "grow_mixture", count)
     base = split.fit_base("mixture")
     split.refit_base(base)
     split.fit_base("mixture", use_all=True)
-    ((kept, _, judges, _),) = calls
-    rows = x[~split.held]
-    judging = assign_folds(len(rows), 5 if n == FEW else 10) == 0
-    np.testing.assert_array_equal(kept, rows[~judging])
-    np.testing.assert_array_equal(judges, rows[judging])
-    want = plain(*calls[0]).refit(rows, w[~split.held])
-    np.testing.assert_array_equal(base.means, want.means)
+    assert len(calls) == 2
+    rows, weights = x[~split.held], w[~split.held]
+    parts = assign_folds(len(rows), 10)
+    means = []
+    for k, ((kept, _, judges, _), options) in enumerate(calls):
+        np.testing.assert_array_equal(kept, rows[parts != k])
+        np.testing.assert_array_equal(judges, rows[parts == k])
+        member = plain(*calls[k][0], **options).refit(rows, weights)
+        means.append(np.exp(member.log_density(x)))
+    np.testing.assert_allclose(np.exp(base.log_density(x)), np.mean(means, axis=0), rtol=1e-9)
 
 
 def test_a_split_has_all_rows_held_out_and_some_that_are_kept():

@@ -74,23 +74,23 @@ def find_splits(
         Log density of a guard component at the held-out rows. It bounds what one outlier gains.
     """
     K = len(components.weights)
-    own = _Owned.find(rows, learner, components, np.full(len(rows.y), -np.inf))
-    judge = None
+    means, covariances = map(
+        np.stack, zip(*propose_halves(components, learner, rng), strict=True)
+    )
+    J = len(means)
+    own = _Owned.find(rows, learner, components, np.full(len(rows.y), -np.inf)).repeated(J)
+    weights = np.broadcast_to(0.5 * components.weights[:, None], (J, K, 2))
+    halves, alive = _learn_halves(own.rows, learner, Components(weights, means, covariances))
+    pairs = learner.find_coefficients(halves)
+    gains = own.gains(pairs)
+    gains[~alive | np.isnan(gains)] = -np.inf
+    best = gains.argmax(axis=0), np.arange(K)
+    held_gains = np.zeros(K)
     if held is not None:
         without = np.full(len(held.y), -np.inf)
         judge = _Owned.find(held, learner, components, without if guard is None else guard)
-    best = Splits(np.full(K, -np.inf), np.zeros(K), _no_halves(components))
-    for means, covariances in propose_halves(components, learner, rng):
-        weights = np.stack([0.5 * components.weights] * 2, axis=1)
-        halves, alive = _learn_halves(own.rows, learner, Components(weights, means, covariances))
-        pair = learner.find_coefficients(halves)
-        gains = np.where(alive, own.gains(pair), -np.inf)
-        held_gains = np.zeros(K) if judge is None else judge.gains(pair)
-        better = gains > best.gains
-        best.gains[better], best.held_gains[better] = gains[better], held_gains[better]
-        for array, new in zip(best.halves, halves, strict=True):
-            array[better] = new[better]
-    return best
+        held_gains = judge.gains(pairs[best])
+    return Splits(gains[best], held_gains, Components(*(array[best] for array in halves)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,33 +111,50 @@ class _Owned:
         alone = own.evaluate(coefficients[:, None]).log_density + tied
         return cls(own, tied, guard[order], np.logaddexp(alone, guard[order]))
 
-    def gains(self, pair: Array) -> Array:
-        """Log-likelihood that the rows of every component gain, (K,). pair : (K, 2, P)."""
-        found = self.rows.evaluate(pair).log_density + self.tied
-        return self.rows.sum_by_lane(np.logaddexp(found, self.guard) - self.parent)
+    def repeated(self, times: int) -> _Owned:
+        """The same rows so many times, with lanes of their own: one evaluation serves them all."""
+        tied = self.tied if isinstance(self.tied, float) else np.tile(self.tied, times)
+        return _Owned(
+            self.rows.repeated(times), tied, np.tile(self.guard, times),
+            np.tile(self.parent, times),
+        )  # fmt: skip
 
+    def gains(self, pairs: Array) -> Array:
+        """Log-likelihood that the rows of every component gain, (..., K).
 
-def _no_halves(components: Components) -> Components:
-    return Components(*(np.stack([array] * 2, axis=1) for array in components))
+        pairs : (..., K, 2, P), one pair for every lane
+        """
+        found = self.rows.evaluate(pairs.reshape(-1, *pairs.shape[-2:])).log_density + self.tied
+        gains = self.rows.sum_by_lane(np.logaddexp(found, self.guard) - self.parent)
+        return gains.reshape(pairs.shape[:-2])
 
 
 def _learn_halves(own: Rows, learner: Learner, halves: Components) -> tuple[Components, np.ndarray]:
-    """(halves after PAIR_STEPS of EM, which pairs have enough rows in both)."""
+    """(halves after PAIR_STEPS of EM, which pairs have enough rows in both).
+
+    own : one lane for every pair; halves : (J, K, 2, ...), J proposals for each of K components
+    """
     weights, means, covariances = (array.copy() for array in halves)
-    total, d = weights.sum(axis=1, keepdims=True), means.shape[-1]
-    alive = np.ones(len(weights), bool)
+    total, d = weights.sum(axis=-1, keepdims=True), means.shape[-1]
+    alive = np.ones(weights.shape[:-1], bool)
     targets: Array | None = None
     for _ in range(PAIR_STEPS):
         now = Components(weights, means, covariances)
-        sums = own.evaluate(learner.find_coefficients(now, blurred=True), sums=True).sums
-        counts, centers, scatters = learner.read_moments(sums, own.count)
-        alive &= (counts >= learner.least_rows).all(axis=1)
+        pairs = learner.find_coefficients(now, blurred=True)
+        sums = own.evaluate(pairs.reshape(-1, *pairs.shape[-2:]), sums=True).sums
+        moments = learner.read_moments(sums.reshape(pairs.shape), own.count)
+        alive &= (moments.counts >= learner.least_rows).all(axis=-1)
         # pairs that are out stay as they are; their moments only must be finite
-        counts = np.where(alive[:, None], counts, learner.least_rows)
+        counts = np.where(alive[..., None], moments.counts, learner.least_rows)
+        centers, scatters = moments.means, moments.scatters
         scatters[~alive] = np.eye(d)
         moments = Moments(counts, centers, scatters)
-        targets = learner.find_targets(moments) if targets is None else targets
-        weights[alive] = (total * counts / counts.sum(axis=1, keepdims=True))[alive]
+        if targets is None:
+            targets = np.stack([
+                learner.find_targets(Moments(*of_proposal))
+                for of_proposal in zip(*moments, strict=True)
+            ])  # fmt: skip
+        weights[alive] = (total * counts / counts.sum(axis=-1, keepdims=True))[alive]
         means[alive] = centers[alive]
         if not learner.is_tied:
             covariances[alive] = learner.find_covariances(moments, targets)[alive]

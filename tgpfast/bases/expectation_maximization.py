@@ -196,6 +196,15 @@ class Rows:
         bounds = np.searchsorted(labels[order], np.arange(n_labels + 1)).astype(np.int64)
         return Rows(self.y[order], self.share[order], self.count, bounds, self.threads)
 
+    def repeated(self, times: int) -> Rows:
+        """The same rows so many times, with lanes of their own."""
+        n = len(self.y)
+        ends = np.arange(times)[:, None] * n + self.bounds[1:]
+        return Rows(
+            np.tile(self.y, (times, 1)), np.tile(self.share, times), self.count,
+            np.append(0, ends.ravel()), self.threads,
+        )  # fmt: skip
+
     def sum_by_lane(self, values: Array) -> Array:
         """Sum of values over the rows of every lane, each as often as it counts, (lanes,)."""
         lane = np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))

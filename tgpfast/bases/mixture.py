@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -232,6 +232,12 @@ class MixtureBase(Base):
         about = self.means - self.mean
         within = np.einsum("k,kij->ij", self.weights, self.covariances)
         return np.asarray(within + (about.T * self.weights) @ about)
+
+    @property
+    def covariance_within(self) -> Array:
+        """(d, d): mean covariance of the components besides a guard."""
+        bare = self.without_guard()
+        return np.asarray(np.einsum("k,kij->ij", bare.weights, bare.covariances))
 
     @functools.cached_property
     def _parts(self) -> list[GaussianBase]:
@@ -469,6 +475,35 @@ def guard_of(moments: Moments) -> tuple[float, Array, Array]:
     """(weight, mean, covariance) of the guard component for rows with these moments."""
     weight = GUARD_ROWS / (moments.n + GUARD_ROWS)
     return weight, moments.mean, GUARD_WIDTH**2 * moments.covariance
+
+
+def average_mixtures(
+    mixtures: Sequence[MixtureBase], shares: Sequence[float] | None = None
+) -> MixtureBase:
+    """The mixture of mixtures. Guards, which must be of the same rows, become one.
+
+    Parameters
+    ----------
+    mixtures : sequence of MixtureBase
+    shares : sequence of float, optional
+        Weight of each; by default equal ones.
+    """
+    if all(mixture.n_components == 1 for mixture in mixtures):
+        return mixtures[0]
+    shares = [1.0 / len(mixtures)] * len(mixtures) if shares is None else shares
+    pairs = list(zip(mixtures, shares, strict=True))
+    guards = [(m, share * float(m.weights[-1])) for m, share in pairs if m.has_guard]
+    bare = [
+        (share * m.weights[:size], m.means[:size], m.covariances[:size])
+        for m, share in pairs
+        for size in [m.n_components - m.has_guard]
+    ]
+    if guards:
+        last = guards[0][0]
+        weight = sum(share for _, share in guards)
+        bare.append((np.array([weight]), last.means[-1:], last.covariances[-1:]))
+    weights, means, covariances = map(np.concatenate, zip(*bare, strict=True))
+    return MixtureBase(weights, means, covariances, has_guard=bool(guards))
 
 
 def _pieces(n: int, width: int) -> Iterator[slice]:

@@ -287,8 +287,12 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
 
 def _most_features(selection: Selection, settings: Settings, rows: Rows) -> int:
     """The number of features that a brief search leads to, or the most that are refined."""
-    brief = _budget(settings, rows).most_features if selection.is_brief else None
-    return brief or most_features(rows.blocks.n_rows)
+    budgeted, usual = _budget(settings, rows).most_features, most_features(rows.blocks.n_rows)
+    if selection.is_brief and budgeted is not None:
+        return budgeted
+    if selection.best.method == "fvpd" and usual == FEW_ROWS_FEATURES[0]:
+        return FEATURE_COUNTS[0]  # each value takes the square of their number
+    return usual
 
 
 def most_features(n_rows: int | None) -> int:
@@ -317,9 +321,7 @@ def _choose_stream_lambda(settings: Settings, split: SampleSplit, features: Feat
         return float(settings.lam)
     rows = Split.at(x, weights, held)
     base = GaussianBase.from_data(rows.kept, sample_weight=rows.kept_weights)
-    fold = Fold.make(
-        base, rows, nearby=rows.kept, log2_draws=FULL_LOG2_DRAWS, seed=0, has_nodes=False
-    )
+    fold = Fold(base, rows, rows.kept, FULL_LOG2_DRAWS, seed=0)
     block = FoldFeatures(features, fold, settings.threads)
     lams = [settings.lam * factor for factor in LAM_FACTORS]
     scores = block.score_thetas(block.fd(lams))

@@ -156,7 +156,7 @@ def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
     return replace(
         rows, blocks=blocks, moments=moments, scaling=scaling, weight_factor=factor,
         has_late_weights=False, are_weighted=moments.n != moments.n_effective,
-        split=split_sample(blocks, settings, d) if settings.needs_sample else None,
+        split=split_sample(blocks, settings) if settings.needs_sample else None,
     )  # fmt: skip
 
 

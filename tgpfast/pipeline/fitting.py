@@ -69,8 +69,9 @@ def fit(
     in turn up to 500 rows, three up to 4,000, one above). No wave is shorter than two steps of a
     column of rounded values.
 
-    More columns have random features. With method and base open, the search is brief: a mixture,
-    grown once, and a few kinds of features for MAP, those of one and two columns among them.
+    More columns have random features. With method and base open, or with method="map", the search
+    is brief: the average of a few grown mixtures, each grown without other rows, and a few kinds of
+    features for MAP, those of one and two columns among them.
     ``effort`` says how much is tried. Otherwise candidates are compared on a pilot of at most 4,500
     rows; with more than 3,000 rows, bandwidth, number of features and lambda are refined on all
     rows but few, and ``model.settings["lam_tried"]`` lists what was tried.
@@ -126,9 +127,10 @@ def fit(
         d V^-1 / tr V^-1.
     base : str or Base, default "auto"
         "empirical": the data's mean and covariance; "scaled": the covariance times a factor chosen
-        on held-out rows; "learned": see ``learn_base``; "mixture": a Gaussian mixture, grown by EM
-        as long as held-out rows gain; "student": heavy tails, by EM; or a base in the units of X.
-        Mixtures serve "fd", "fvpd" and "map", heavy tails "fd" and "map".
+        on held-out rows; "learned": see ``learn_base``; "mixture": Gaussian mixtures, grown by EM
+        as long as held-out rows gain, and averaged in more than three columns; "student":
+        heavy tails, by EM; or a base in the units of X. Mixtures serve "fd", "fvpd" and
+        "map", heavy tails "fd" and "map".
     sample_weight : (n,) array, default None
         Not negative. Rescaled to sum to Kish's effective number of rows, unless
         normalize_weights=False: then a weight of 2 is two rows.
@@ -166,7 +168,8 @@ def fit(
     effort : {"fast", "balanced", "thorough"}, default "balanced"
         How much work the choice of open settings may take. "fast" grows smaller mixtures and tries
         fewer features; "thorough" compares every method, bandwidth and shape of frequencies in any
-        number of columns, and grows larger mixtures.
+        number of columns, grows larger mixtures, and adds a kernel estimate to those of few rows
+        where held-out rows gain.
     interactions : int, None or "auto", default "auto"
         Columns that each frequency involves, at random; None is all. With more than three columns
         "auto" compares some; else it is None.

@@ -11,10 +11,8 @@ from ..bases.base import Base
 from ..data.blocks import Blocks, as_blocks
 from ..data.column_checks import ColumnNote, check_columns
 from ..data.moments import Moments, check_full_rank, given_moments, moments_and_sample
-from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling
 from ..data.table import Table, column_name
-from ..selection.effort import Budget
 from ..selection.sample_split import SampleSplit
 from ..statistics.spectrum import Spectrum
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
@@ -143,16 +141,15 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
         weight_factor=factor, spectrum=spectrum,
         are_weighted=sample_weight is not None or found.n != found.n_effective,
         has_late_weights=moments is not None and blocks.weight_ratio is None,
-        split=split_sample(scaled, settings, len(found.mean)) if settings.needs_sample else None,
+        split=split_sample(scaled, settings) if settings.needs_sample else None,
         column_notes=_check_columns(blocks) if settings.auto else [],
     )  # fmt: skip
 
 
-def split_sample(blocks: Blocks, settings: Settings, d: int) -> SampleSplit | None:
-    """The sample, and what a mixture may take to grow on it."""
-    work = Budget.for_rows(settings.effort, SAMPLE_ROWS, d).growth_work
+def split_sample(blocks: Blocks, settings: Settings) -> SampleSplit | None:
+    """The sample, with the effort that mixtures may take to grow on it."""
     return SampleSplit.of(
-        blocks, seed=settings.seed, threads=settings.threads, growth_work=work
+        blocks, seed=settings.seed, threads=settings.threads, effort=settings.effort
     )
 
 

@@ -23,6 +23,7 @@ from ..validation import Array
 from .base_fits import fit_base
 from .effort import CAREFUL_ROWS, Budget
 from .folds import Split, held_out_masks
+from .mixture_ensemble import MixtureEnsemble
 from .sample_split import SampleSplit
 from .scoring import Fold, FoldFeatures, HeldOutScore, standard_error
 
@@ -146,8 +147,10 @@ class SearchSpace:
 
     @property
     def may_be_brief(self) -> bool:
-        """Whether method and base are open, so that a brief search does not leave them out."""
-        return {"fd", "map"} <= set(self.methods) and "mixture" in self.bases
+        """Whether a brief search, which is by MAP, leaves nothing out: only MAP is asked for, or
+        method and base are open."""
+        is_open = {"fd", "map"} <= set(self.methods) and "mixture" in self.bases
+        return is_open or set(self.methods) == {"map"}
 
     def lams_or(self, usual: tuple[float, ...]) -> tuple[float, ...]:
         """The lambdas that are given, else the usual ones of a method."""
@@ -172,18 +175,27 @@ class Pilot:
         A sample with rows held out. Then the rows of the pilot are some of those that it keeps,
         the rows that it holds out judge the candidates, and bases are learned from all that it
         keeps. None holds out parts of the pilot itself.
+    budget : Budget
+    ensemble : MixtureEnsemble or None, default None
+        Mixtures grown on the pilot, one for each part that is held out. None grows them here.
     """
 
     x: Array
     weights: Array
     sample: SampleSplit | None = None
     budget: Budget = field(default_factory=Budget)
+    ensemble: MixtureEnsemble | None = None
+
+    def __post_init__(self) -> None:
+        if self.sample is None and self.ensemble is None:
+            ensemble = MixtureEnsemble(self.x, self.weights, self.budget)
+            object.__setattr__(self, "ensemble", ensemble)
 
     @classmethod
     def from_sample(cls, sample: SampleSplit, budget: Budget) -> Pilot:
         """The whole sample, or PILOT_ROWS of the rows it keeps where it holds some out."""
         if not sample.holds_out:
-            return cls(sample.x, sample.weights, budget=budget)
+            return cls(sample.x, sample.weights, None, budget, sample.ensemble)
         split = sample.split(PILOT_ROWS)
         return cls(split.kept, split.kept_weights, sample, budget)
 
@@ -194,22 +206,25 @@ class Pilot:
         split = self.sample.split(len(self.sample.x))
         return replace(self, x=split.kept, weights=split.kept_weights)
 
-    @functools.cached_property
-    def splits(self) -> list[Split]:
-        """Rows that are learned from and rows that are held out, fold by fold."""
+    def splits(self, *, with_mixtures: bool) -> list[Split]:
+        """Rows that are learned from and rows that are held out, fold by fold.
+
+        with_mixtures : whether some of the rows held out decide on the size of a mixture
+        """
         if self.sample is not None:
             return [self.sample.split(len(self.x))]
+        if with_mixtures and self.ensemble is not None:
+            return self.ensemble.splits
         masks = held_out_masks(len(self.x))[: self.budget.n_folds]
         return [Split.at(self.x, self.weights, mask) for mask in masks]
 
-    def learn_base(self, kind: Any, split: Split, *, seed: int, threads: Threads) -> Base:
+    def learn_base(self, kind: Any, fold: int, split: Split) -> Base:
         """A base for one of the splits."""
         if self.sample is not None and isinstance(kind, str):
             return self.sample.fit_base(kind)
-        return fit_base(
-            kind, split.kept, split.kept_weights, seed=seed, threads=threads,
-            max_work=self.budget.growth_work,
-        )  # fmt: skip
+        if self.ensemble is not None and kind == "mixture":
+            return self.ensemble.fit_without(fold)
+        return fit_base(kind, split.kept, split.kept_weights)
 
     @property
     def deviation(self) -> float:
@@ -424,6 +439,7 @@ class CandidateSearch:
         self.is_brief = pilot.budget.n_brief is not None and space.may_be_brief
         self.pilot, self.space = pilot.in_full() if self.is_brief else pilot, space
         self.n_features, self.seed, self.threads = n_features, seed, threads
+        self.splits = self.pilot.splits(with_mixtures="mixture" in space.bases)
         self.folds: dict[str, list[Fold]] = {}
 
     def run(self) -> Iterator[Candidate]:
@@ -483,7 +499,7 @@ class CandidateSearch:
         for kind in self.space.bases:
             name = kind if isinstance(kind, str) else "given"
             try:
-                folds = [self._learn_fold(kind, split) for split in self.pilot.splits]
+                folds = [self._learn_fold(kind, fold) for fold in range(len(self.splits))]
             except ValueError:
                 continue
             is_single = all(getattr(f.base, "n_components", 1) == 1 for f in folds)
@@ -491,33 +507,30 @@ class CandidateSearch:
                 found[name] = folds
         return found
 
-    def _learn_fold(self, kind: Any, split: Split) -> Fold:
-        base = self.pilot.learn_base(kind, split, seed=self.seed, threads=self.threads)
-        return Fold.make(
-            base, split, nearby=split.kept[:PILOT_ROWS], seed=self.seed,
-            log2_draws=self.pilot.budget.log2_draws,
-        )  # fmt: skip
+    def _learn_fold(self, kind: Any, fold: int) -> Fold:
+        split = self.splits[fold]
+        base = self.pilot.learn_base(kind, fold, split)
+        nearby = split.kept[:PILOT_ROWS]
+        return Fold(base, split, nearby, self.pilot.budget.log2_draws, self.seed)
 
     def score_tilts(self, base: str) -> Iterator[Candidate]:
         """FD with every setting of the features; then FVPD and MAP, which take longer, with the
-        best of those, or with all of them where FD is not asked for."""
-        is_guided = "fd" in self.space.methods
+        best of those. FD guides them also where it is not asked for, unless only MAP is."""
+        is_asked, is_guided = "fd" in self.space.methods, set(self.space.methods) != {"map"}
         coarse = self._coarse_settings()
         scores: dict[FeatureSetting, float] = {}  # where some lambda passed the screen
         fisher = dict.fromkeys(coarse, 0.0)
         for setting in coarse if is_guided else ():
             candidates, fisher[setting] = self.score_closed_form(base, setting)
             scores.update(_best_score(setting, candidates))
-            yield from candidates
+            yield from candidates if is_asked else ()
         for setting in self._fine_settings(scores):
             candidates, _ = self.score_closed_form(base, setting)
             scores.update(_best_score(setting, candidates))
-            yield from candidates
+            yield from candidates if is_asked else ()
         order = sorted(scores, key=lambda s: -scores[s]) or sorted(coarse, key=lambda s: fisher[s])
         for place, setting in enumerate(order[:GUIDED_SETTINGS] if is_guided else order):
-            yield from self.score_iterative(
-                base, setting, with_fvpd=place == 0 or not is_guided
-            )
+            yield from self.score_iterative(base, setting, with_fvpd=place == 0 or not is_asked)
 
     def _coarse_settings(self) -> list[FeatureSetting]:
         scott = self.pilot.scott

@@ -122,10 +122,7 @@ class Refinement:
         none = x[:0], weights[:0]
         split = Split(*none, x[held], weights[held] / weights[held].sum())
         nearby = x[assign_folds(len(x), -(-len(x) // NEAR_ROWS)) == 0]
-        return Fold.make(
-            self.base, split, nearby=nearby, log2_draws=REFINEMENT_LOG2_DRAWS, seed=self.seed,
-            has_nodes=self.method == "map",
-        )  # fmt: skip
+        return Fold(self.base, split, nearby, REFINEMENT_LOG2_DRAWS, self.seed)
 
     def without_held(self, stats: RowSums) -> Any:
         """The statistics of all rows minus those of the rows held out."""

@@ -10,12 +10,13 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, MixtureBase
-from ..bases.mixture_growth import GrownMixture
 from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .base_fits import GROWTH_WORK, fit_base, grow_on
+from .base_fits import fit_base
+from .effort import Budget
 from .folds import FEW_ROWS, Mask, Split, assign_folds, distinct_rows
+from .mixture_ensemble import MixtureEnsemble
 
 REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
 
@@ -34,8 +35,8 @@ class SampleSplit:
     seed : int, default 0
         Of the growth of a mixture.
     threads : Threads
-    growth_work : float, default 4e10
-        Floating-point operations that the growth of a mixture may take.
+    budget : Budget
+        Of the growth of mixtures.
     """
 
     x: Array
@@ -43,12 +44,12 @@ class SampleSplit:
     held: Mask
     seed: int = field(default=0, kw_only=True)
     threads: Threads = field(default_factory=Threads, kw_only=True)
-    growth_work: float = field(default=GROWTH_WORK, kw_only=True)
+    budget: Budget = field(default_factory=Budget, kw_only=True)
 
     @classmethod
     def of(
         cls, rows: Blocks, *, seed: int = 0, threads: Threads | None = None,
-        growth_work: float = GROWTH_WORK,
+        effort: str = "balanced",
     ) -> SampleSplit | None:  # fmt: skip
         """A sample of the rows; None where they can be read only once and none was kept."""
         pilot = rows.pilot(EM_ROWS)
@@ -56,9 +57,8 @@ class SampleSplit:
             return None
         x, weights = distinct_rows(pilot)
         held = (assign_folds(len(x), REFINEMENT_FOLDS) == 0) & (len(x) > FEW_ROWS)
-        return cls(
-            x, weights, held, seed=seed, threads=threads or Threads(), growth_work=growth_work
-        )
+        budget = Budget.for_rows(effort, len(x), x.shape[1])
+        return cls(x, weights, held, seed=seed, threads=threads or Threads(), budget=budget)
 
     @property
     def holds_out(self) -> bool:
@@ -66,20 +66,30 @@ class SampleSplit:
         return bool(self.held.any())
 
     @functools.cached_property
-    def grown(self) -> GrownMixture:
-        """The mixture, grown once without the rows held out; every other one is a refit of it."""
+    def ensemble(self) -> MixtureEnsemble:
+        """Mixtures grown once, without the rows held out; every other one is a refit of them."""
         kept = ~self.held
-        return grow_on(
-            self.x[kept], self.weights[kept], seed=self.seed, threads=self.threads,
-            max_work=self.growth_work,
+        return MixtureEnsemble(
+            self.x[kept], self.weights[kept], self.budget, has_folds=not self.holds_out,
+            seed=self.seed, threads=self.threads,
         )  # fmt: skip
 
     def fit_base(self, kind: str, *, use_all: bool = False) -> Base:
         """A base learned without the rows held out, unless ``use_all``; see `base_fits`."""
-        kept = ~self.held | use_all
         if kind == "mixture":
-            return self.grown.refit(self.x[kept], self.weights[kept])
+            return self._mixture_of_all if use_all else self._mixture_of_kept
+        kept = ~self.held | use_all
         return fit_base(kind, self.x[kept], self.weights[kept])
+
+    @functools.cached_property
+    def _mixture_of_kept(self) -> MixtureBase:
+        if not self.holds_out:
+            return self._mixture_of_all
+        return self.ensemble.fit(self.x[~self.held], self.weights[~self.held])
+
+    @functools.cached_property
+    def _mixture_of_all(self) -> MixtureBase:
+        return self.ensemble.fit(self.x, self.weights)
 
     def refit_base(self, base: Base) -> Base:
         """A base of `fit_base`, learned again, also from the rows that were held out.

@@ -12,10 +12,10 @@ from ..bases.mixture_growth import grow_mixture
 from ..data.column_maps import ColumnMaps
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .base_fits import GROWTH_FOLDS
 from .column_gaussians import learn_maps
 from .folds import FEW_ROWS, assign_folds
 
+COMPARED_FOLDS = 5, 10  # one row in so many is held out, of few rows and of more
 COMPARED_ROWS = 5_000  # at most; more of them take longer and decide the same
 LEAST_COMPARED_ROWS = 50  # of fewer rows, a fifth says nothing
 # Components and operations of each mixture, at most: a fifth of the time of a fit. More components
@@ -75,7 +75,7 @@ def compare_scales(
     """
     if len(x) < LEAST_COMPARED_ROWS or not bends.any():
         return None
-    held = assign_folds(len(x), GROWTH_FOLDS[len(x) > FEW_ROWS]) == 0
+    held = assign_folds(len(x), COMPARED_FOLDS[len(x) > FEW_ROWS]) == 0
     parts = x[~held], weights[~held], x[held], weights[held]
     options: dict[str, Any] = {"seed": seed, "threads": threads}
     try:

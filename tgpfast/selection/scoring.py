@@ -100,55 +100,50 @@ class Draws(NamedTuple):
 class Fold:
     """A base, the rows of one split, and draws from the base and from a wider one.
 
+    Draws, and all that depends on them, are made when a tilt is first scored.
+
     Attributes
     ----------
     base : Base
         Learned from the rows that are kept.
     split : Split
-    draws : Draws
-        Behind normalizers.
-    nodes : Draws
-        Behind the expectations of MAP; none where MAP is not scored.
-    held_base : (n,) array
-        Log density of the base at the rows held out.
-    distances : (n_draws,) array
-        Of every draw to the nearest row.
+    nearby : (n, d) array
+        Rows that distances of draws are taken to.
+    log2_draws : int
+        Number of draws, and of nodes, as a power of two; half of them are from a wider base.
+    seed : int
     """
 
     base: Base
     split: Split
-    draws: Draws
-    nodes: Draws
-    held_base: Array
-    distances: Array
+    nearby: Array
+    log2_draws: int
+    seed: int
 
-    @classmethod
-    def make(
-        cls, base: Base, split: Split, *, nearby: Array, log2_draws: int, seed: int,
-        has_nodes: bool = True,
-    ) -> Fold:  # fmt: skip
-        """Draw for a base and a split.
+    @functools.cached_property
+    def held_base(self) -> Array:
+        """Log density of the base at the rows held out, (n,)."""
+        return self.base.log_density_at(self.split.held)
 
-        Parameters
-        ----------
-        base : Base
-        split : Split
-        nearby : (n, d) array
-            Rows that distances are taken to.
-        log2_draws : int
-            Number of draws, and of nodes, as a power of two; half of them are from a wider base.
-        seed : int
-        has_nodes : bool, default True
-            Whether there are nodes for MAP.
-        """
-        proposal = Proposal(base, widen_base(base))
-        draws = proposal.sobol(log2_draws, seed + 1)
-        nodes = proposal.sobol(log2_draws, seed + 2) if has_nodes else draws[:0]
-        return cls(
-            base, split, Draws(draws, proposal.log_ratio(draws)),
-            Draws(nodes, proposal.log_ratio(nodes)), base.log_density_at(split.held),
-            distances_to(nearby, draws),
-        )  # fmt: skip
+    @functools.cached_property
+    def draws(self) -> Draws:
+        """Draws behind normalizers."""
+        return self._draw(self.seed + 1)
+
+    @functools.cached_property
+    def nodes(self) -> Draws:
+        """Draws behind the expectations of MAP."""
+        return self._draw(self.seed + 2)
+
+    @functools.cached_property
+    def distances(self) -> Array:
+        """Of every draw to the nearest row, (n_draws,)."""
+        return distances_to(self.nearby, self.draws.points)
+
+    def _draw(self, seed: int) -> Draws:
+        proposal = Proposal(self.base, widen_base(self.base))
+        points = proposal.sobol(self.log2_draws, seed)
+        return Draws(points, proposal.log_ratio(points))
 
 
 def distances_to(rows: Array, points: Array) -> Array:

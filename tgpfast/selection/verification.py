@@ -20,7 +20,9 @@ from ..validation import Array
 from .candidates import BASE_ALONE
 from .scoring import FAR_BANDWIDTHS, MOST_FAR_SHARE, NEAR_ROWS, distances_to
 
-VERIFIED_DRAWS = 2**15  # of the density, behind far_share and the KS distances
+# Draws of the density behind far_share and the KS distances, at most, and for each row: their noise
+# is small beside that of the rows.
+VERIFIED_DRAWS, DRAWS_PER_ROW = 2**15, 64
 # A draw is far from the rows beyond FAR_BANDWIDTHS, and beyond this quantile of the distances of
 # rows to their nearest neighbors.
 SPACING_QUANTILE = 0.995
@@ -128,13 +130,14 @@ class Verifier:
     def __init__(self, x: Array, weights: Array) -> None:
         self.x, self.weights = x, weights / weights.sum()
         self.n = float(1.0 / (self.weights @ self.weights))
+        self.n_draws = min(VERIFIED_DRAWS, 2 ** int(np.ceil(np.log2(DRAWS_PER_ROW * len(x)))))
         self.near = x[np.random.default_rng(0).permutation(len(x))[:NEAR_ROWS]]
         self.columns = [sort_column(x[:, k], self.weights) for k in range(x.shape[1])]
         self.spacings = measure_spacings(self.near)
 
     def verify(self, model: Density) -> Verification:
         """Measure a density in whose coordinates the rows are."""
-        points, weights = model._weighted_points(VERIFIED_DRAWS, seed=1)
+        points, weights = model._weighted_points(self.n_draws, seed=1)
         weights = weights / weights.sum()
         n_draws = float(1.0 / (weights @ weights))
         spacing = float(np.quantile(self.spacings, SPACING_QUANTILE))

@@ -1,0 +1,124 @@
+"""Averages of grown mixtures, and the kernel estimate beside them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tgpfast.bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
+from tgpfast.bases.mixture import MixtureBase, average_mixtures
+from tgpfast.selection import mixture_ensemble
+from tgpfast.selection.effort import Budget
+from tgpfast.selection.mixture_ensemble import MixtureEnsemble
+
+QUICK = Budget(growth_work=1e8, n_folds=3)
+WITH_KERNEL = Budget(growth_work=1e3, n_folds=3, has_kernel=True)
+
+
+def clustered_rows(n, seed=0):
+    """Rows on a noisy circle in two of four columns."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0.0, 2.0 * np.pi, n)
+    circle = 2.0 * np.column_stack([np.cos(angle), np.sin(angle)])
+    return np.column_stack([circle + 0.2 * rng.normal(size=(n, 2)), rng.normal(size=(n, 2))])
+
+
+def make_ensemble(n=150, seed=0):
+    rng = np.random.default_rng(seed)
+    return MixtureEnsemble(clustered_rows(n, seed), rng.uniform(0.5, 1.5, n), QUICK)
+
+
+def test_an_average_of_mixtures_is_the_average_of_their_densities():
+    """With one guard for all, and as it is where every one is the same Gaussian."""
+    x, w = clustered_rows(80), np.ones(80)
+    eye = np.stack([np.eye(4)] * 2)
+    two = [MixtureBase([0.3, 0.7], x[k : k + 2], (1.0 + k) * eye).with_guard(x, w) for k in (0, 5)]
+    one = MixtureBase([1.0], x[9:10], eye[:1])
+    got = average_mixtures([*two, one], [0.5, 0.2, 0.3])
+    densities = [np.exp(m.log_density(x)) for m in (*two, one)]
+    want = np.array([0.5, 0.2, 0.3]) @ densities
+    np.testing.assert_allclose(np.exp(got.log_density(x)), want, rtol=1e-12)
+    assert got.n_components == 6
+    assert got.has_guard
+    np.testing.assert_allclose(got.without_guard().weights.sum(), 1.0)
+    assert average_mixtures([one, one]) is one
+
+
+def test_scored_rows_have_no_part_in_the_mixture_of_their_fold():
+    """Neither in its components nor in its size; the rows that decide on its size score nothing."""
+    ensemble = make_ensemble()
+    seen = np.zeros(len(ensemble.x))
+    for k, (out, judges) in enumerate(ensemble.judged):
+        scored = out & ~judges
+        np.testing.assert_array_equal(ensemble.splits[k].held, ensemble.x[scored])
+        assert abs(scored.sum() - judges.sum()) <= 1
+        seen += out
+        x = ensemble.x.copy()
+        x[scored] += 3.0
+        changed = MixtureEnsemble(x, ensemble.weights, QUICK)
+        assert changed.fit_without(k).fingerprint == ensemble.fit_without(k).fingerprint
+        x[judges] += 3.0
+        assert MixtureEnsemble(x, ensemble.weights, QUICK).members[k].held_out < (
+            ensemble.members[k].held_out
+        )
+    assert seen.max() == 1.0
+
+
+def test_a_kernel_estimate_is_a_mixture_of_its_rows():
+    x, w = clustered_rows(60), np.random.default_rng(1).uniform(0.5, 1.5, 60)
+    covariance = np.diag([0.1, 0.2, 0.3, 0.4])
+    kernel = make_kernel_mixture(x, w, covariance).without_guard()
+    new = clustered_rows(5, seed=2)
+    terms = [stats.multivariate_normal(row, covariance).pdf(new) for row in x]
+    np.testing.assert_allclose(np.exp(kernel.log_density(new)), w @ terms / w.sum(), rtol=1e-10)
+
+
+def test_kernels_suit_rows_left_out():
+    """No other bandwidth of that shape is much better for new rows; and no kernel is narrower than
+    the step of a column."""
+    x, w, new = clustered_rows(300), np.ones(300), clustered_rows(2_000, seed=1)
+    covariance = choose_kernel_covariance(x, w, np.diag([0.2, 0.2, 1.0, 1.0]))
+    scores = [
+        make_kernel_mixture(x, w, factor**2 * covariance).log_density(new).mean()
+        for factor in (0.5, 0.7, 1.0, 1.4, 2.0)
+    ]
+    assert scores[2] > max(scores) - 0.05
+    assert scores[2] > min(scores) + 0.5
+    steps = np.round(x * [5.0, 1.0, 1.0, 1.0]) / [5.0, 1.0, 1.0, 1.0]
+    widths = np.sqrt(np.diag(choose_kernel_covariance(steps, w, 1e-6 * np.eye(4))))
+    assert (widths > np.array([0.2, 1.0, 1.0, 1.0]) / 3.0).all()
+
+
+@pytest.mark.parametrize("gap", [1.0, 0.0, -1.0])
+def test_the_kernel_estimate_is_kept_where_it_gains(gap):
+    """Its share maximizes the likelihood of the rows that score."""
+    noise = np.random.default_rng(0).normal(size=400)
+    gaps, weights = gap + noise - 0.5, np.full(400, 1 / 400)
+    found = mixture_ensemble._judge_kernel(np.eye(2), gaps, weights)
+    if gap <= 0.0:
+        assert found is None
+        return
+    shares = np.linspace(0.0, 1.0, 1_001)
+    likelihood = [np.log1p(s * np.expm1(gaps)).mean() for s in shares]
+    assert found[1] == pytest.approx(shares[np.argmax(likelihood)], abs=0.01)
+
+
+def test_the_average_beats_its_members():
+    new = clustered_rows(2_000, seed=9)
+    ensemble = make_ensemble()
+    rows = ensemble.x, ensemble.weights
+    alone = [member.refit(*rows).log_density(new).mean() for member in ensemble.members]
+    assert ensemble.fit(*rows).log_density(new).mean() > np.mean(alone)
+
+
+def test_few_rows_of_a_small_mixture_take_a_kernel_estimate():
+    """Where the budget has one: it adds a component for each row, and new rows gain."""
+    x, w, new = clustered_rows(400), np.ones(400), clustered_rows(2_000, seed=9)
+    kernel = MixtureEnsemble(x, w, WITH_KERNEL)
+    plain = replace(kernel, budget=replace(WITH_KERNEL, has_kernel=False))
+    assert plain.kernel is None
+    added = kernel.fit(x, w).n_components - plain.fit(x, w).n_components
+    assert added >= len(x)
+    assert kernel.fit(x, w).log_density(new).mean() > plain.fit(x, w).log_density(new).mean()
+    assert kernel.fit_without(0).n_components > len(kernel.splits[0].kept)
