@@ -12,6 +12,7 @@ from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
+from ..bases.von_mises import VonMisesBase
 from ..validation import Array
 from .box_rule import BoxRule, integrate_to
 
@@ -59,10 +60,7 @@ def base_cdf(base: Base, direction: Array, places: Array) -> Array:
             centre = float(direction @ base.mean)
             return np.asarray(stdtr(base.degrees, (places - centre) / width))
     if isinstance(base, ProductBase):
-        start = 0
-        for factor in base.factors:
-            columns = slice(start, start + factor.dimension)
-            start = columns.stop
+        for factor, columns in base.each:
             if np.count_nonzero(direction[columns]) == np.count_nonzero(direction):
                 return base_cdf(factor, direction[columns], places)
     rule = _covering_rule(base)
@@ -92,13 +90,14 @@ def _covering_rule(base: Base) -> BoxRule | None:
 def find_ends(base: Base) -> tuple[Array, Array] | None:
     """A box that holds all of a base but e^-40 of its density; None for heavy or unknown tails."""
     if isinstance(base, ProductBase):
-        ends = [find_ends(factor) for factor in base.factors]
-        known = [end for end in ends if end is not None]
-        if len(known) < len(ends):
-            return None
-        lows, highs = zip(*known, strict=True)
-        return np.concatenate(lows), np.concatenate(highs)
-    if isinstance(base, UniformBase):
+        low, high = np.empty(base.dimension), np.empty(base.dimension)
+        for factor, columns in base.each:
+            ends = find_ends(factor)
+            if ends is None:
+                return None
+            low[columns], high[columns] = ends
+        return low, high
+    if isinstance(base, UniformBase | VonMisesBase):
         return base.domain.low, base.domain.high
     mixture = base.mixture if isinstance(base, BoundedMixtureBase) else base
     if not isinstance(mixture, (GaussianBase, MixtureBase)):

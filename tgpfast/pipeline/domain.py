@@ -67,7 +67,7 @@ class Axes:
     @property
     def is_open(self) -> bool:
         """Whether no column has a wall or a period."""
-        return bool(np.isinf(self.domain.low).all() and np.isinf(self.domain.high).all())
+        return self.domain.is_open
 
     @property
     def support(self) -> list[tuple[float | None, float | None]]:
