@@ -19,7 +19,7 @@ from scipy.special import log_ndtr
 
 from ..data.scaling import Scaling
 from ..validation import Array
-from .base import Base, load_base, register_base
+from .base import Base, RescaledBase, load_base, register_base
 from .gaussian import GaussianBase
 from .mixture import MixtureBase
 from .quasirandom import logsumexp, sobol_uniforms
@@ -636,6 +636,7 @@ class ProductBase(Base):
     """
 
     kind = "product"
+    each: list[tuple[Base, list[int]]]  # factors and their columns
 
     def __init__(
         self, factors: Sequence[Base], columns: Sequence[Sequence[int]] | None = None
@@ -644,12 +645,11 @@ class ProductBase(Base):
             raise ValueError("a product needs at least one base")
         if columns is None:
             columns = _follow([factor.dimension for factor in factors])
-        each: list[tuple[Base, list[int]]] = []
+        each = self.each = []
         for factor, mine in zip(factors, columns, strict=True):
             whole = [(factor, [*range(len(mine))])]
             inner = factor.each if isinstance(factor, ProductBase) else whole
             each += [(part, [int(mine[k]) for k in places]) for part, places in inner]
-        self.each = each
         self.factors = tuple(factor for factor, _ in each)
         widths, places = [f.dimension for f in self.factors], [c for _, c in each]
         d = sum(widths)
@@ -662,6 +662,15 @@ class ProductBase(Base):
         for factor, mine in each:
             self.mean[mine] = factor.mean
             self.covariance[np.ix_(mine, mine)] = factor.covariance
+
+    @functools.cached_property
+    def domain(self) -> Domain:
+        """The domains of the factors, joined."""
+        low, high, periodic = np.empty((3, self.dimension))
+        for factor, mine in self.each:
+            part = domain_of(factor)
+            low[mine], high[mine], periodic[mine] = part.low, part.high, part.periodic
+        return Domain(low, high, periodic)
 
     def log_density_at(self, x: Array) -> Array:
         """Log density of checked rows, (n,)."""
@@ -730,6 +739,27 @@ class ProductBase(Base):
 
     def __repr__(self) -> str:
         return f"ProductBase({', '.join(map(repr, self.factors))})"
+
+
+def domain_of(base: Base) -> Domain:
+    """Where a base lives; open for bases that do not say it.
+
+    Parameters
+    ----------
+    base : Base
+        Those on domains have an attribute ``domain``.
+
+    Examples
+    --------
+    >>> domain_of(GaussianBase([0.0], [[1.0]])).is_open
+    True
+    """
+    if isinstance(base, RescaledBase):
+        return domain_of(base.original).rescaled(base.scaling)
+    known = getattr(base, "domain", None)
+    if isinstance(known, Domain):
+        return known
+    return Domain(np.full(base.dimension, -np.inf), np.full(base.dimension, np.inf))
 
 
 def _follow(widths: Sequence[int]) -> list[list[int]]:
