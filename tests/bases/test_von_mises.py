@@ -42,7 +42,9 @@ def test_draws_follow_the_density(concentration):
     assert stats.kstest(draws, lambda x: np.interp(x, line, cdf)).pvalue > 1e-3
     places = np.sort(base.draw_sobol(12, 3)[:, 0])
     gap = np.abs(np.interp(places, line, cdf) - (np.arange(4096) + 0.5) / 4096).max()
-    assert gap < 1e-3 and places.min() >= -1.0 and places.max() < 1.0
+    assert gap < 1e-3
+    assert places.min() >= -1.0
+    assert places.max() < 1.0
 
 
 def test_spread_is_that_of_angles_about_the_center():
@@ -126,7 +128,7 @@ def test_marginals_and_conditionals_of_scattered_columns():
 def test_confine_to_circles_keeps_correlations_of_open_columns():
     rng = np.random.default_rng(2)
     open_rows = rng.multivariate_normal([0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]], 500)
-    x = np.column_stack([open_rows[:, 0], rng.vonmises(3.0, 4.0, 500) % (2 * np.pi), open_rows[:, 1]])
+    x = np.insert(open_rows, 1, rng.vonmises(3.0, 4.0, 500) % (2 * np.pi), axis=1)
     inf = np.inf
     domain = Domain([-inf, 0.0, -inf], [inf, 2 * np.pi, inf], [False, True, False])
     base = confine_to_circles(x, np.ones(500), domain)

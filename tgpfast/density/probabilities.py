@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..bases.bounded import domain_of
 from ..bases.conditioning import marginal_base
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
@@ -18,6 +19,7 @@ from .base_marginals import base_cdf
 from .box_integrals import integrate_in_box
 from .draw_means import share_of_draws
 from .integration import Integrator
+from .periodic_boxes import split_boxes
 from .quadrature import LOG_Z_TOLERANCE, QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity, zero_tilt
 
@@ -152,8 +154,26 @@ def box_probability(model: TiltedDensity, low: Array, high: Array, seed: int = 0
 def box_probabilities(
     model: TiltedDensity, low: Array, high: Array, seed: int = 0
 ) -> tuple[Array, Array, str]:
-    """Probabilities (n,) of boxes with ends (n, d), their errors (n,), and the method."""
+    """Probabilities (n,) of boxes with ends (n, d), their errors (n,), and the method.
+
+    A box that crosses the seam of a period is the sum of its parts; see `split_boxes`.
+    """
     low, high = (_scaled(model, ends) for ends in (low, high))
+    domain, n = domain_of(model.base), len(low)
+    if not domain.periodic.any():
+        return _scaled_probabilities(model, low, high, seed)
+    low, high, box = split_boxes(domain, low, high)
+    values, errors, method = _scaled_probabilities(model, low, high, seed)
+    shares, total_errors = np.zeros(n), np.zeros(n)
+    np.add.at(shares, box, values)
+    np.add.at(total_errors, box, errors)
+    return np.minimum(shares, 1.0), total_errors, method
+
+
+def _scaled_probabilities(
+    model: TiltedDensity, low: Array, high: Array, seed: int
+) -> tuple[Array, Array, str]:
+    """The same for boxes within one period, in the model's coordinates."""
     bounded = np.flatnonzero(np.isfinite(low).any(axis=0) | np.isfinite(high).any(axis=0))
     n = len(low)
     if not len(bounded):
