@@ -106,6 +106,13 @@ class Domain:
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
 
     @property
+    def periods(self) -> Array:
+        """Period of every axis, (d,); infinite where it has none."""
+        periods = np.full(self.dimension, np.inf)
+        periods[self.periodic] = (self.high - self.low)[self.periodic]
+        return periods
+
+    @property
     def walls(self) -> tuple[Array, Array]:
         """Ends of the axes where they are walls, -inf and inf elsewhere."""
         low = np.where(self.periodic, -np.inf, self.low)

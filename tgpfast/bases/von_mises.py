@@ -211,18 +211,35 @@ def confine_to_circles(x: Array, weights: Array, domain: Domain) -> Base:
     >>> base.mean.round(2).tolist()
     [23.75, 2.5]
     """
-    factors: list[Base] = []
-    columns = [[k] for k in np.flatnonzero(domain.periodic).tolist()]
-    for (k,) in columns:
-        ends = float(domain.low[k]), float(domain.high[k])
-        factors.append(VonMisesBase.from_data(x[:, k], weights, *ends))
     others = np.flatnonzero(~domain.periodic).tolist()
-    if others:
-        rest, of_rest = x[:, others], domain.choose(others)
-        is_open = of_rest.is_open
-        factors.append(
-            GaussianBase.from_data(rest, sample_weight=weights) if is_open
-            else confine_gaussian(rest, weights, of_rest)
-        )  # fmt: skip
-        columns.append(others)
+    rest, of_rest = x[:, others], domain.choose(others)
+    if not others:
+        return multiply_by_circles(None, x, weights, domain)
+    if of_rest.is_open:
+        gaussian = GaussianBase.from_data(rest, sample_weight=weights)
+        return multiply_by_circles(gaussian, x, weights, domain)
+    return multiply_by_circles(confine_gaussian(rest, weights, of_rest), x, weights, domain)
+
+
+def multiply_by_circles(rest: Base | None, x: Array, weights: Array, domain: Domain) -> Base:
+    """A base of the columns that are not periodic, times a von Mises distribution for each other.
+
+    Parameters
+    ----------
+    rest : Base or None
+        None where all columns are periodic.
+    x : (n, d) array
+        Rows in the domain.
+    weights : (n,) array
+    domain : Domain
+    """
+    turning = np.flatnonzero(domain.periodic).tolist()
+    factors: list[Base] = [
+        VonMisesBase.from_data(x[:, k], weights, float(domain.low[k]), float(domain.high[k]))
+        for k in turning
+    ]
+    columns = [[k] for k in turning]
+    if rest is not None:
+        factors.append(rest)
+        columns.append(np.flatnonzero(~domain.periodic).tolist())
     return factors[0] if len(factors) == 1 else ProductBase(factors, columns)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..bases.base import Base
+from ..bases.bounded import Domain
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture_growth import GrownMixture, grow_mixture
 from ..bases.student import StudentBase
+from ..bases.von_mises import multiply_by_circles
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .folds import FEW_ROWS, Split, assign_folds
@@ -22,7 +24,7 @@ GROWTH_WORK = 4e10
 
 def fit_base(
     kind: Any, x: Array, weights: Array, *, seed: int = 0, threads: Threads | None = None,
-    max_work: float = GROWTH_WORK,
+    max_work: float = GROWTH_WORK, domain: Domain | None = None,
 ) -> Base:  # fmt: skip
     """A base learned from rows.
 
@@ -36,20 +38,38 @@ def fit_base(
     threads : Threads, optional
     max_work : float, default 4e10
         Floating-point operations that the growth of a mixture may take.
+    domain : Domain, optional
+        Its periodic columns have von Mises distributions, and the kind is that of the others.
 
     Raises
     ------
     ValueError
-        If the rows lie in a plane.
+        If the rows lie in a plane, or a kind has no columns.
     """
     if isinstance(kind, Base):
         return kind
+    if domain is not None and domain.periodic.any():
+        options: dict[str, Any] = {"seed": seed, "threads": threads, "max_work": max_work}
+        rest = x[:, ~domain.periodic]
+        if not rest.shape[1]:
+            check_open_columns(kind)
+            return multiply_by_circles(None, x, weights, domain)
+        return multiply_by_circles(fit_base(kind, rest, weights, **options), x, weights, domain)
     if kind == "student":
         return StudentBase._by_em(x, weights)
     if kind == "mixture":
         grown = grow_on(x, weights, seed=seed, threads=threads, max_work=max_work)
         return grown.refit(x, weights)
     return GaussianBase.from_data(x, sample_weight=weights)
+
+
+def check_open_columns(kind: str) -> None:
+    """ValueError for a kind of base that needs columns without a period, where there are none."""
+    if kind != "empirical":
+        raise ValueError(
+            f'base="{kind}" describes columns without a period, and all have one; use '
+            'base="empirical"'
+        )
 
 
 def grow_on(

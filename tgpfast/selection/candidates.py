@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import kernels
 from ..bases.base import Base
+from ..bases.bounded import Domain, ProductBase
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
@@ -172,20 +173,24 @@ class Pilot:
         A sample with rows held out. Then the rows of the pilot are some of those that it keeps,
         the rows that it holds out judge the candidates, and bases are learned from all that it
         keeps. None holds out parts of the pilot itself.
+    budget : Budget
+    domain : Domain or None, default None
+        Its periodic columns have bases and frequencies of their own.
     """
 
     x: Array
     weights: Array
     sample: SampleSplit | None = None
     budget: Budget = field(default_factory=Budget)
+    domain: Domain | None = None
 
     @classmethod
     def from_sample(cls, sample: SampleSplit, budget: Budget) -> Pilot:
         """The whole sample, or PILOT_ROWS of the rows it keeps where it holds some out."""
         if not sample.holds_out:
-            return cls(sample.x, sample.weights, budget=budget)
+            return cls(sample.x, sample.weights, budget=budget, domain=sample.domain)
         split = sample.split(PILOT_ROWS)
-        return cls(split.kept, split.kept_weights, sample, budget)
+        return cls(split.kept, split.kept_weights, sample, budget, sample.domain)
 
     def in_full(self) -> Pilot:
         """The same with all rows that the sample keeps, which sums of features can afford."""
@@ -208,7 +213,7 @@ class Pilot:
             return self.sample.fit_base(kind)
         return fit_base(
             kind, split.kept, split.kept_weights, seed=seed, threads=threads,
-            max_work=self.budget.growth_work,
+            max_work=self.budget.growth_work, domain=self.domain,
         )  # fmt: skip
 
     @property
@@ -486,7 +491,7 @@ class CandidateSearch:
                 folds = [self._learn_fold(kind, split) for split in self.pilot.splits]
             except ValueError:
                 continue
-            is_single = all(getattr(f.base, "n_components", 1) == 1 for f in folds)
+            is_single = all(_count_components(f.base) == 1 for f in folds)
             if not (name == "mixture" and is_single and "empirical" in found):
                 found[name] = folds
         return found
@@ -627,9 +632,16 @@ class CandidateSearch:
         features = Features.draw(
             self.n_features, setting.gamma, self.space.shapes[setting.shape], self.seed,
             setting.kernel, setting.interactions,
+            None if self.pilot.domain is None else self.pilot.domain.periods,
         )  # fmt: skip
         make = FoldFeatures.for_posterior if for_posterior else FoldFeatures
         return [make(features, fold, self.threads) for fold in self.folds[base]]
+
+
+def _count_components(base: Base) -> int:
+    """Components of a mixture, or of a mixture in a product; 1 for other bases."""
+    factors = base.factors if isinstance(base, ProductBase) else (base,)
+    return max(getattr(factor, "n_components", 1) for factor in factors)
 
 
 def _best_score(

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..bases.base import Base
+from ..bases.bounded import Domain, ProductBase
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, MixtureBase
 from ..bases.mixture_growth import GrownMixture
+from ..bases.von_mises import multiply_by_circles
 from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .base_fits import GROWTH_WORK, fit_base, grow_on
+from .base_fits import GROWTH_WORK, check_open_columns, fit_base, grow_on
 from .folds import FEW_ROWS, Mask, Split, assign_folds, distinct_rows
 
 REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
@@ -36,6 +38,8 @@ class SampleSplit:
     threads : Threads
     growth_work : float, default 4e10
         Floating-point operations that the growth of a mixture may take.
+    domain : Domain or None, default None
+        Its periodic columns have bases of their own.
     """
 
     x: Array
@@ -44,6 +48,7 @@ class SampleSplit:
     seed: int = field(default=0, kw_only=True)
     threads: Threads = field(default_factory=Threads, kw_only=True)
     growth_work: float = field(default=GROWTH_WORK, kw_only=True)
+    domain: Domain | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(
@@ -67,19 +72,31 @@ class SampleSplit:
 
     @functools.cached_property
     def grown(self) -> GrownMixture:
-        """The mixture, grown once without the rows held out; every other one is a refit of it."""
+        """The mixture of the columns without a period, grown once without the rows held out; every
+        other one is a refit of it."""
         kept = ~self.held
         return grow_on(
-            self.x[kept], self.weights[kept], seed=self.seed, threads=self.threads,
+            self._open_columns[kept], self.weights[kept], seed=self.seed, threads=self.threads,
             max_work=self.growth_work,
         )  # fmt: skip
 
     def fit_base(self, kind: str, *, use_all: bool = False) -> Base:
         """A base learned without the rows held out, unless ``use_all``; see `base_fits`."""
         kept = ~self.held | use_all
-        if kind == "mixture":
-            return self.grown.refit(self.x[kept], self.weights[kept])
-        return fit_base(kind, self.x[kept], self.weights[kept])
+        x, weights, domain = self.x[kept], self.weights[kept], self.domain
+        if kind != "mixture":
+            return fit_base(kind, x, weights, domain=domain)
+        rest = self._open_columns
+        if not rest.shape[1]:
+            check_open_columns(kind)
+        mixture = self.grown.refit(rest[kept], weights)
+        if domain is None or not domain.periodic.any():
+            return mixture
+        return multiply_by_circles(mixture, x, weights, domain)
+
+    @property
+    def _open_columns(self) -> Array:
+        return self.x if self.domain is None else self.x[:, ~self.domain.periodic]
 
     def refit_base(self, base: Base) -> Base:
         """A base of `fit_base`, learned again, also from the rows that were held out.
@@ -88,7 +105,8 @@ class SampleSplit:
         """
         if not self.holds_out or isinstance(base, GaussianBase):
             return base
-        kind = "mixture" if isinstance(base, MixtureBase) else base.kind
+        rest = base.factors[-1] if isinstance(base, ProductBase) else base
+        kind = "mixture" if isinstance(rest, MixtureBase) else rest.kind
         return self.fit_base(kind, use_all=True)
 
     def split(self, most_kept: int) -> Split:
