@@ -59,7 +59,7 @@ def column_cdf(model: TiltedDensity, column: int, seed: int = 0) -> ColumnCDF:
             lambda x: base_cdf(model.base, axis, (x - shift) / scale),
             lambda x: np.full(len(x), size), "exact" if is_closed else "quadrature",
         )  # fmt: skip
-    if model.dimension <= QUADRATURE_DIMENSIONS:
+    if model.integrator.uses_quadrature:
         size = max(model.log_normalizer.standard_error, LOG_Z_TOLERANCE[model.dimension])
         return ColumnCDF(
             lambda x: model.integrator.marginal_cdf(axis, x, model.scaling),
@@ -72,7 +72,7 @@ def _is_drawn(model: TiltedDensity) -> bool:
     """Whether the margins of a base are known from draws only: they are an unknown function, and
     no rule of moderate size covers it."""
     known = marginal_base(model.base, [0])
-    return known is None and model.dimension > QUADRATURE_DIMENSIONS
+    return known is None and not model.integrator.uses_quadrature
 
 
 def _cdf_of_draws(model: TiltedDensity, column: int, seed: int) -> ColumnCDF:
@@ -190,7 +190,7 @@ def _scaled_probabilities(
     if integrator.tilt.is_zero and base.dimension == 1 and isinstance(base, CLOSED_FORMS):
         values = [base_cdf(base, np.ones(1), ends[:, 0]) for ends in (low, high)]
         return np.maximum(values[1] - values[0], 0.0), np.zeros(n), "exact"
-    if base.dimension <= QUADRATURE_DIMENSIONS:
+    if integrator.uses_quadrature:
         found = [integrate_in_box(integrator, a, b) for a, b in zip(low, high, strict=True)]
         shares = np.clip([one.value for one in found], 0.0, 1.0)
         return shares, np.array([one.error for one in found]), "quadrature"

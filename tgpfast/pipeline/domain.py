@@ -204,8 +204,9 @@ def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Row
         own = domain_of(base.rescaled(rows.scaling)).periods
         if not np.allclose(own, domain.periods, rtol=1e-9):
             raise ValueError(
-                f"base {type(base).__name__} does not have the periods of the columns; use a "
-                "ProductBase with a VonMisesBase or UniformBase for each periodic column"
+                f"base {type(base).__name__} does not have the periods of the columns; use "
+                'base="empirical", "mixture" or "student", or a tgpfast.bases.bounded.ProductBase '
+                "with a tgpfast.bases.von_mises.VonMisesBase for each periodic column"
             )
 
 
