@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
+from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase, domain_of
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.part_widths import part_widths
@@ -85,6 +85,14 @@ def _covering_rule(base: Base) -> BoxRule | None:
         return None
     whole = [int(max(n, 16.0)) for n in counts]
     return BoxRule.of_axes(low, high, whole, [False] * base.dimension)
+
+
+def cover_base(base: Base, deviations: float) -> tuple[Array, Array]:
+    """Ends of the range of a base: those of `find_ends`, or so many standard deviations from the
+    mean, within the walls and the first period."""
+    reach, domain = deviations * np.sqrt(np.diag(base.covariance)), domain_of(base)
+    low, high = find_ends(base) or (base.mean - reach, base.mean + reach)
+    return np.maximum(low, domain.low), np.minimum(high, domain.high)
 
 
 def find_ends(base: Base) -> tuple[Array, Array] | None:
