@@ -13,10 +13,11 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import domain_of
+from ..bases.part_widths import part_widths
 from ..bases.quasirandom import logsumexp
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .base_marginals import find_ends, part_widths
+from .base_marginals import find_ends
 from .box_rule import BoxRule, integrate_to
 from .box_sampling import BoxCells
 from .exponent import Tilt
