@@ -134,3 +134,5 @@ def test_confine_to_circles_keeps_correlations_of_open_columns():
     base = confine_to_circles(x, np.ones(500), domain)
     assert base.covariance[0, 2] == pytest.approx(0.8, abs=0.1)
     assert base.mean[1] == pytest.approx(3.0, abs=0.1)
+    alone = confine_to_circles(x[:, 1:2], np.ones(500), domain.choose([1]))
+    assert isinstance(alone, VonMisesBase)

@@ -212,9 +212,9 @@ def confine_to_circles(x: Array, weights: Array, domain: Domain) -> Base:
     [23.75, 2.5]
     """
     others = np.flatnonzero(~domain.periodic).tolist()
-    rest, of_rest = x[:, others], domain.choose(others)
     if not others:
         return multiply_by_circles(None, x, weights, domain)
+    rest, of_rest = x[:, others], domain.choose(others)
     if of_rest.is_open:
         gaussian = GaussianBase.from_data(rest, sample_weight=weights)
         return multiply_by_circles(gaussian, x, weights, domain)
