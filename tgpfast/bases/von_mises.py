@@ -18,7 +18,7 @@ from .quasirandom import sobol_uniforms
 
 NEGLIGIBLE_DENSITY = 40.0  # nats below the peak: e^-40 of it
 TABLE_NODES = 4097  # of the density, from which quantiles follow to 1e-10 standard deviations
-NEWTON_STEPS = 4  # from linear interpolation in the table to a quantile
+QUANTILE_NEWTON_STEPS = 4  # from linear interpolation in the table to a quantile
 # spread 1 - R below which the series of the concentration, 1 / (2 spread) + 1/4, is exact to 1e-8
 NARROW_SPREAD = 1e-4
 
@@ -146,7 +146,7 @@ class VonMisesBase(Base):
         at_nodes = cdf(nodes)
         targets = levels * at_nodes[-1]
         angles = np.interp(targets, at_nodes, nodes)
-        for _ in range(NEWTON_STEPS):
+        for _ in range(QUANTILE_NEWTON_STEPS):
             angles = np.clip(angles - (cdf(angles) - targets) / density(angles), *nodes[[0, -1]])
         return np.asarray(angles)
 

@@ -24,9 +24,9 @@ from .exponent import Tilt
 from .quadrature import LOG_Z_TOLERANCE, MOST_QUADRATURE_NODES, QUADRATURE_DIMENSIONS
 from .rejection import sample_by_rejection
 
-STEPS_PER_DEVIATION = 1.5  # of the narrowest part of the base, at first
-STEPS_PER_RADIAN = 0.5  # of the highest frequency of the tilt, at first: e^tilt has higher ones
-LEAST_STEPS = 16  # along an axis
+FIRST_STEPS_PER_DEVIATION = 1.5  # of the narrowest part of the base, at first
+FIRST_STEPS_PER_RADIAN = 0.5  # of the highest frequency of the tilt, at first: e^tilt has higher ones
+LEAST_PERIODIC_STEPS = 16  # along an axis
 FINER_RULE = 1.4  # factor of the steps from one rule to the next
 CELLS_PER_STEP = 4  # of the grid that draws come from, in one and two columns
 LINE_STEPS = 4  # places of a marginal for each step of the rule
@@ -71,10 +71,10 @@ class PeriodicQuadrature:
         assert ends is not None
         self.low, self.high = ends
         d, length = base.dimension, self.high - self.low
-        steps = STEPS_PER_DEVIATION / part_widths(base)[1].min(axis=0)
+        steps = FIRST_STEPS_PER_DEVIATION / part_widths(base)[1].min(axis=0)
         if not tilt.is_zero:
-            steps = steps + STEPS_PER_RADIAN * tilt.features.bandlimit
-        counts = np.maximum(steps * length, LEAST_STEPS)
+            steps = steps + FIRST_STEPS_PER_RADIAN * tilt.features.bandlimit
+        counts = np.maximum(steps * length, LEAST_PERIODIC_STEPS)
         self.error, last = math.inf, math.inf
         while True:
             whole = [int(count) for count in counts]
