@@ -25,7 +25,7 @@ from .quadrature import LOG_Z_TOLERANCE, MOST_QUADRATURE_NODES, QUADRATURE_DIMEN
 from .rejection import sample_by_rejection
 
 FIRST_STEPS_PER_DEVIATION = 1.5  # of the narrowest part of the base, at first
-FIRST_STEPS_PER_RADIAN = 0.5  # of the highest frequency of the tilt, at first: e^tilt has higher ones
+FIRST_STEPS_PER_RADIAN = 0.5  # of the highest frequency of the tilt, at first
 LEAST_PERIODIC_STEPS = 16  # along an axis
 FINER_RULE = 1.4  # factor of the steps from one rule to the next
 CELLS_PER_STEP = 4  # of the grid that draws come from, in one and two columns
