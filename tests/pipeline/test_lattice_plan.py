@@ -205,6 +205,21 @@ def test_periodic_columns_are_continuous_at_the_seam_and_wrap():
     assert squared_error(model, law.pdf, -np.pi, np.pi) < 0.005
 
 
+@pytest.mark.parametrize(("kappa", "n"), [(0.5, 500), (2.0, 500)])
+def test_angles_are_learned_as_well_as_by_their_parametric_law(kappa, n):
+    law, errors = stats.vonmises(kappa), []
+    for seed in range(4):
+        x = law.rvs(size=n, random_state=np.random.default_rng(seed))
+        concentration, place, _ = stats.vonmises.fit(x, fscale=1.0)
+        fitted = stats.vonmises(concentration, place)
+        grid = np.linspace(-np.pi, np.pi, 4001)
+        least = integrate.simpson(np.square(fitted.pdf(grid) - law.pdf(grid)), x=grid)
+        model = tgp.fit(x, period={0: 2 * np.pi})
+        errors.append((squared_error(model, law.pdf, -np.pi, np.pi), least))
+    ours, theirs = np.sum(errors, axis=0)
+    assert ours < 1.5 * theirs
+
+
 def test_named_columns_take_walls_and_periods():
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(5)

@@ -19,7 +19,7 @@ from scipy.special import log_ndtr
 
 from ..data.scaling import Scaling
 from ..validation import Array
-from .base import Base, load_base, register_base
+from .base import Base, RescaledBase, load_base, register_base
 from .gaussian import GaussianBase
 from .mixture import MixtureBase
 from .quasirandom import logsumexp, sobol_uniforms
@@ -106,10 +106,26 @@ class Domain:
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
 
     @property
+    def periods(self) -> Array:
+        """Period of every axis, (d,); infinite where it has none."""
+        periods = np.full(self.dimension, np.inf)
+        periods[self.periodic] = (self.high - self.low)[self.periodic]
+        return periods
+
+    @property
     def walls(self) -> tuple[Array, Array]:
         """Ends of the axes where they are walls, -inf and inf elsewhere."""
         low = np.where(self.periodic, -np.inf, self.low)
         return low, np.where(self.periodic, np.inf, self.high)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no axis has an end."""
+        return bool(np.isinf(self.low).all() and np.isinf(self.high).all())
+
+    def choose(self, columns: Any) -> Domain:
+        """The domain of some columns, in the order given."""
+        return Domain(self.low[columns], self.high[columns], self.periodic[columns])
 
     def wrap(self, x: Array) -> Array:
         """Rows moved by whole periods into the domain."""
@@ -607,7 +623,15 @@ class ProductBase(Base):
     Parameters
     ----------
     factors : list of Base
-        Their columns follow each other.
+        A product among them is replaced by its factors.
+    columns : list of lists of int, default None
+        Columns of each factor, which together are 0 .. d - 1. By default the columns of the factors
+        follow each other.
+
+    Raises
+    ------
+    ValueError
+        There is no factor, or the columns are not 0 .. d - 1 or not those of the factors.
 
     Examples
     --------
@@ -619,37 +643,58 @@ class ProductBase(Base):
     """
 
     kind = "product"
+    each: list[tuple[Base, list[int]]]  # factors and their columns
 
-    def __init__(self, factors: Sequence[Base]) -> None:
-        self.factors = tuple(factors)
-        if not self.factors:
+    def __init__(
+        self, factors: Sequence[Base], columns: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        if not factors:
             raise ValueError("a product needs at least one base")
-        ends = np.cumsum([0, *(factor.dimension for factor in self.factors)])
-        self._columns = [slice(a, b) for a, b in itertools.pairwise(ends.tolist())]
-        self.mean = np.concatenate([factor.mean for factor in self.factors])
-        self.covariance = np.zeros((ends[-1], ends[-1]))
-        for factor, columns in self._each():
-            self.covariance[columns, columns] = factor.covariance
+        if columns is None:
+            columns = _follow([factor.dimension for factor in factors])
+        each = self.each = []
+        for factor, mine in zip(factors, columns, strict=True):
+            whole = [(factor, [*range(len(mine))])]
+            inner = factor.each if isinstance(factor, ProductBase) else whole
+            each += [(part, [int(mine[k]) for k in places]) for part, places in inner]
+        self.factors = tuple(factor for factor, _ in each)
+        widths, places = [f.dimension for f in self.factors], [c for _, c in each]
+        d = sum(widths)
+        if [len(c) for c in places] != widths or sorted(itertools.chain(*places)) != [*range(d)]:
+            raise ValueError(
+                f"columns={[list(c) for c in columns]}: expected 0 to {d - 1} once each, and as "
+                f"many for each factor as it has columns: {widths}"
+            )
+        self.mean, self.covariance = np.empty(d), np.zeros((d, d))
+        for factor, mine in each:
+            self.mean[mine] = factor.mean
+            self.covariance[np.ix_(mine, mine)] = factor.covariance
 
-    def _each(self) -> list[tuple[Base, slice]]:
-        return list(zip(self.factors, self._columns, strict=True))
+    @functools.cached_property
+    def domain(self) -> Domain:
+        """The domains of the factors, joined."""
+        low, high, periodic = np.empty((3, self.dimension))
+        for factor, mine in self.each:
+            part = domain_of(factor)
+            low[mine], high[mine], periodic[mine] = part.low, part.high, part.periodic
+        return Domain(low, high, periodic)
 
     def log_density_at(self, x: Array) -> Array:
         """Log density of checked rows, (n,)."""
-        return np.sum([f.log_density_at(_columns_of(x, c)) for f, c in self._each()], axis=0)
+        return np.sum([f.log_density_at(_columns_of(x, c)) for f, c in self.each], axis=0)
 
     def score_at(self, x: Array) -> Array:
         """Gradient of the log density at checked rows, (n, d)."""
-        return np.concatenate([f.score_at(_columns_of(x, c)) for f, c in self._each()], axis=1)
+        return self._join([f.score_at(_columns_of(x, c)) for f, c in self.each])
 
     def laplacian_at(self, x: Array, stretch: Array) -> Array:
         """Sum over k of stretch_k^2 times the second derivative in column k, (n,)."""
-        parts = [f.laplacian_at(_columns_of(x, c), stretch[c]) for f, c in self._each()]
+        parts = [f.laplacian_at(_columns_of(x, c), stretch[c]) for f, c in self.each]
         return np.sum(parts, axis=0)
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """n independent draws, (n, d)."""
-        return np.concatenate([factor.draw(n, rng) for factor in self.factors], axis=1)
+        return self._join([factor.draw(n, rng) for factor in self.factors])
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
         """2^log2_n draws, quasi-random within each factor, and paired at random."""
@@ -657,35 +702,78 @@ class ProductBase(Base):
         for j, factor in enumerate(self.factors):
             order = np.random.default_rng([seed, j]).permutation(2**log2_n)
             parts.append(factor.draw_sobol(log2_n, seed)[order])
-        return np.concatenate(parts, axis=1)
+        return self._join(parts)
+
+    def _join(self, parts: Sequence[Array]) -> Array:
+        """Arrays (n, columns of a factor), as one of all columns."""
+        x = np.empty((len(parts[0]), self.dimension))
+        for part, (_, columns) in zip(parts, self.each, strict=True):
+            x[:, columns] = part
+        return x
 
     def rescaled(self, scaling: Scaling) -> ProductBase:
         """The same base in the coordinates u = (x - shift) / scale."""
-        return ProductBase([
-            f.rescaled(Scaling(scaling.shift[c], scaling.scale[c])) for f, c in self._each()
-        ])  # fmt: skip
+        factors = [
+            f.rescaled(Scaling(scaling.shift[c], scaling.scale[c])) for f, c in self.each
+        ]
+        return ProductBase(factors, [columns for _, columns in self.each])
 
     def parameters(self) -> dict[str, Array]:
-        """Those of the factors; number and kind of the factor stand before their names."""
-        return {
+        """Those of the factors; number and kind of the factor stand before their names. And the
+        columns of all factors, where they do not follow each other."""
+        own = {
             f"factor{j}__{factor.kind}__{name}": array
             for j, factor in enumerate(self.factors)
             for name, array in factor.parameters().items()
         }
+        order = [*itertools.chain(*(columns for _, columns in self.each))]
+        return own if order == sorted(order) else own | {"columns": np.array(order, float)}
 
     @classmethod
     def from_parameters(cls, parameters: dict[str, Any]) -> ProductBase:
         """The inverse of `parameters`."""
         groups: dict[tuple[int, str], dict[str, Any]] = {}
         for name, array in parameters.items():
-            place, kind, argument = name.split("__")
-            groups.setdefault((int(place.removeprefix("factor")), kind), {})[argument] = array
-        return cls([load_base(kind, groups[place, kind]) for place, kind in sorted(groups)])
+            if name != "columns":
+                place, kind, argument = name.split("__")
+                groups.setdefault((int(place.removeprefix("factor")), kind), {})[argument] = array
+        factors = [load_base(kind, groups[place, kind]) for place, kind in sorted(groups)]
+        columns = _follow([factor.dimension for factor in factors])
+        if "columns" in parameters:
+            order = [int(k) for k in parameters["columns"]]
+            columns = [[order[k] for k in places] for places in columns]
+        return cls(factors, columns)
 
     def __repr__(self) -> str:
         return f"ProductBase({', '.join(map(repr, self.factors))})"
 
 
-def _columns_of(x: Array, columns: slice) -> Array:
-    return np.ascontiguousarray(x[:, columns])
+def domain_of(base: Base) -> Domain:
+    """Where a base lives; open for bases that do not say it.
 
+    Parameters
+    ----------
+    base : Base
+        Those on domains have an attribute ``domain``.
+
+    Examples
+    --------
+    >>> domain_of(GaussianBase([0.0], [[1.0]])).is_open
+    True
+    """
+    if isinstance(base, RescaledBase):
+        return domain_of(base.original).rescaled(base.scaling)
+    known = getattr(base, "domain", None)
+    if isinstance(known, Domain):
+        return known
+    return Domain(np.full(base.dimension, -np.inf), np.full(base.dimension, np.inf))
+
+
+def _follow(widths: Sequence[int]) -> list[list[int]]:
+    """Columns of factors of these widths that follow each other."""
+    ends = [*itertools.accumulate(widths, initial=0)]
+    return [[*range(a, b)] for a, b in itertools.pairwise(ends)]
+
+
+def _columns_of(x: Array, columns: list[int]) -> Array:
+    return np.ascontiguousarray(x[:, columns])

@@ -15,11 +15,12 @@ import numpy as np
 from ..data.scaling import Scaling
 from ..validation import Array
 from .base import Base, RescaledBase
-from .bounded import BoundedMixtureBase, Domain, ProductBase, UniformBase
+from .bounded import BoundedMixtureBase, ProductBase, UniformBase
 from .gaussian import GaussianBase
 from .mixture import MixtureBase
 from .quasirandom import logsumexp
 from .student import StudentBase
+from .von_mises import VonMisesBase
 
 LEAST_LOG_SHARE = -60.0  # log of the share of a component below which a conditional leaves it out
 
@@ -139,8 +140,7 @@ def _(base: StudentBase, columns: Sequence[int]) -> Base | None:
 
 @marginal_base.register
 def _(base: UniformBase, columns: Sequence[int]) -> Base | None:
-    domain = base.domain
-    return UniformBase(domain.low[columns], domain.high[columns], domain.periodic[columns])
+    return UniformBase(**base.domain.choose(columns).parameters())
 
 
 @marginal_base.register
@@ -149,26 +149,31 @@ def _(base: BoundedMixtureBase, columns: Sequence[int]) -> Base | None:
     walls = np.asarray(np.isfinite(base.domain.walls).any(axis=0))
     if walls[[k for k in range(base.dimension) if k not in columns]].any():
         return None
-    domain = _choose_axes(base.domain, columns)
+    domain = base.domain.choose(columns)
     known = marginal_base(base.mixture, columns)
     assert known is not None
     return BoundedMixtureBase.confine(known, domain)
 
 
 @marginal_base.register
+def _(base: VonMisesBase, columns: Sequence[int]) -> Base | None:
+    return base
+
+
+@marginal_base.register
 def _(base: ProductBase, columns: Sequence[int]) -> Base | None:
-    if list(columns) != sorted(columns):
-        return None
-    parts, start = [], 0
-    for factor in base.factors:
-        mine = [k - start for k in columns if start <= k < start + factor.dimension]
-        start += factor.dimension
-        known = marginal_base(factor, mine) if 0 < len(mine) < factor.dimension else factor
+    place, parts, places = {k: j for j, k in enumerate(columns)}, [], []
+    for factor, mine in base.each:
+        kept = [k for k in mine if k in place]
+        known: Base | None = factor
+        if 0 < len(kept) < len(mine):
+            known = marginal_base(factor, [mine.index(k) for k in kept])
         if known is None:
             return None
-        if mine:
+        if kept:
             parts.append(known)
-    return parts[0] if len(parts) == 1 else ProductBase(parts)
+            places.append([place[k] for k in kept])
+    return _multiply(parts, places)
 
 
 @marginal_base.register
@@ -257,22 +262,24 @@ def _(base: BoundedMixtureBase, fixed: Sequence[int], values: Array) -> Base:
     only_given[given] = domain.periodic[given]
     images = base.with_images(only_given)
     return BoundedMixtureBase.confine(
-        condition_base(images, given, inside), _choose_axes(domain, free)
+        condition_base(images, given, inside), domain.choose(free)
     )
 
 
 @condition_base.register
 def _(base: ProductBase, fixed: Sequence[int], values: Array) -> Base:
-    parts, start = [], 0
-    for factor in base.factors:
-        mine = [k for k in fixed if start <= k < start + factor.dimension]
-        if not mine:
-            parts.append(factor)
-        elif len(mine) < factor.dimension:
-            chosen = values[[list(fixed).index(k) for k in mine]]
-            parts.append(condition_base(factor, [k - start for k in mine], chosen))
-        start += factor.dimension
-    return parts[0] if len(parts) == 1 else ProductBase(parts)
+    value, parts, places = dict(zip(fixed, values, strict=True)), [], []
+    free = split_columns(base.dimension, fixed)[1]
+    for factor, mine in base.each:
+        given = [k for k in mine if k in value]
+        if len(given) == len(mine):
+            continue
+        if given:
+            chosen = np.array([value[k] for k in given])
+            factor = condition_base(factor, [mine.index(k) for k in given], chosen)
+        parts.append(factor)
+        places.append([free.index(k) for k in mine if k not in value])
+    return _multiply(parts, places)
 
 
 @condition_base.register
@@ -283,8 +290,11 @@ def _(base: RescaledBase, fixed: Sequence[int], values: Array) -> Base:
     return known.rescaled(_choose_scales(base.scaling, free))
 
 
-def _choose_axes(domain: Domain, columns: Sequence[int]) -> Domain:
-    return Domain(domain.low[columns], domain.high[columns], domain.periodic[columns])
+def _multiply(factors: Sequence[Base], columns: Sequence[Sequence[int]]) -> Base:
+    """The product of bases of these columns; a base alone where it has them in order."""
+    if len(factors) == 1 and list(columns[0]) == sorted(columns[0]):
+        return factors[0]
+    return ProductBase(factors, columns)
 
 
 def _choose_scales(scaling: Scaling, columns: Sequence[int]) -> Scaling:

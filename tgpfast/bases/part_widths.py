@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 from ..validation import Array
@@ -16,12 +14,12 @@ def part_widths(base: Base) -> tuple[Array, Array]:
     """Shares of a base's parts, (K,), and their deviations along each axis with the other columns
     held fixed, (K, d)."""
     if isinstance(base, ProductBase):
-        shares, widths = np.ones(1), np.zeros((1, 0))
-        for factor in base.factors:
+        shares, widths = np.ones(1), np.zeros((1, base.dimension))
+        for factor, columns in base.each:
             more, wide = part_widths(factor)
             shares = np.multiply.outer(shares, more).ravel()
-            pairs = itertools.product(widths, wide)
-            widths = np.array([np.concatenate(pair) for pair in pairs])
+            widths = np.repeat(widths, len(more), axis=0)
+            widths[:, columns] = np.tile(wide, (len(widths) // len(more), 1))
         return shares, widths
     mixture = base.mixture if isinstance(base, BoundedMixtureBase) else base
     if isinstance(mixture, MixtureBase):

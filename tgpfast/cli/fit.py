@@ -66,7 +66,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
            choices=("auto", *KERNELS))  # fmt: skip
     option("--support", "walls of columns, such as price=0: share=0:1",
            type=column_range, nargs="+", metavar="COLUMN=LOW:HIGH")  # fmt: skip
-    option("--period", "periods of columns, such as hour=24; one to three columns",
+    option("--period", "periods of columns, such as hour=24",
            type=column_number, nargs="+", metavar="COLUMN=P")  # fmt: skip
     option("--lam", "precision of the prior, or auto; a larger value gives a smoother density",
            type=number("auto"), metavar="L")  # fmt: skip

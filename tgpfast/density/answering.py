@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..bases.base import Base
+from ..bases.bounded import domain_of
 from ..bases.conditioning import marginal_base
 from ..data.blocks import Blocks
 from ..data.scaling import Scaling
@@ -33,6 +34,7 @@ from .integration import Integrator
 from .local_modes import Modes, find_local_modes
 from .marginals import MarginalDensity
 from .normalizer import Normalizer
+from .periodic_boxes import move_upper_bounds
 from .probabilities import box_probabilities, box_probability, column_cdf, find_quantiles
 from .regions import HighestDensityRegion, find_region
 from .tilted_density import zero_tilt
@@ -73,7 +75,9 @@ class AnsweringDensity(DescribedDensity):
         ----------
         lower, upper : sequence of d numbers, mapping, or None, default None
             Bounds of the columns, in the units of the data; None or an infinite number where a
-            column has none. A mapping names only the columns that have one.
+            column has none. A mapping names only the columns that have one. Bounds of a periodic
+            column may lie in any period: from 22 to 26 with a period of 24 is from 22 to 2 of the
+            next day. One bound alone reaches to the end of the period that samples lie in.
         seed : int, default 0
             Of the draws, in more than three columns.
 
@@ -112,7 +116,9 @@ class AnsweringDensity(DescribedDensity):
         Parameters
         ----------
         Y : array-like, (n,) or (n, k), or data frame
-            Values in the units of the data, one column for each one asked for.
+            Values in the units of the data, one column for each one asked for. Those of periodic
+            columns are moved into the period that samples lie in, and probability counts from its
+            start.
         columns : str, int or sequence of them, optional
             Columns asked for; the others may have any value. All by default.
         return_error : bool, default False
@@ -144,7 +150,10 @@ class AnsweringDensity(DescribedDensity):
         chosen = list(range(d)) if columns is None else find_columns(columns, names, d)
         wanted = None if names is None else [names[k] for k in chosen]
         blocks = Blocks(Y, dimension=len(chosen), columns=wanted, name="Y")
+        domain, scales = domain_of(self.base).choose(chosen), self.scaling.choose(chosen)
         values = blocks.whole()
+        if domain.periodic.any():
+            values = scales.invert(move_upper_bounds(domain, scales.apply(values)))
         if len(chosen) == 1:
             cdf = column_cdf(self, chosen[0], seed)
             found = cdf.function(values[:, 0])
@@ -537,7 +546,7 @@ class AnsweringDensity(DescribedDensity):
         given : mapping or data frame
             Values by column, in the units of the data. With one value for each column: at least one
             column, and not all. With a sequence of values for each column, or a frame: all columns
-            but one.
+            but one. Values of periodic columns may lie in any period.
 
         Returns
         -------

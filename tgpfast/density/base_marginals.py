@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
+from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase, domain_of
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
+from ..bases.von_mises import VonMisesBase
 from ..validation import Array
 from .box_rule import BoxRule, integrate_to
 
@@ -59,10 +60,7 @@ def base_cdf(base: Base, direction: Array, places: Array) -> Array:
             centre = float(direction @ base.mean)
             return np.asarray(stdtr(base.degrees, (places - centre) / width))
     if isinstance(base, ProductBase):
-        start = 0
-        for factor in base.factors:
-            columns = slice(start, start + factor.dimension)
-            start = columns.stop
+        for factor, columns in base.each:
             if np.count_nonzero(direction[columns]) == np.count_nonzero(direction):
                 return base_cdf(factor, direction[columns], places)
     rule = _covering_rule(base)
@@ -89,16 +87,25 @@ def _covering_rule(base: Base) -> BoxRule | None:
     return BoxRule.of_axes(low, high, whole, [False] * base.dimension)
 
 
+def cover_base(base: Base, deviations: float) -> tuple[Array, Array]:
+    """Ends of the range of a base: those of `find_ends`, or so many standard deviations from the
+    mean, within the walls and the first period."""
+    reach, domain = deviations * np.sqrt(np.diag(base.covariance)), domain_of(base)
+    low, high = find_ends(base) or (base.mean - reach, base.mean + reach)
+    return np.maximum(low, domain.low), np.minimum(high, domain.high)
+
+
 def find_ends(base: Base) -> tuple[Array, Array] | None:
     """A box that holds all of a base but e^-40 of its density; None for heavy or unknown tails."""
     if isinstance(base, ProductBase):
-        ends = [find_ends(factor) for factor in base.factors]
-        known = [end for end in ends if end is not None]
-        if len(known) < len(ends):
-            return None
-        lows, highs = zip(*known, strict=True)
-        return np.concatenate(lows), np.concatenate(highs)
-    if isinstance(base, UniformBase):
+        low, high = np.empty(base.dimension), np.empty(base.dimension)
+        for factor, columns in base.each:
+            ends = find_ends(factor)
+            if ends is None:
+                return None
+            low[columns], high[columns] = ends
+        return low, high
+    if isinstance(base, UniformBase | VonMisesBase):
         return base.domain.low, base.domain.high
     mixture = base.mixture if isinstance(base, BoundedMixtureBase) else base
     if not isinstance(mixture, (GaussianBase, MixtureBase)):

@@ -22,7 +22,7 @@ from ..bases.mixture import MixtureBase
 from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
 from ..validation import Array
-from .base_marginals import find_ends, gaussian_components
+from .base_marginals import cover_base, gaussian_components
 from .box_rule import panel_rule
 from .exponent import PredictiveTilt, Tilt
 from .integration import Integrator
@@ -330,8 +330,7 @@ class TensorRule(PartRule):
     """
 
     def __init__(self, base: Base, low: Array, high: Array, band: Array) -> None:
-        reach = UNKNOWN_REACH * np.sqrt(np.diag(base.covariance))
-        ends = find_ends(base) or (base.mean - reach, base.mean + reach)
+        ends = cover_base(base, UNKNOWN_REACH)
         self.low, self.high = np.maximum(low, ends[0]), np.minimum(high, ends[1])
         self.base, self.band = base, band
         widths = part_widths(base)[1].min(axis=0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..bases.base import Base
+from ..bases.bounded import domain_of
 from ..bases.conditioning import as_mixture, condition_base, condition_mixture, split_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
@@ -50,12 +51,19 @@ def conditional_fields(model: TiltedDensity, values: dict[int, float]) -> dict[s
         The density is zero at these values.
     """
     given, free = split_columns(model.dimension, list(values))
-    at = model.scaling.choose(given).apply(np.array([list(values.values())]))[0]
+    at = _place_values(model, given, np.array([list(values.values())]))[0]
     base = _condition(model, given, at, values)
     return {
         "tilt": restrict_tilt(model.tilt, given, at), "base": base,
         "scaling": model.scaling.choose(free), "table": choose_names(model.table, free),
     }  # fmt: skip
+
+
+def _place_values(model: TiltedDensity, columns: list[int], values: Array) -> Array:
+    """Values (n, a) of some columns in the model's coordinates, those of periodic columns in the
+    first period."""
+    domain = domain_of(model.base).choose(columns)
+    return domain.wrap(model.scaling.choose(columns).apply(values))
 
 
 def _condition(
@@ -181,7 +189,7 @@ def condition_on_table(model: TiltedDensity, given: Any) -> ConditionalTable:
     (target,) = split_columns(model.dimension, columns)[1]
     order = np.argsort(columns)
     columns, values = [columns[k] for k in order], values[:, order]
-    at = model.scaling.choose(columns).apply(values)
+    at = _place_values(model, columns, values)
     parts = []
     rows = max(1, PLACES_AT_A_TIME // (LINE_CELLS + 1))
     for start in range(0, len(at), rows):

@@ -24,11 +24,11 @@ RowFunction = Callable[[Array, Array], Array]  # rows in model's coordinates, lo
 
 def expect(model: TiltedDensity, function: RowFunction, method: str, seed: int) -> Answer:
     """Mean of a function of rows and log densities, both in the model's coordinates."""
-    uses_grid = model.dimension <= QUADRATURE_DIMENSIONS
+    uses_grid = model.integrator.uses_quadrature
     if method == "quadrature" and not uses_grid:
         raise ValueError(
             f'method="quadrature" serves at most {QUADRATURE_DIMENSIONS} columns, and this density '
-            f'has {model.dimension}; use "draws"'
+            f'has {model.dimension}, or periods and heavy tails; use "draws"'
         )
     if method == "draws" or not uses_grid:
         return _expect_by_draws(model, function, seed)
@@ -49,7 +49,7 @@ def expect(model: TiltedDensity, function: RowFunction, method: str, seed: int) 
 
 def _expect_by_draws(model: TiltedDensity, function: RowFunction, seed: int) -> Answer:
     integrator, d = model.integrator, model.dimension
-    if d <= QUADRATURE_DIMENSIONS:
+    if integrator.uses_quadrature:
         u, weights = integrator.weighted_draws(ANSWER_REPLICATES * 2**ANSWER_LOG2_POINTS, seed)
     else:
         sets, weights = integrator.replicates(seed)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bases.base import Base
+from ..bases.bounded import domain_of
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
 from ..validation import Array
@@ -23,6 +24,7 @@ from .normalizer import (
     normalizer_of_quadrature,
     warn_if_poor,
 )
+from .periodic_quadrature import PeriodicQuadrature, can_integrate
 from .proposal import Proposal
 from .quadrature import QUADRATURE_DIMENSIONS, Quadrature
 
@@ -63,13 +65,23 @@ class Integrator:
     @property
     def uses_quadrature(self) -> bool:
         """Whether integrals are taken on grids."""
-        return self.base.dimension <= QUADRATURE_DIMENSIONS
+        if self.base.dimension > QUADRATURE_DIMENSIONS:
+            return False
+        return not self._has_random_waves_of_periods or can_integrate(self.base)
+
+    @property
+    def _has_random_waves_of_periods(self) -> bool:
+        """Whether columns are periodic, and the features are not those of a lattice."""
+        is_lattice = isinstance(self.tilt, LatticeTilt)
+        return bool(domain_of(self.base).periodic.any()) and not is_lattice
 
     @functools.cached_property
-    def quadrature(self) -> Quadrature | LatticeQuadrature:
+    def quadrature(self) -> Quadrature | LatticeQuadrature | PeriodicQuadrature:
         """The density on grids, in one to three dimensions."""
         if isinstance(self.tilt, LatticeTilt):
             return LatticeQuadrature(self.tilt, self.base, self.threads)
+        if self._has_random_waves_of_periods:
+            return PeriodicQuadrature(self.tilt, self.base, self.threads)
         return Quadrature(self.tilt, self.base, self.threads)
 
     @functools.cached_property

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bases.bounded import domain_of
 from ..bases.gaussian import whitening_gaussian
 from ..validation import Array
 from .tilted_density import TiltedDensity
@@ -67,6 +68,7 @@ def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes
         return total, slope @ gaussian.cholesky
 
     w, top = _climb(evaluate, gaussian.whiten(u))
+    w = gaussian.whiten(domain_of(model.base).wrap(gaussian.unwhiten(w)))
     places, counts = _merge(w, top)
     share = counts / MODE_DRAWS
     kept = np.flatnonzero(share >= min_share)

@@ -29,7 +29,7 @@ from ..bases.part_widths import part_widths
 from ..bases.quasirandom import logsumexp, sobol_uniforms, to_normals
 from ..bases.student import StudentBase
 from ..validation import Array
-from .base_marginals import find_ends
+from .base_marginals import cover_base
 from .box_integrals import (
     BOX_REFINEMENT,
     HEAVY_TAIL,
@@ -224,8 +224,7 @@ def _tensor_blocks(
 ) -> Iterator[Block]:
     """The same nodes for all rows, over the range of the base."""
     base, rest = model.base, split_columns(model.dimension, kept)[1]
-    spread = UNKNOWN_REACH * np.sqrt(np.diag(base.covariance))
-    low, high = find_ends(base) or (base.mean - spread, base.mean + spread)
+    low, high = cover_base(base, UNKNOWN_REACH)
     widths = part_widths(base)[1].min(axis=0)
     band = wave_band(model.tilt, np.eye(model.dimension))
     most = MOST_MARGINAL_NODES ** (1.0 / len(rest))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
+from ..bases.bounded import domain_of
 from ..bases.gaussian import whitening_gaussian
 from ..bases.mixture import MixtureBase
 from ..kernels.thread_choice import Threads
@@ -64,6 +65,8 @@ def find_modes(
         return total, value, (slope + base.score_at(x)) @ gaussian.cholesky
 
     w, top, exponent = _ascend(log_q, gaussian.whiten(_make_starts(base, rows)))
+    domain = domain_of(base)
+    w = gaussian.whiten(domain.wrap(gaussian.unwhiten(w)))
     level = estimate_rough_log_z(tilt, base, threads)
     kept = _select_modes(w, top, np.flatnonzero(exponent > level + MODE_EXCESS))
     if not len(kept):
@@ -79,6 +82,8 @@ def find_modes(
         return None
     L = gaussian.cholesky
     covariances = [L @ (MODE_WIDENING * found[k][0]) @ L.T for k in np.flatnonzero(worth)]
+    apart = np.logical_or.outer(domain.periodic, domain.periodic) & ~np.eye(len(L), dtype=bool)
+    covariances = [np.where(apart, 0.0, covariance) for covariance in covariances]
     return MixtureBase(
         np.maximum(shares[worth], LEAST_MODE_WEIGHT * shares.max()),
         gaussian.unwhiten(w[kept[worth]]),

@@ -19,6 +19,7 @@ from ..validation import Array
 from .annealing import estimate_by_annealing
 from .exponent import Tilt
 from .lattice_quadrature import LatticeQuadrature
+from .periodic_quadrature import PeriodicQuadrature
 from .proposal import Proposal
 from .quadrature import Quadrature
 
@@ -116,14 +117,16 @@ def warn_if_poor(normalizer: Normalizer) -> None:
     )
 
 
-def normalizer_of_quadrature(quadrature: Quadrature | LatticeQuadrature) -> Normalizer:
+def normalizer_of_quadrature(
+    quadrature: Quadrature | LatticeQuadrature | PeriodicQuadrature,
+) -> Normalizer:
     """The normalizer that grids give.
 
-    The rules of a lattice resolve the tilt everywhere, whatever share of the base lies where its
-    mass is; all draws count.
+    The rules of a lattice, and those around periods, resolve the tilt everywhere, whatever share of
+    the base lies where its mass is; all draws count.
     """
     share = math.exp(min(2.0 * quadrature.value - quadrature.log_square, 0.0))
-    if isinstance(quadrature, LatticeQuadrature):
+    if isinstance(quadrature, LatticeQuadrature | PeriodicQuadrature):
         share = 1.0
     return Normalizer(
         quadrature.value, quadrature.error, share * DRAWS, "quadrature", quadrature.n_nodes

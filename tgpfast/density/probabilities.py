@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..bases.bounded import domain_of
 from ..bases.conditioning import marginal_base
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
@@ -19,6 +20,7 @@ from .base_marginals import base_cdf
 from .box_integrals import integrate_in_box
 from .draw_means import share_of_draws
 from .integration import Integrator
+from .periodic_boxes import split_boxes
 from .quadrature import LOG_Z_TOLERANCE, QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity, zero_tilt
 
@@ -69,7 +71,7 @@ def _line_cdf(model: TiltedDensity, column: int, seed: int) -> ColumnCDF:
             lambda x: base_cdf(model.base, axis, (x - shift) / scale),
             lambda x: np.full(len(x), size), "exact" if is_closed else "quadrature",
         )  # fmt: skip
-    if model.dimension <= QUADRATURE_DIMENSIONS:
+    if model.integrator.uses_quadrature:
         size = max(model.log_normalizer.standard_error, LOG_Z_TOLERANCE[model.dimension])
         return ColumnCDF(
             lambda x: model.integrator.marginal_cdf(axis, x, scaling),
@@ -82,7 +84,7 @@ def _is_drawn(model: TiltedDensity) -> bool:
     """Whether the margins of a base are known from draws only: they are an unknown function, and
     no rule of moderate size covers it."""
     known = marginal_base(model.base, [0])
-    return known is None and model.dimension > QUADRATURE_DIMENSIONS
+    return known is None and not model.integrator.uses_quadrature
 
 
 def _cdf_of_draws(model: TiltedDensity, column: int, seed: int) -> ColumnCDF:
@@ -164,8 +166,26 @@ def box_probability(model: TiltedDensity, low: Array, high: Array, seed: int = 0
 def box_probabilities(
     model: TiltedDensity, low: Array, high: Array, seed: int = 0
 ) -> tuple[Array, Array, str]:
-    """Probabilities (n,) of boxes with ends (n, d), their errors (n,), and the method."""
+    """Probabilities (n,) of boxes with ends (n, d), their errors (n,), and the method.
+
+    A box that crosses the seam of a period is the sum of its parts; see `split_boxes`.
+    """
     low, high = (_scaled(model, ends) for ends in (low, high))
+    domain, n = domain_of(model.base), len(low)
+    if not domain.periodic.any():
+        return _scaled_probabilities(model, low, high, seed)
+    low, high, box = split_boxes(domain, low, high)
+    values, errors, method = _scaled_probabilities(model, low, high, seed)
+    shares, total_errors = np.zeros(n), np.zeros(n)
+    np.add.at(shares, box, values)
+    np.add.at(total_errors, box, errors)
+    return np.minimum(shares, 1.0), total_errors, method
+
+
+def _scaled_probabilities(
+    model: TiltedDensity, low: Array, high: Array, seed: int
+) -> tuple[Array, Array, str]:
+    """The same for boxes within one period, in the model's coordinates."""
     bounded = np.flatnonzero(np.isfinite(low).any(axis=0) | np.isfinite(high).any(axis=0))
     n = len(low)
     if not len(bounded):
@@ -182,7 +202,7 @@ def box_probabilities(
     if integrator.tilt.is_zero and base.dimension == 1 and isinstance(base, CLOSED_FORMS):
         values = [base_cdf(base, np.ones(1), ends[:, 0]) for ends in (low, high)]
         return np.maximum(values[1] - values[0], 0.0), np.zeros(n), "exact"
-    if base.dimension <= QUADRATURE_DIMENSIONS:
+    if integrator.uses_quadrature:
         found = [integrate_in_box(integrator, a, b) for a, b in zip(low, high, strict=True)]
         shares = np.clip([one.value for one in found], 0.0, 1.0)
         return shares, np.array([one.error for one in found]), "quadrature"

@@ -15,7 +15,6 @@ from .answers import Answer
 from .draw_means import mean_over_draws, share_of_draws
 from .expectations import log_density_at
 from .integration import ANSWER_LOG2_POINTS, ANSWER_REPLICATES
-from .quadrature import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 
 
@@ -141,7 +140,7 @@ def region_of_draws(
 def _draw_log_densities(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
     """Log densities of draws in the units of the data, and weights of the draws, (R, n) each."""
     shape = ANSWER_REPLICATES, 2**ANSWER_LOG2_POINTS
-    if model.dimension <= QUADRATURE_DIMENSIONS:
+    if model.integrator.uses_quadrature:
         u, weights = model.integrator.weighted_draws(math.prod(shape), seed)
     else:
         sets, weights = model.integrator.replicates(seed)

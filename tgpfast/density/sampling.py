@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..bases.bounded import domain_of
 from ..runtime.progress import Progress
 from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array
@@ -138,7 +139,8 @@ def draw_by_chains(
     rate, ancestors = chains.n_accepted / chains.n_tried, chains.n_effective_ancestors
     _warn_of_chains(n, rate, ancestors)
     report = SamplingReport("mala", min(ancestors, float(n)), rate, n_chains, chains.n_steps)
-    return chains.gaussian.unwhiten(out[rng.permutation(len(out))[:n]]), report
+    rows = chains.gaussian.unwhiten(out[rng.permutation(len(out))[:n]])
+    return domain_of(integrator.base).wrap(rows), report
 
 
 def _warn_of_chains(n: int, rate: float, ancestors: float) -> None:

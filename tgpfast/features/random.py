@@ -26,6 +26,8 @@ from ..validation import (
 from .spectral_density import KERNELS, draw_frequency_scales
 
 SYMMETRY_TOLERANCE = 1e-8  # relative difference of entries that should be equal
+# of the frequencies, that must not be constant for these to replace the others
+LEAST_USEFUL_SHARE = 0.05
 NEGATIVE_SHARE = 1e-10  # of the largest eigenvalue; a smaller negative one is rounding
 
 
@@ -102,6 +104,7 @@ class Features:
         seed: Seed = 0,
         kernel: str = "gaussian",
         interactions: int | None = None,
+        periods: ArrayLike | None = None,
     ) -> Features:
         """Draw frequencies from the spectral density of a kernel, and phases from U(0, 2 pi).
 
@@ -125,6 +128,11 @@ class Features:
         interactions : int or None, default None
             Columns that each frequency involves: chosen at random, the other entries are exactly
             zero. Then f is a sum of functions of so many columns each. None involves all columns.
+        periods : (d,) array or None, default None
+            Period of each column, infinite where it has none. Frequencies z / gamma of periodic
+            columns are rounded to whole multiples of 2 pi / period, so that the features repeat
+            themselves exactly. Another frequency of the draw replaces one that is zero in all
+            columns, which is a constant.
 
         Returns
         -------
@@ -156,6 +164,8 @@ class Features:
             # some entries of a Gaussian vector are Gaussian with that part of the covariance
             order = rng.permuted(np.tile(np.arange(d), (n_features, 1)), axis=1)
             z[order >= columns] = 0.0
+        if periods is not None:
+            _make_periodic(z, float(bandwidth), np.asarray(periods, float), rng)
         return cls(
             z, c, bandwidth, covariance=v, seed=seed, kernel=kernel, interactions=columns
         )
@@ -262,6 +272,27 @@ class Features:
             f"Features(n_features={self.n_features}, dimension={self.dimension}, "
             f"bandwidth={self.bandwidth:.6g}{drawn})"
         )
+
+
+def _make_periodic(z: Array, gamma: float, periods: Array, rng: np.random.Generator) -> None:
+    """Round frequencies of periodic columns, in place, to whole multiples of 2 pi gamma / period.
+
+    Others of the draw replace frequencies that are zero in all columns. Where almost all are zero,
+    since the bandwidth is far above the periods, these have one wave around one period.
+    """
+    turning = np.flatnonzero(np.isfinite(periods))
+    if not len(turning):
+        return
+    steps = 2.0 * np.pi * gamma / periods[turning]
+    drawn = z.copy()
+    z[:, turning] = steps * np.round(z[:, turning] / steps)
+    useful = np.flatnonzero(z.any(axis=1))
+    constant = np.flatnonzero(~z.any(axis=1))
+    if len(useful) >= len(z) * LEAST_USEFUL_SHARE:
+        z[constant] = z[rng.choice(useful, len(constant))]
+        return
+    along = np.abs(drawn[constant][:, turning]).argmax(axis=1)
+    z[constant, turning[along]] = steps[along] * rng.choice([-1.0, 1.0], len(constant))
 
 
 def covariance_of_frequencies(kind: Any, covariance: Array) -> Array:

@@ -37,6 +37,7 @@ from ..validation import (
     Array,
     check_bandwidth,
 )
+from .domain import check_periodic_settings, has_periodic_features
 from .lattice_plan import choose_lattice_plan
 from .noise import most_noise
 from .plan import Plan
@@ -109,7 +110,7 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
         If only a lattice can do what is asked, and there can be none.
     """
     d, has_sample = rows.dimension, rows.spectrum is None and rows.blocks.sample is not None
-    needs_lattice = settings.needs_lattice
+    needs_lattice = settings.needs_lattice and not has_periodic_features(settings, rows)
     if not (rows.scaling.is_affine or settings.has_period):  # maps bend columns at walls
         needs_lattice = settings.features == "lattice"
     if needs_lattice:
@@ -142,6 +143,9 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
 
 def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan:
     """The plan with random Fourier features."""
+    domain = None if rows.split is None else rows.split.domain
+    if has_periodic_features(settings, rows):
+        check_periodic_settings(settings, domain, rows)
     if not isinstance(settings.gamma, str):
         check_bandwidth(settings.gamma, rows.variance, settings.with_fallbacks().lam)
     choice = _choose_from_pilot(settings, rows)
@@ -149,7 +153,7 @@ def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan
     covariance = covariance_of_frequencies(chosen.frequency_covariance, rows.covariance)
     features = Features.draw(
         chosen.n_features, chosen.gamma, covariance, chosen.seed, chosen.kernel,
-        chosen.interactions,
+        chosen.interactions, None if domain is None else domain.periods,
     )  # fmt: skip
     if rows.spectrum is not None and rows.split is not None and "lam" in settings.auto:
         chosen = replace(chosen, lam=_choose_stream_lambda(chosen, rows.split, features))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +10,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..bases.bounded import Domain
+from ..bases.base import Base
+from ..bases.bounded import Domain, domain_of
+from ..data.moments import moments_and_sample
 from ..data.scaling import Scaling
 from ..data.table import column_name
+from ..features.lattice import LATTICE_DIMENSIONS
 from ..statistics.lattice_sums import WallError
 from ..validation import Array
-from .rows import Rows
-from .settings import STANDARD_SCALES, Settings
+from .rows import Rows, make_scaling
+from .settings import GRAM_BASES, STANDARD_SCALES, Settings
 
 Result = TypeVar("Result")
 
@@ -67,7 +71,7 @@ class Axes:
     @property
     def is_open(self) -> bool:
         """Whether no column has a wall or a period."""
-        return bool(np.isinf(self.domain.low).all() and np.isinf(self.domain.high).all())
+        return self.domain.is_open
 
     @property
     def support(self) -> list[tuple[float | None, float | None]]:
@@ -134,19 +138,94 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
     axes = Axes.of(settings, rows)
     if axes.is_open:
         return rows
+    is_random = has_periodic_features(settings, rows)
+    if is_random:
+        rows = _wrap_moments(rows, axes.given, settings)
     scaling = rows.scaling
     if settings.scale in STANDARD_SCALES:
         with np.errstate(invalid="ignore"):
             within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
         most = np.where(axes.given.periodic, within, np.inf)
         scaling = Scaling(scaling.shift, np.minimum(scaling.scale, most))
-    blocks = rows.blocks.mapped(scaling.apply, rows.weight_factor)
     moved = Axes(_rescaled(axes.given, scaling), axes.given, axes.columns)
+    # the pass of a lattice moves rows itself, after it has checked them
+    place = functools.partial(place_rows, scaling, moved.domain) if is_random else scaling.apply
+    blocks = rows.blocks.mapped(place, rows.weight_factor)
     split = rows.split
     if split is not None:
         x = scaling.apply(rows.scaling.invert(split.x))
-        split = replace(split, x=moved.inside(x))
+        split = replace(split, x=moved.inside(x), domain=moved.domain)
     return replace(rows, scaling=scaling, blocks=blocks, split=split)
+
+
+def place_rows(scaling: Scaling, domain: Domain, x: Array) -> Array:
+    """Rows of the data in the model's coordinates, those of periodic columns in the first period.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    domain : Domain
+        In the model's coordinates.
+    x : (n, d) array
+    """
+    return domain.wrap(scaling.apply(x))
+
+
+def has_periodic_features(settings: Settings, rows: Rows) -> bool:
+    """Whether periods are those of random features: more columns than a lattice serves.
+
+    Parameters
+    ----------
+    settings : Settings
+    rows : Rows
+    """
+    is_periodic = bool(settings.period) and not settings.support
+    return is_periodic and settings.features != "lattice" and rows.dimension > LATTICE_DIMENSIONS
+
+
+def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Rows) -> None:
+    """ValueError for settings that do not go with the periods of random features.
+
+    Parameters
+    ----------
+    settings : Settings
+    domain : Domain or None
+        In the model's coordinates; None where rows can be read only once.
+    rows : Rows
+    """
+    base = settings.base
+    if domain is None:
+        raise ValueError(
+            "period: X can be read only once, and the period that rows lie in is found before; "
+            "pass a list of blocks, or a callable that returns a fresh iterator"
+        )
+    if settings.method in ("ncfd", "fvpd"):
+        why = "its noise leaves no period" if settings.method == "ncfd" else (
+            "the moments of features under a periodic base have no closed form here"
+        )
+        raise ValueError(f'method="{settings.method}" has no period: {why}; use "map" or "fd"')
+    if isinstance(base, str) and base in GRAM_BASES:
+        raise ValueError(f'base="{base}" is a Gaussian, and has no period; use base="empirical"')
+    if isinstance(base, Base):
+        own = domain_of(base.rescaled(rows.scaling)).periods
+        if not np.allclose(own, domain.periods, rtol=1e-9):
+            raise ValueError(
+                f"base {type(base).__name__} does not have the periods of the columns; use "
+                'base="empirical", "mixture" or "student", or a tgpfast.bases.bounded.ProductBase '
+                "with a tgpfast.bases.von_mises.VonMisesBase for each periodic column"
+            )
+
+
+def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
+    """Rows with the moments of their values in the first period; another pass where it is needed.
+
+    domain : in the units of the data
+    """
+    sample = rows.blocks.sample
+    if sample is None or np.array_equal(domain.wrap(sample.x), sample.x):
+        return rows
+    moments, _ = moments_and_sample(rows.blocks.mapped(domain.wrap))
+    return replace(rows, moments=moments, scaling=make_scaling(settings.scale, moments))
 
 
 def _rescaled(domain: Domain, scaling: Scaling) -> Domain:

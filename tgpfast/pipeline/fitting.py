@@ -155,8 +155,10 @@ def fit(
         exactly on a wall counts as half a step of its column inside. NCFD has none: its noise
         crosses walls.
     period : dict, default None
-        Column -> period, such as {"hour": 24}: the density repeats itself. For one to three
-        columns.
+        Column -> period, such as {"hour": 24}: the density repeats itself, and rows of any period
+        are moved into the first. With more than three columns the frequencies of random features
+        are whole multiples of 2 pi / period, and each periodic column of the base has a von Mises
+        distribution; "map" and "fd" learn it. NCFD has no period.
     one_standard_error : bool, default False
         Pick the smoothest settings within one standard error of the best, row by row: the largest
         lambda, then the largest bandwidth.

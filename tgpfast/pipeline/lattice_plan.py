@@ -18,6 +18,7 @@ from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.mixture_growth import grow_mixture
 from ..bases.student import StudentBase
+from ..bases.von_mises import VonMisesBase, confine_to_circles
 from ..data.row_sample import SAMPLE_ROWS
 from ..density.density import Density
 from ..features.lattice import LatticeFeatures
@@ -65,6 +66,7 @@ FEW_ROWS_KERNELS = ("gaussian", "matern32")  # few rows do not tell all of them 
 DISCRETE_RESOLUTION = 0.25
 STUDENT_TOLERANCE = 1e-6  # nats a row: what is left the tilt adds
 LATTICE_BASES = ("student", "empirical", "mixture")
+CONFINED = (UniformBase, BoundedMixtureBase, VonMisesBase, ProductBase)  # bases on a domain
 # where nothing is compared; the bandwidth in standard deviations
 DEFAULT_KERNEL, DEFAULT_BANDWIDTH, DEFAULT_LAM = "matern52", 0.5, 1.0
 
@@ -171,7 +173,7 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
 
 def _check_base(base: Any, axes: Axes) -> None:
     """ValueError for a base that cannot be confined to the domain."""
-    known = (UniformBase, BoundedMixtureBase, ProductBase, GaussianBase, MixtureBase)
+    known = (*CONFINED, GaussianBase, MixtureBase)
     if axes.is_open or isinstance(base, known) or (isinstance(base, str) and base != "student"):
         return
     name = base if isinstance(base, str) else type(base).__name__
@@ -273,11 +275,12 @@ def _space(
 ) -> LatticeSpace:  # fmt: skip
     """The values that open settings may take, and the one value of each other setting."""
     unit = sample.deviation
+    simple = ("uniform", "von_mises", "empirical", kinds[0])
     gamma, lam = settings.gamma, settings.lam
     space = LatticeSpace(
         bandwidths=(NARROWEST * unit, WIDEST * unit) if isinstance(gamma, str) else (gamma, gamma),
         bases=tuple(kinds),
-        simplest=next(kind for kind in ("uniform", "empirical", kinds[0]) if kind in kinds),
+        simplest=next(kind for kind in simple if kind in kinds),
         may_be_base_alone=isinstance(lam, str), max_modes=_modes_of_longest(features),
         few_rows=rows.n <= CAREFUL_ROWS,
     )  # fmt: skip
@@ -303,6 +306,8 @@ def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
         return ["given"]
     if settings.base != "auto":
         return [settings.base]
+    if axes.domain.periodic.any():
+        return ["von_mises", "empirical"]
     if not axes.is_open:
         return ["empirical", "uniform"] if axes.domain.is_bounded else ["empirical"]
     return [kind for kind in LATTICE_BASES if kind != "mixture" or rows.n >= LEAST_MIXTURE_ROWS]
@@ -356,6 +361,8 @@ class BaseMaker:
             return self._confine(self.settings.base.rescaled(self.rows.scaling))
         if kind == "uniform":
             return UniformBase(**self.axes.domain.parameters())
+        if kind == "von_mises":
+            return confine_to_circles(x, weights, self.axes.domain)
         base: Base
         if kind == "student":
             base = StudentBase._by_em(
@@ -371,7 +378,7 @@ class BaseMaker:
 
     def _confine(self, base: Base) -> Base:
         """The base on the domain of the fit."""
-        if self.axes.is_open or isinstance(base, UniformBase | BoundedMixtureBase | ProductBase):
+        if self.axes.is_open or isinstance(base, CONFINED):
             return base
         return BoundedMixtureBase.confine(base, self.axes.domain)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bases.base import Base
+from ..bases.bounded import domain_of
 from ..bases.gaussian import GaussianBase
 from ..density.density import Density
 from ..features.random import Features
@@ -29,6 +30,7 @@ from ..statistics.feature_means import FeatureMeans
 from ..statistics.required_sums import MANY_ROWS, RequiredSums, RowSums
 from ..statistics.statistics import Statistics
 from ..validation import Array
+from .domain import Axes
 from .noise import noise_levels
 from .rows import Rows
 from .settings import EM_BASES, GRAM_BASES, Settings
@@ -169,7 +171,8 @@ class RandomFeaturesPlan:
         )  # fmt: skip
         features = self.features
         trials: tuple[RefinementTrial, ...] = ()
-        if "gamma" in auto:
+        is_periodic = domain_of(sums.base).periodic.any()  # whole waves fit one bandwidth only
+        if "gamma" in auto and not is_periodic:
             sums = sums.for_bandwidths(features, bandwidth_candidates(features))
             if sums.are_cheap:
                 narrowed = refinement.refine_bandwidth(sums, features)
@@ -301,7 +304,7 @@ class RandomFeaturesProblem:
         name = _word(self.settings.base)
         if name == "learned" and model.method == "base":
             name = "empirical"  # a base is learned together with a tilt
-        record: dict[str, Any] = {"base": name}
+        record: dict[str, Any] = {"base": name, **Axes.of(self.asked, rows).record()}
         if not isinstance(model.base, GaussianBase):
             record["base_facts"] = repr(model.base)
         if name == "learned":

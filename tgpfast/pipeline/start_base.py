@@ -29,6 +29,9 @@ def make_start_base(settings: Settings, rows: Rows) -> Base:
     kind = settings.base
     if isinstance(kind, Base):
         return kind.rescaled(rows.scaling)
+    if rows.split is not None and rows.split.domain is not None:
+        is_fitted = kind in EM_BASES
+        return rows.split.fit_base(kind, use_all=not is_fitted or settings.lam == BASE_ALONE)
     if kind not in EM_BASES:
         return GaussianBase(rows.mean, rows.covariance)
     if rows.split is None:

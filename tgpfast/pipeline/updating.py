@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..bases.base import Base
+from ..bases.bounded import domain_of
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import as_blocks
 from ..density.density import Density, register_updater
@@ -17,6 +19,7 @@ from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.mergeable_sums import check_decay
 from ..statistics.required_sums import accumulate_like
 from ..validation import Array, check_flag
+from .domain import place_rows
 
 OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold
 
@@ -42,8 +45,10 @@ def update_model(
     blocks = as_blocks(
         X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
     )
-    scaling = model.scaling
+    scaling, domain = model.scaling, domain_of(model.base)
     rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply_inside)
+    if domain.periodic.any():
+        rows = blocks.mapped(functools.partial(place_rows, scaling, domain))
     part = accumulate_like(model.statistics, rows, model.base, **run)
     merged = _merge(model, part, decay)
     base = _update_base(model, merged.statistics)
@@ -102,7 +107,8 @@ def _solve_again(model: Density, stats: Any, base: Base, run: dict[str, Any]) ->
 
 def _update_base(model: Density, stats: Any) -> Base:
     """From the moments of all rows where it was so before, and they are known; else as it is."""
-    if model.settings.get("base") != "empirical" or isinstance(
+    is_gaussian = isinstance(model.base, GaussianBase)
+    if model.settings.get("base") != "empirical" or not is_gaussian or isinstance(
         stats, FeatureMeans | LatticeStatistics
     ):
         return model.base

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import kernels
 from ..bases.base import Base
+from ..bases.bounded import Domain, ProductBase
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
@@ -178,6 +179,8 @@ class Pilot:
     budget : Budget
     ensemble : MixtureEnsemble or None, default None
         Mixtures grown on the pilot, one for each part that is held out. None grows them here.
+    domain : Domain or None, default None
+        Its periodic columns have bases and frequencies of their own.
     """
 
     x: Array
@@ -185,19 +188,20 @@ class Pilot:
     sample: SampleSplit | None = None
     budget: Budget = field(default_factory=Budget)
     ensemble: MixtureEnsemble | None = None
+    domain: Domain | None = None
 
     def __post_init__(self) -> None:
         if self.sample is None and self.ensemble is None:
-            ensemble = MixtureEnsemble(self.x, self.weights, self.budget)
+            ensemble = MixtureEnsemble(self.x, self.weights, self.budget, domain=self.domain)
             object.__setattr__(self, "ensemble", ensemble)
 
     @classmethod
     def from_sample(cls, sample: SampleSplit, budget: Budget) -> Pilot:
         """The whole sample, or PILOT_ROWS of the rows it keeps where it holds some out."""
         if not sample.holds_out:
-            return cls(sample.x, sample.weights, None, budget, sample.ensemble)
+            return cls(sample.x, sample.weights, None, budget, sample.ensemble, sample.domain)
         split = sample.split(PILOT_ROWS)
-        return cls(split.kept, split.kept_weights, sample, budget)
+        return cls(split.kept, split.kept_weights, sample, budget, domain=sample.domain)
 
     def in_full(self) -> Pilot:
         """The same with all rows that the sample keeps, which sums of features can afford."""
@@ -224,7 +228,7 @@ class Pilot:
             return self.sample.fit_base(kind)
         if self.ensemble is not None and kind == "mixture":
             return self.ensemble.fit_without(fold)
-        return fit_base(kind, split.kept, split.kept_weights)
+        return fit_base(kind, split.kept, split.kept_weights, domain=self.domain)
 
     @property
     def deviation(self) -> float:
@@ -502,7 +506,7 @@ class CandidateSearch:
                 folds = [self._learn_fold(kind, fold) for fold in range(len(self.splits))]
             except ValueError:
                 continue
-            is_single = all(getattr(f.base, "n_components", 1) == 1 for f in folds)
+            is_single = all(_count_components(f.base) == 1 for f in folds)
             if not (name == "mixture" and is_single and "empirical" in found):
                 found[name] = folds
         return found
@@ -640,9 +644,16 @@ class CandidateSearch:
         features = Features.draw(
             self.n_features, setting.gamma, self.space.shapes[setting.shape], self.seed,
             setting.kernel, setting.interactions,
+            None if self.pilot.domain is None else self.pilot.domain.periods,
         )  # fmt: skip
         make = FoldFeatures.for_posterior if for_posterior else FoldFeatures
         return [make(features, fold, self.threads) for fold in self.folds[base]]
+
+
+def _count_components(base: Base) -> int:
+    """Components of a mixture, or of a mixture in a product; 1 for other bases."""
+    factors = base.factors if isinstance(base, ProductBase) else (base,)
+    return max(getattr(factor, "n_components", 1) for factor in factors)
 
 
 def _best_score(

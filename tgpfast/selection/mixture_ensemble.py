@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..bases.base import Base
+from ..bases.bounded import Domain
 from ..bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
 from ..bases.mixture import MixtureBase, average_mixtures
 from ..bases.mixture_growth import GrownMixture, grow_mixture, weighted_mean
+from ..bases.von_mises import multiply_by_circles
 from ..kernels.thread_choice import Threads
 from ..validation import Array
+from .base_fits import check_open_columns
 from .effort import Budget
 from .folds import Mask, Split, assign_folds, held_out_masks
 
@@ -43,6 +47,8 @@ class MixtureEnsemble:
     seed : int, default 0
         Of the first member.
     threads : Threads
+    domain : Domain or None, default None
+        Mixtures are those of its columns without a period; the others have von Mises distributions.
     """
 
     x: Array
@@ -51,6 +57,14 @@ class MixtureEnsemble:
     has_folds: bool = field(default=True, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     threads: Threads = field(default_factory=Threads, kw_only=True)
+    domain: Domain | None = field(default=None, kw_only=True)
+
+    @property
+    def _has_periods(self) -> bool:
+        return self.domain is not None and bool(self.domain.periodic.any())
+
+    def _open_columns(self, x: Array) -> Array:
+        return x[:, ~self.domain.periodic] if self.domain is not None else x
 
     @functools.cached_property
     def judged(self) -> list[tuple[Mask, Mask]]:
@@ -73,9 +87,12 @@ class MixtureEnsemble:
         Raises
         ------
         ValueError
-            If the rows lie in a plane.
+            If the rows lie in a plane, or every column has a period.
         """
-        work, x, w = self.budget.growth_work / len(self.judged), self.x, self.weights
+        x, w = self._open_columns(self.x), self.weights
+        if not x.shape[1]:
+            check_open_columns("mixture")
+        work = self.budget.growth_work / len(self.judged)
         return [
             grow_mixture(
                 *(x[~out], w[~out], x[judges], w[judges]), max_work=work, seed=self.seed + k,
@@ -95,16 +112,22 @@ class MixtureEnsemble:
             for scored in [out & ~judges]
         ]
 
-    def fit_without(self, k: int) -> MixtureBase:
+    def fit_without(self, k: int) -> Base:
         """The mixture for fold k, which has not seen the rows that score it."""
         split = self.splits[k]
-        return self._with_kernel(self.members[k].mixture, split.kept, split.kept_weights)
+        return self._complete(self.members[k].mixture, split.kept, split.kept_weights)
 
-    def fit(self, x: Array, weights: Array) -> MixtureBase:
+    def fit(self, x: Array, weights: Array) -> Base:
         """The average of members after some steps of EM on rows."""
         chosen = self.members[: self.budget.n_members]
-        members = [member.refit(x, weights) for member in chosen]
-        return self._with_kernel(average_mixtures(members), x, weights)
+        members = [member.refit(self._open_columns(x), weights) for member in chosen]
+        return self._complete(average_mixtures(members), x, weights)
+
+    def _complete(self, mixture: MixtureBase, x: Array, weights: Array) -> Base:
+        """The mixture with a kernel estimate, or with the columns that have a period."""
+        if self.domain is not None and self._has_periods:
+            return multiply_by_circles(mixture, x, weights, self.domain)
+        return self._with_kernel(mixture, x, weights)
 
     # -- the kernel estimate ----------------------------------------------------------------------
 
@@ -112,7 +135,8 @@ class MixtureEnsemble:
     def kernel(self) -> tuple[Array, float] | None:
         """Covariance of the kernel, and the share of the kernel estimate in the mixture; None where
         it gains too little on the rows that score."""
-        if not (self.budget.has_kernel and self.has_folds) or len(self.x) > KERNEL_ROWS:
+        may_help = self.budget.has_kernel and self.has_folds and not self._has_periods
+        if not may_help or len(self.x) > KERNEL_ROWS:
             return None
         within = np.mean([m.mixture.covariance_within for m in self.members], axis=0)
         covariance = choose_kernel_covariance(self.x, self.weights, within)

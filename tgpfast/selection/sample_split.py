@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..bases.base import Base
+from ..bases.bounded import Domain, ProductBase
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, MixtureBase
 from ..data.blocks import Blocks
@@ -37,6 +38,8 @@ class SampleSplit:
     threads : Threads
     budget : Budget
         Of the growth of mixtures.
+    domain : Domain or None, default None
+        Its periodic columns have bases of their own.
     """
 
     x: Array
@@ -45,6 +48,7 @@ class SampleSplit:
     seed: int = field(default=0, kw_only=True)
     threads: Threads = field(default_factory=Threads, kw_only=True)
     budget: Budget = field(default_factory=Budget, kw_only=True)
+    domain: Domain | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(
@@ -71,7 +75,7 @@ class SampleSplit:
         kept = ~self.held
         return MixtureEnsemble(
             self.x[kept], self.weights[kept], self.budget, has_folds=not self.holds_out,
-            seed=self.seed, threads=self.threads,
+            seed=self.seed, threads=self.threads, domain=self.domain,
         )  # fmt: skip
 
     def fit_base(self, kind: str, *, use_all: bool = False) -> Base:
@@ -79,16 +83,16 @@ class SampleSplit:
         if kind == "mixture":
             return self._mixture_of_all if use_all else self._mixture_of_kept
         kept = ~self.held | use_all
-        return fit_base(kind, self.x[kept], self.weights[kept])
+        return fit_base(kind, self.x[kept], self.weights[kept], domain=self.domain)
 
     @functools.cached_property
-    def _mixture_of_kept(self) -> MixtureBase:
+    def _mixture_of_kept(self) -> Base:
         if not self.holds_out:
             return self._mixture_of_all
         return self.ensemble.fit(self.x[~self.held], self.weights[~self.held])
 
     @functools.cached_property
-    def _mixture_of_all(self) -> MixtureBase:
+    def _mixture_of_all(self) -> Base:
         return self.ensemble.fit(self.x, self.weights)
 
     def refit_base(self, base: Base) -> Base:
@@ -98,7 +102,8 @@ class SampleSplit:
         """
         if not self.holds_out or isinstance(base, GaussianBase):
             return base
-        kind = "mixture" if isinstance(base, MixtureBase) else base.kind
+        rest = base.factors[-1] if isinstance(base, ProductBase) else base
+        kind = "mixture" if isinstance(rest, MixtureBase) else rest.kind
         return self.fit_base(kind, use_all=True)
 
     def split(self, most_kept: int) -> Split:

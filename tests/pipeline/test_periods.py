@@ -1,0 +1,146 @@
+"""Periods in more than three columns: whole frequencies on a base of von Mises distributions."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import tgpfast as tgp
+
+PERIOD = 24.0
+OPTIONS = {"method": "map", "lam": 1.0, "gamma": 1.0, "n_features": 100, "base": "empirical"}
+
+
+def clock_rows(n, seed):
+    """An hour around midnight, a column that depends on it, and two that do not."""
+    rng = np.random.default_rng(seed)
+    angle = rng.vonmises(0.0, 1.0, n)
+    pair = rng.multivariate_normal([0.0, 0.0], [[1.0, 0.7], [0.7, 1.0]], n)
+    hour = angle / (2 * np.pi) * PERIOD % PERIOD
+    return np.c_[pair[:, 0], hour, 1.5 * np.cos(angle) + 0.4 * rng.normal(size=n), pair[:, 1]]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tgp.fit(clock_rows(1000, 0), period={1: PERIOD}, **OPTIONS)
+
+
+def test_values_and_slopes_agree_at_both_ends_of_the_period(model):
+    start, end = clock_rows(20, 1), clock_rows(20, 1)
+    start[:, 1], end[:, 1] = 0.0, PERIOD
+    np.testing.assert_allclose(model.log_density(start), model.log_density(end), atol=1e-11)
+    slopes = [model.grad_log_density(rows) for rows in (start, end)]
+    np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-11)
+    assert np.abs(slopes[0][:, 1]).max() > 0.01  # not by a zero of the slope
+    # the same features without whole frequencies do not agree
+    plain = tgp.fit(clock_rows(1000, 0), features="random", **OPTIONS)
+    assert np.abs(plain.log_density(start) - plain.log_density(end)).max() > 0.1
+
+
+def test_the_mass_is_one_by_independent_importance_sampling(model):
+    rng, x = np.random.default_rng(2), clock_rows(1000, 0)
+    rest = [0, 2, 3]
+    law = stats.multivariate_normal(x[:, rest].mean(axis=0), 1.7 * np.cov(x[:, rest].T))
+    rows = np.insert(law.rvs(40_000, random_state=rng), 1, rng.uniform(0, PERIOD, 40_000), axis=1)
+    ratios = np.exp(model.log_density(rows) - law.logpdf(rows[:, rest])) * PERIOD
+    error = ratios.std() / np.sqrt(len(ratios))
+    assert error < 0.02
+    assert ratios.mean() == pytest.approx(1.0, abs=4 * error)
+
+
+def test_the_dependence_of_an_open_column_on_the_hour_is_learned(model):
+    held = clock_rows(2000, 3)
+    product = model.base.log_density(model.scaling.apply(held)) - model.scaling.log_volume
+    gain = model.log_density(held) - product
+    assert gain.mean() > 0.4
+    assert gain.mean() > 10 * gain.std() / np.sqrt(len(gain))
+
+
+def test_samples_lie_in_the_first_period_and_have_its_shares(model):
+    hours = model.sample(4000, seed=0)[:, 1]
+    assert hours.min() >= 0.0
+    assert hours.max() < PERIOD
+    night = model.probability({1: 21.0}, {1: 27.0})
+    share = np.mean((hours > 21.0) | (hours < 3.0))
+    assert night == pytest.approx(share, abs=5 * np.sqrt(0.25 / 4000) + 5 * night.standard_error)
+    # chains may leave the period, and are moved back
+    assert 0.0 <= model.sample(300, seed=0, method="mala")[:, 1].max() < PERIOD
+
+
+def test_rows_of_any_period_count(model):
+    x = clock_rows(1000, 0)
+    x[:, 1] += PERIOD * np.random.default_rng(4).integers(0, 300, 1000)
+    many, held = tgp.fit(x, period={1: PERIOD}, **OPTIONS), clock_rows(1000, 3)
+    assert many.log_density(held).mean() == pytest.approx(
+        model.log_density(held).mean(), abs=0.05
+    )
+    far = held + np.array([0.0, 10 * PERIOD, 0.0, 0.0])
+    np.testing.assert_allclose(many.log_density(far), many.log_density(held), atol=1e-9)
+    both = [model.update(rows).log_density(held) for rows in (held, far)]
+    np.testing.assert_allclose(both[0], both[1], atol=1e-9)
+
+
+def test_conditionals_have_mass_one_around_the_clock(model):
+    given = model.conditional({0: 0.3, 2: 1.0, 3: 0.2})
+
+    def density(v):
+        return float(np.exp(given.log_density([[v]])[0]))
+
+    assert integrate.quad(density, 0.0, PERIOD, limit=200)[0] == pytest.approx(1.0, abs=1e-7)
+    part = integrate.quad(density, 0.0, 2.0)[0] + integrate.quad(density, 22.0, PERIOD)[0]
+    assert given.probability(22.0, 26.0) == pytest.approx(part, abs=1e-7)
+    assert given.cdf([2.0])[0] == pytest.approx(integrate.quad(density, 0.0, 2.0)[0], abs=1e-6)
+    two = model.conditional({0: 0.3, 3: 0.2})
+    hours, heights = np.arange(0.0, PERIOD, 0.1), np.arange(-6.0, 6.0, 0.04)
+    grid = np.stack(np.meshgrid(hours, heights), axis=-1).reshape(-1, 2)
+    assert np.exp(two.log_density(grid)).sum() * 0.004 == pytest.approx(1.0, abs=1e-5)
+    assert two.sample(500, seed=0)[:, 0].min() >= 0.0
+
+
+def test_files_keep_the_density_and_its_samples(model, tmp_path):
+    model.save(tmp_path / "clock.npz")
+    again, held = tgp.load(tmp_path / "clock.npz"), clock_rows(50, 3)
+    np.testing.assert_array_equal(again.log_density(held), model.log_density(held))
+    np.testing.assert_array_equal(again.sample(50, seed=1), model.sample(50, seed=1))
+    assert again.settings["period"] == {"1": PERIOD}
+
+
+@pytest.mark.slow
+def test_open_settings_are_chosen_with_periods():
+    chosen = tgp.fit(clock_rows(600, 0), period={1: PERIOD}, effort="fast")
+    held = clock_rows(1000, 3)
+    product = chosen.base.log_density(chosen.scaling.apply(held)) - chosen.scaling.log_volume
+    assert chosen.log_density(held).mean() > product.mean() + 0.2
+    angles = np.random.default_rng(5).vonmises([0, 1, 2, 3], [1, 2, 3, 0.5], (300, 4))
+    torus = tgp.fit(angles, period=dict.fromkeys(range(4), 2 * np.pi), effort="fast")
+    assert np.isfinite(torus.log_density(angles + 2 * np.pi)).all()
+
+
+def test_what_has_no_period_is_refused_by_name():
+    x = clock_rows(60, 0)
+    for options, message in (
+        ({"method": "ncfd", "lam": 1.0}, 'method="ncfd" has no period'),
+        ({"method": "fvpd", "lam": 1.0}, 'method="fvpd" has no period'),
+        ({"base": "scaled", "method": "fd", "lam": 1.0}, 'base="scaled"'),
+        ({"base": tgp.GaussianBase(np.zeros(4), np.eye(4))}, "GaussianBase does not have"),
+        ({"support": {2: (-20, None)}}, "support and period"),
+        ({"features": "lattice"}, "one to 3 columns"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tgp.fit(x, period={1: PERIOD}, **options)
+    everywhere = dict.fromkeys(range(4), PERIOD)
+    with pytest.raises(ValueError, match="all have one"):
+        tgp.fit(x, period=everywhere, base="mixture", method="map", lam=1.0)
+
+
+def test_frequencies_are_whole_in_periodic_columns():
+    periods = np.array([np.inf, 2.0, 5.0])
+    for kernel, interactions in (("gaussian", None), ("matern32", 1), ("matern12", 2)):
+        drawn = tgp.Features.draw(300, 0.7, np.eye(3), 0, kernel, interactions, periods=periods)
+        turns = drawn.frequencies[:, 1:] / 0.7 * periods[1:] / (2 * np.pi)
+        np.testing.assert_allclose(turns, np.round(turns), atol=1e-9)
+        assert drawn.frequencies.any(axis=1).all()
+        plain = tgp.Features.draw(300, 0.7, np.eye(3), 0, kernel, interactions)
+        kept = plain.frequencies[:, 0] != 0.0
+        np.testing.assert_array_equal(drawn.frequencies[kept, 0], plain.frequencies[kept, 0])
+    wide = tgp.Features.draw(50, 100.0, np.eye(2), 0, periods=[2.0, 2.0])
+    assert wide.frequencies.any(axis=1).all()
