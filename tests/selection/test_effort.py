@@ -32,7 +32,7 @@ def test_more_effort_is_more_work():
 
 @pytest.fixture(scope="module")
 def brief():
-    return tgp.fit(skewed_rows(600, seed=6), n_threads=1)
+    return tgp.fit(skewed_rows(600, seed=6), scale="standardize", n_threads=1)
 
 
 def test_a_brief_search_tries_a_few_features_with_map(brief):

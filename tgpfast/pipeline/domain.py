@@ -138,7 +138,7 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
     axes = Axes.of(settings, rows)
     if axes.is_open:
         return rows
-    is_random = has_periodic_features(settings, rows)
+    is_random, of_sample = has_periodic_features(settings, rows), rows.scaling
     if is_random:
         rows = _wrap_moments(rows, axes.given, settings)
     scaling = rows.scaling
@@ -153,7 +153,7 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
     blocks = rows.blocks.mapped(place, rows.weight_factor)
     split = rows.split
     if split is not None:
-        x = scaling.apply(rows.scaling.invert(split.x))
+        x = scaling.apply(of_sample.invert(split.x))
         split = replace(split, x=moved.inside(x), domain=moved.domain)
     return replace(rows, scaling=scaling, blocks=blocks, split=split)
 
