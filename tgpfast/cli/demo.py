@@ -174,7 +174,8 @@ def _draw(
 def _draw_answers(figure: Any, answers: Answers) -> None:
     """Add the region and the interval to the first panel."""
     axes, region = figure.axes[0], answers.region
-    sides = [np.linspace(*axes.get_xlim(), REGION_SIDE), np.linspace(*axes.get_ylim(), REGION_SIDE)]
+    limits = (axes.get_xlim(), axes.get_ylim())
+    sides = [np.linspace(low, high, REGION_SIDE) for low, high in limits]
     nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
     values = region.model.log_density(nodes).reshape(REGION_SIDE, REGION_SIDE)
     if values.max() > region.threshold:
