@@ -183,7 +183,7 @@ class TextRows:
             is_empty = is_empty and not len(rows)
             yield rows
         if is_empty:
-            raise ValueError(f"{self.file.name} has a header and no rows below it")
+            raise ValueError(f"{self.file.name} has a header and no rows below it; add some")
 
     def _parse(self, window: bytes, number: int, parse: Callable[[bytes], Array]) -> Array:
         """Return the rows of a window, whose first line has this number."""
@@ -369,4 +369,4 @@ def _describe_fault(cell: str) -> str:
         return f"{cell!r} is not a finite number; drop the line"
     if _is_number(cell.replace(",", ".")):
         return f"{cell!r} is not a number; write decimals with a point"
-    return f"{cell!r} is not a number; correct it, or leave the column out"
+    return f"{cell!r} is not a number; correct it, or leave the column out (shell: --columns)"
