@@ -121,9 +121,10 @@ def _run(arguments: argparse.Namespace) -> None:
     with open_data(arguments.data) as data, _open_checkpoint(arguments, data, options) as saved:
         if arguments.columns is not None:
             data = files.select_columns(data, arguments.columns)
-        blocks = as_blocks(data)
-        blocks.checkpoint = saved
-        model = fitting.fit(blocks, **options, progress=shows_progress(arguments))
+        if saved is not None:
+            data = as_blocks(data)
+            data.checkpoint = saved
+        model = fitting.fit(data, **options, progress=shows_progress(arguments))
         _ = model.log_normalizer  # saved with the model, so that `tgpfast score` is quick
         seconds = time.perf_counter() - start
         model.save(output)
