@@ -4,6 +4,7 @@ The order is the direction in which data flow. Lazy imports inside functions cou
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,105 @@ def test_a_planted_cycle_is_found(tmp_path):
     (root / "data.py").write_text("def f():\n    from . import features\n")
     (root / "features.py").write_text("from .data import f\n")
     assert cycles(root) == ["tgpfast.data", "tgpfast.features"]
+
+
+ROOT = Path(__file__).parents[1]  # the tree, also where an installed package is tested
+BACKEND_FILES = ("kernels/_numpy.py", "kernels/_numba.py", "kernels/_cython.pyx")
+
+
+def _defines(path, name):
+    return path.exists() and re.search(rf"^ *(def|class) {name}\b", path.read_text(), re.M)
+
+
+def unknown_names(line):
+    """What a row of the table of formulas in CONTRIBUTING.md names and is not there."""
+    _, function, kernels, oracle, test = line.strip().strip("|").split("|")
+    needed = []
+    for part in function.split("; "):
+        module, *names = re.findall("`([^`]+)`", part)
+        needed += [(name, [ROOT / "tgpfast" / module]) for name in names]
+    for name in re.findall("`([^`]+)`", kernels):
+        needed += [(name, [ROOT / "tgpfast" / file]) for file in BACKEND_FILES]
+    oracles = [ROOT / "tests" / "oracle.py", ROOT / "tests" / "lattice_oracle.py"]
+    needed += [(name, oracles) for name in re.findall("`([^`]+)`", oracle)]
+    missing = [name for name, paths in needed if not any(_defines(path, name) for path in paths)]
+    return missing + [path for path in re.findall("`([^`]+)`", test) if not (ROOT / path).exists()]
+
+
+def test_the_table_of_formulas_names_what_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("| formula | function |")[2]
+    rows = [row for row in text.partition("\n\n")[0].splitlines()[2:] if row]
+    assert len(rows) >= 10
+    assert [name for row in rows for name in unknown_names(row)] == []
+
+
+def test_a_row_with_unknown_names_is_found():
+    row = "| x | `statistics/fisher.py`: `fd_sytem` | `rank_q` | `theta_f` | `tests/no.py` |"
+    assert unknown_names(row) == ["fd_sytem", *["rank_q"] * 3, "theta_f", "tests/no.py"]
+
+
+# Modules of one kind share these names: every backend has a NAME, every subcommand a COMMAND.
+SHARED_NAMES = {"NAME", "COMMAND"}
+# Numba's cache does not notice changes in other modules, so that the compiled kernels repeat the
+# constants of their twins.
+REPEATED_IN = "tgpfast.kernels._numba"
+
+
+def _constants(path):
+    """(name, value as code) of the upper-case names that a module assigns."""
+    for node in ast.parse(path.read_text()).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        for target in targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = zip(target.elts, node.value.elts, strict=True)
+            for name, value in pairs:
+                is_type = ast.unparse(value).startswith("TypeVar(")
+                if isinstance(name, ast.Name) and name.id.isupper() and not is_type:
+                    yield name.id, ast.unparse(value)
+
+
+def repeated_constants(root):
+    """Names that two modules assign, where one should import the other's or have another name."""
+    homes = {}
+    for module, path in _modules(root).items():
+        for name, value in _constants(path):
+            homes.setdefault(name, {})[module] = value
+    for of_name in homes.values():
+        copy = of_name.get(REPEATED_IN)
+        if copy is not None and {copy} == set(of_name.values()):
+            del of_name[REPEATED_IN]
+    return {n: sorted(m) for n, m in homes.items() if len(m) > 1 and n not in SHARED_NAMES}
+
+
+def test_a_constant_has_one_home():
+    assert repeated_constants(PACKAGE) == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ("MOST = 3\n", "from .first import MOST\nLEAST = 3\n", []),
+        ("MOST = 3\n", "MOST = 4\n", ["MOST"]),
+        ("MOST = 3\n", "MOST: int = 3\n", ["MOST"]),
+        ("LEAST, MOST = 1, 3\n", "MOST = 3\n", ["MOST"]),
+        ("_MOST = {1: 2}\n", "_MOST = {1: 3}\n", ["_MOST"]),
+    ],
+)
+def test_a_constant_with_two_homes_is_found(tmp_path, first, second, found):
+    root = tmp_path / "tgpfast"
+    root.mkdir()
+    (root / "first.py").write_text(first)
+    (root / "second.py").write_text(second)
+    assert list(repeated_constants(root)) == found
+
+
+@pytest.mark.parametrize(("copy", "found"), [(256, []), (128, ["ROW_TILE"])])
+def test_compiled_kernels_repeat_constants_with_the_same_value(tmp_path, copy, found):
+    root = tmp_path / "tgpfast"
+    (root / "kernels").mkdir(parents=True)
+    (root / "kernels" / "__init__.py").write_text("ROW_TILE = 256\n")
+    (root / "kernels" / "_numba.py").write_text(f"ROW_TILE = {copy}\n")
+    assert list(repeated_constants(root)) == found

@@ -127,6 +127,8 @@ def test_other_data_or_options_are_refused(tmp_path, monkeypatch, small_blocks, 
     assert run(*command) == 0
     assert run("fit", data, "-o", tmp_path / "other.npz", "--checkpoint", model, *options) == 2
     assert_one_line(capsys, "not a checkpoint", "name another file")
+    assert run(*command, "--missing", "drop") == 2
+    assert_one_line(capsys, "--missing", "leave one of them out")
     assert run("fit", "-", "-o", model, "--checkpoint", saved) == 2
     assert_one_line(capsys, "standard input", "save the rows to a file")
 

@@ -82,6 +82,30 @@ def test_fit_reports_and_writes_what_fit_gives(data, tmp_path, capsys):
     assert saved.integrator.known_normalizer is not None  # scores need not wait for it
 
 
+def test_rows_with_missing_values_are_dropped(tmp_path, capsys):
+    path, output = tmp_path / "holes.csv", tmp_path / "m.npz"
+    path.write_text("u,v\n" + "".join(f"{a!r},{b!r}\n" for a, b in X.tolist()) + "1.5,\n")
+    assert run("fit", path, "-o", output, *FAST) != 0
+    assert "a value is missing" in capsys.readouterr().err
+    assert run("fit", path, "-o", output, "--missing", "drop", *FAST) == 0
+    assert "dropped 1 of 301 rows" in capsys.readouterr().err
+    assert tgp.load(output).settings["n_missing"] == 1
+
+
+def test_discrete_columns_from_fit_to_samples(tmp_path, capsys):
+    path, output = tmp_path / "counts.csv", tmp_path / "m.npz"
+    counts = np.random.default_rng(0).poisson(4.0, 300)
+    path.write_text("k,y\n" + "".join(f"{k},{y}\n" for k, y in zip(counts, X[:, 0], strict=True)))
+    assert run("fit", path, "-o", output, "--discrete", "k", "--quiet", *FAST) == 0
+    assert run("sample", output, "-n", "20", "-o", tmp_path / "rows.csv", "--seed", "1") == 0
+    rows = np.loadtxt(tmp_path / "rows.csv", delimiter=",", skiprows=1)
+    assert (rows[:, 0] == np.rint(rows[:, 0])).all()
+    assert run("score", output, path) == run("info", output) == 0
+    assert run("query", output, "--given", "k=4", "--cdf", "y=5") == 0
+    assert run("plot", output, path, "-o", tmp_path / "picture.png") == 0
+    capsys.readouterr()
+
+
 def test_options_reach_fit(monkeypatch, tmp_path):
     """Each option arrives under its name and as what it means; those not given do not."""
     seen = {}

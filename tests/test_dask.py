@@ -387,6 +387,36 @@ def test_empty_partitions_and_one_without_weight():
         tgp.accumulate(X, f, sample_weight=da.zeros(ROWS, chunks=100), **QUIET)
 
 
+def test_rows_with_missing_values_are_dropped_on_the_workers():
+    """Partitions of missing values alone count nothing but rows."""
+    x = rows()
+    x[100:200, 1] = np.nan  # all of the second partition
+    x[450, 0] = np.nan
+    complete = ~np.isnan(x).any(axis=1)
+    with pytest.warns(tgp.DataWarning, match="dropped 101 of 1,900 rows .* column 1"):
+        model = fixed_fit(chunked(x), missing="drop", n_features=20)
+    want = fixed_fit(x[complete], n_features=20)
+    assert (model.settings["n_missing"], model.settings["n_rows"]) == (101, 1799)
+    np.testing.assert_allclose(model.theta, want.theta, rtol=1e-6, atol=1e-9)
+    with pytest.raises(ValueError, match="no complete rows"):
+        fixed_fit(chunked(np.full_like(x, np.nan)), missing="drop", n_features=20)
+    with pytest.raises(ValueError, match="holds nan at row"):
+        fixed_fit(chunked(x), n_features=20)
+
+
+def test_discrete_columns_have_the_noise_of_the_whole():
+    """Whether lengths of partitions are known or not, and in lazy evaluation."""
+    x = np.random.default_rng(0).poisson(4.0, (1_000, 1)).astype(float)
+    X, values = chunked(x), np.arange(12.0)[:, None]
+    options = {"discrete": [0], "method": "map", "features": "lattice", "lam": 1.0, "gamma": 0.5,
+               "kernel": "matern52", "base": "empirical"}  # fmt: skip
+    want = tgp.fit(x, **options)
+    for source in (X, X[X[:, 0] < np.inf]):
+        found = tgp.fit(source, **options)
+        np.testing.assert_allclose(found.log_density(values), want.log_density(values), atol=1e-4)
+    np.testing.assert_allclose(want.log_density(X).compute(), want.log_density(x), atol=1e-9)
+
+
 def test_one_dimension_is_one_column():
     x, f = rows(1), features(1)
     want = tgp.accumulate(x, f, **QUIET)

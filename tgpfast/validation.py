@@ -26,7 +26,9 @@ FAR = 1e150  # standard deviations from the mean beyond which squares overflow: 
 # -- numbers and arrays ---------------------------------------------------------------------------
 
 
-def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
+def as_floats(
+    value: Any, name: str, shape: str | tuple[int, ...], ndim: int | None = None
+) -> Array:
     """Return a read-only float64 copy of a small parameter array.
 
     Parameters
@@ -34,27 +36,31 @@ def as_floats(value: Any, name: str, shape: str, ndim: int) -> Array:
     value : array-like
     name : str
         Name of the argument, for messages.
-    shape : str
-        The expected shape, for messages, such as "(d,)".
-    ndim : int
-        The expected number of dimensions.
+    shape : tuple of int, or str
+        The expected shape; or, where only the number of dimensions is known, a text for messages,
+        such as "(d,)".
+    ndim : int, optional
+        The expected number of dimensions, where the shape is a text.
 
     Raises
     ------
     TypeError
         If the values are not real numbers.
     ValueError
-        If the number of dimensions is wrong, or a value is not finite.
+        If the shape is wrong, or a value is not finite.
 
     Examples
     --------
     >>> as_floats([1, 2], "mean", "(d,)", 1)
     array([1., 2.])
+    >>> as_floats([1, 2], "mean", (3,))
+    Traceback (most recent call last):
+    ValueError: mean must have shape (3,), got (2,)
     """
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
-    if array.ndim != ndim:
+    if array.shape != shape if isinstance(shape, tuple) else array.ndim != ndim:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
     array = np.array(array, dtype=np.float64, order="C")
     if not np.isfinite(array).all():

@@ -6,7 +6,7 @@ from scipy import integrate, stats
 
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
-from tgpfast.bases.node_masses import log_partition, node_masses
+from tgpfast.bases.node_masses import BaseGrids, log_partition, node_masses
 from tgpfast.bases.student import StudentBase
 from tgpfast.features.lattice import LatticeFeatures
 
@@ -79,3 +79,12 @@ def test_two_columns_share_a_cell_by_position():
     grid = np.meshgrid(*features.nodes((32, 24)), indexing="ij")
     assert masses.sum() == pytest.approx(1.0, abs=1e-9)
     assert [(masses * axis).sum() for axis in grid] == pytest.approx([0.3, -0.2], abs=1e-9)
+
+
+def test_a_ridge_that_no_grid_resolves_is_known_as_such():
+    rows = np.random.default_rng(0).standard_normal((200, 2))
+    features = LatticeFeatures.for_data(rows, 8, "gaussian", 0.5)
+    ridge = GaussianBase([0.0, 0.0], [[1.0, 1.0 - 5e-9], [1.0 - 5e-9, 1.0]])
+    wide = GaussianBase([0.0, 0.0], [[1.0, 0.9], [0.9, 1.0]])
+    assert not BaseGrids(ridge, features).resolve_base((32, 32))
+    assert BaseGrids(wide, features).resolve_base((32, 32))

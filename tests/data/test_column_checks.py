@@ -120,7 +120,7 @@ def test_whole_numbers(n):
     assert note.message.startswith(
         f"column 1 ('rings') holds whole numbers: {m} different values in {n:,} rows"
     )
-    assert "add uniform noise between -0.5 and 0.5" in note.message
+    assert "with discrete=['rings']" in note.message
     assert "fit_groups" in note.message
 
 
@@ -130,7 +130,9 @@ def test_whole_numbers_with_an_outlier_or_in_tens():
     assert kinds(rows(counts)) == [(1, "integer")]
     (tens,) = check_columns(rows(10 * rng().integers(0, 300, N)))
     assert tens.facts["step"] == 10.0
-    assert "between -5 and 5" in tens.message
+    assert "with discrete={1: 10}" in tens.message
+    (odd,) = check_columns(rows(10 * rng().integers(0, 300, N) + 3))
+    assert "with discrete=[1]" in odd.message  # no multiples of 10
     assert "fit_groups" not in tens.message  # for 300 values
     assert kinds(rows(rng().integers(0, 2, N))) == [(1, "integer")]
     assert kinds(rng().integers(0, 256, (N, 1))) == [(0, "integer")]
@@ -286,7 +288,7 @@ def test_results_repeat_and_input_stays_as_it_is():
 
 def test_wrong_input():
     x = np.zeros((30, 2))
-    with pytest.raises(ValueError, match="weights has 3 entries, expected 30"):
+    with pytest.raises(ValueError, match=r"weights must have shape \(30,\), got \(3,\)"):
         check_columns(x, np.ones(3))
     with pytest.raises(ValueError, match="columns has 1 names, expected 2"):
         check_columns(x, columns=["a"])

@@ -118,16 +118,26 @@ def test_boxes_add_up(d):
 
 
 @pytest.mark.slow
-def test_errors_of_draws_are_those_of_their_seeds(monkeypatch):
-    """z-scores over 100 seeds, in five columns, are standard but for 16 replicates."""
+@pytest.mark.parametrize("d", [5, 8])
+def test_errors_of_draws_are_those_of_their_seeds(monkeypatch, d):
+    """z-scores over 100 seeds are standard but for 16 replicates: of a box, a mean, an entropy."""
     monkeypatch.setattr(integration, "ANSWER_LOG2_POINTS", 7)
-    product = Product(5)
-    high = np.full(5, SHIFT + 2.0)
-    truth = product.cdf(high[0]) * normal_cdf(1.0) ** 4
-    answers = [product.model.probability(None, high, seed=seed) for seed in range(100)]
-    z = np.array([(a - truth) / a.standard_error for a in answers])
-    assert abs(z.mean()) < 0.4
-    assert 0.8 < z.std() < 1.35
+    product = Product(d)
+    high, model = np.full(d, SHIFT + 2.0), product.model
+    entropy = product.integral(-np.log(product.p)) + d * math.log(SCALE)
+    entropy += 0.5 * (d - 1) * (1.0 + math.log(2.0 * math.pi))
+    asked = [
+        (lambda seed: model.probability(None, high, seed=seed),
+         product.cdf(high[0]) * normal_cdf(1.0) ** (d - 1)),
+        (lambda seed: model.expectation(lambda rows: rows[:, 0] * rows[:, d - 1], seed=seed),
+         (SHIFT + SCALE * product.integral(product.line)) * SHIFT),
+        (lambda seed: model.entropy(seed=seed), entropy),
+    ]  # fmt: skip
+    for question, truth in asked:
+        answers = [question(seed) for seed in range(100)]
+        z = np.array([(a - truth) / a.standard_error for a in answers])
+        assert abs(z.mean()) < 0.4
+        assert 0.8 < z.std() < 1.35
 
 
 # -- distribution functions and quantiles ----------------------------------------------------------

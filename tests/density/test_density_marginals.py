@@ -1,12 +1,14 @@
 """Marginals: against products, the chain rule, differences, and files; mutual information; rows
 with missing entries."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
 from answer_models import SCALE, SHIFT, Product, covariance, mixture, of_base, tilted
+from scipy import stats
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import BoundedMixtureBase
@@ -134,12 +136,48 @@ def test_information_of_gaussians():
     truth = 0.5 * math.log(C[0, 0] * np.linalg.det(C[1:, 1:]) / np.linalg.det(C))
     assert abs(exact - truth) < 1e-12
     twice = tgp.MixtureBase([0.4, 0.6], np.zeros((2, 3)), [C] * 2)
-    drawn = of_base(twice).mutual_information([0], [1, 2])
-    assert abs(drawn - truth) < 5 * drawn.standard_error
+    answer = of_base(twice).mutual_information([2, 1], [0])
+    assert abs(answer - truth) < 1e-8
+    assert answer.method == "quadrature"
+    answer = of_base(twice).mutual_information([0], [2])  # a third column is summed out
+    truth = 0.5 * math.log(C[0, 0] * C[2, 2] / np.linalg.det(C[np.ix_([0, 2], [0, 2])]))
+    assert abs(answer - truth) < 1e-8
     pair = tgp.MixtureBase([0.4, 0.6], np.zeros((2, 2)), [C[:2, :2]] * 2)
     answer = of_base(pair).mutual_information(0, 1)
     truth = 0.5 * math.log(C[0, 0] * C[1, 1] / np.linalg.det(C[:2, :2]))
     assert abs(answer - truth) < 1e-8
+
+
+def test_information_of_a_narrow_ridge_and_of_heavy_tails():
+    C = np.array([[1.0, 0.9999], [0.9999, 1.0]])
+    ridge = of_base(tgp.MixtureBase([0.4, 0.6], np.zeros((2, 2)), [C] * 2))
+    answer = ridge.mutual_information(0, 1)
+    assert abs(answer + 0.5 * math.log(1.0 - 0.9999**2)) < 5 * answer.standard_error
+    shape = np.array([[1.0, 0.6], [0.6, 1.0]])
+    answer = of_base(tgp.StudentBase(np.zeros(2), shape, 4.0)).mutual_information(0, 1)
+    joint = stats.multivariate_t(np.zeros(2), shape, 4.0)
+    line = np.sinh(np.linspace(-9.0, 9.0, 1_501))
+    weights = np.sqrt(1.0 + line**2) * 18.0 / 1_500
+    log_p = joint.logpdf(np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1))
+    log_one = stats.t(4.0).logpdf(line)
+    truth = weights @ (np.exp(log_p) * (log_p - log_one - log_one[:, None])) @ weights
+    assert abs(answer - truth) < 1e-8
+    assert answer.standard_error < 1e-8
+
+
+@pytest.mark.slow
+def test_information_of_draws_has_standard_errors():
+    """Of five columns, two are correlated, and the tilt changes another one: the information is
+    that of two Gaussians."""
+    model = Product(5).model
+    correlated = np.eye(5)
+    correlated[1, 2] = correlated[2, 1] = 0.6
+    model = dataclasses.replace(model, base=tgp.GaussianBase(np.zeros(5), correlated))
+    truth = -0.5 * math.log(1.0 - 0.6**2)
+    answers = [model.mutual_information([0, 1], 2, seed=seed) for seed in range(2)]
+    z = [(answer - truth) / answer.standard_error for answer in answers]
+    assert max(map(abs, z)) < 3.5
+    assert all(0.005 < answer.standard_error < 0.05 for answer in answers)
 
 
 # -- missing entries -------------------------------------------------------------------------------

@@ -27,6 +27,23 @@ def small(x, **options):
     return fixed_fit(x, **{"n_features": 30, **options})
 
 
+def test_repeated_rows_are_in_the_diagnostics():
+    """They are counted in the sample, and shown by the summary; rows without repeats are not."""
+    x = make_data(400, 2)
+    x[:12] = x[0]  # too few for a warning
+    x[40:50, 1] = 0.0
+    repeats = small(x, lam=10.0).diagnostics["repeats"]
+    assert (repeats["n_rows"], repeats["n_distinct"]) == (400, 389)
+    first, second = repeats["columns"]
+    assert (first["n_distinct"], first["top_share"]) == (389, 0.03)
+    assert first["top_value"] == x[0, 0]
+    assert (second["n_distinct"], second["top_share"]) == (380, 0.03)
+    summary = small(x, lam=10.0).summary()
+    assert "3% of the rows repeat another" in summary
+    assert f"3% have 0 = {x[0, 0]:.6g}" in summary
+    assert "repeat" not in small(make_data(400, 2), lam=10.0).summary()
+
+
 # -- the pipeline --------------------------------------------------------------------------------
 
 

@@ -145,8 +145,8 @@ def test_four_columns_and_streams_are_refused_by_name():
     x = np.random.default_rng(0).normal(size=(100, 4))
     with pytest.raises(ValueError, match="one to 3 columns"):
         tgp.fit(x, features="lattice")
-    with pytest.raises(ValueError, match="support and period: lattices serve one to 3"):
-        tgp.fit(x, support={0: (0, None)})
+    with pytest.raises(ValueError, match="column 0 lies outside of its support"):
+        tgp.fit(x, support={0: (0, None)})  # walls serve any number of columns
     with pytest.raises(ValueError, match="read only once"):
         tgp.fit(iter([x[:, :2]]), features="lattice")
     with pytest.raises(ValueError, match="features='dense'"):

@@ -107,7 +107,7 @@ def parts(features):
 
 def condition(block, lam):
     shift = lam * block.features.bandwidth**2
-    return np.linalg.cond(block.sums.system + shift * np.eye(len(block.sums.b)))
+    return np.linalg.cond(block.sums.equations[0] + shift * np.eye(len(block.sums.sum_phi)))
 
 
 def statistics_of(block):
@@ -490,8 +490,8 @@ def test_values_that_are_not_finite_are_not_believed(bad, where):
 def test_indefinite_matrices_are_not_believed():
     """Rounding may leave them so where lambda is tiny: the candidate is lost, not the fit."""
     block = make_block()
-    system = block.sums.system - 1e6 * np.eye(len(block.sums.b))
-    block.sums = block.sums._replace(system=system)
+    system, b = block.sums.equations
+    block.sums = block.sums._replace(equations=(system - 1e6 * np.eye(len(b)), b))
     assert np.isnan(block.fd((1.0,))).all()
     assert not block.score_fvpd(1.0, 1.0).is_reliable
     assert not any(s.is_reliable for s in block.score_thetas(block.fd((1.0, 2.0))))

@@ -324,7 +324,7 @@ def test_result_is_a_base_for_every_method():
     ("changes", "error", "match"),
     [
         ({"stats": np.zeros(3)}, TypeError, "stats must be tgpfast.Statistics, got ndarray"),
-        ({"base": None}, TypeError, "base must be tgpfast.GaussianBase, got NoneType"),
+        ({"base": None}, TypeError, "base must be a base of tgpfast, got NoneType"),
         ({"lam": 0.0}, ValueError, "lam=0.0"),
         ({"lam": -1}, ValueError, "lam=-1"),
         ({"lam": math.nan}, ValueError, "lam=nan"),

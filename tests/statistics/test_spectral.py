@@ -709,17 +709,17 @@ def test_estimates_are_finite_and_grow(kind):
 
 @pytest.mark.parametrize("d", [1, slow(2), slow(3)])
 def test_threads(d, monkeypatch):
-    """The same bits for the same number of threads; another number stays within the tolerance."""
+    """The same bits every time on one thread; two threads, which add in any order, stay within the
+    tolerance."""
     monkeypatch.setattr(transforms, "SERIAL_SIZE", 0)  # else small work gets one thread
     x, features = make_data("cauchy", d, n=2000), make_features(20, d)
     x = x[np.abs(x).max(axis=1) < 30]
-    one, again, two, two_again = (
-        by_transform(x, features, noise_levels=(0.0, 0.5), n_threads=k) for k in (1, 1, 2, 2)
+    one, again, two = (
+        by_transform(x, features, noise_levels=(0.0, 0.5), n_threads=k) for k in (1, 1, 2)
     )
     bound = bounds(x, features, 1e-9, (0.0, 0.5))
     for name in bound:
         assert np.array_equal(getattr(one, name), getattr(again, name)), name
-        assert np.array_equal(getattr(two, name), getattr(two_again, name)), name
     assert_statistics(one, two, bound)
     assert one.provenance["threads"] == 1
 

@@ -315,6 +315,17 @@ class Base(abc.ABC):
         return Blocks(X, dimension=self.dimension).whole()
 
 
+def check_base(base: Any, dimension: int, whose: str) -> None:
+    """TypeError or ValueError unless this is a base of so many columns.
+
+    whose : what has this dimension, for the message, such as "the features have"
+    """
+    if not isinstance(base, Base):
+        raise TypeError(f"base must be a base of tgpfast, got {type(base).__name__}")
+    if base.dimension != dimension:
+        raise ValueError(f"base has dimension {base.dimension}, {whose} {dimension}")
+
+
 def _hash(name: str, *arrays: Array) -> str:
     digest = hashlib.sha256(name.encode())
     for array in arrays:

@@ -123,10 +123,9 @@ class GaussianBase(Base):
         ----------
         x : array, (n, d)
         """
-        whitened: Array = solve_triangular(
+        return solve_triangular(
             self.cholesky, (x - self.mean).T, lower=True, check_finite=False
         ).T
-        return whitened
 
     def log_density_at(self, x: Array) -> Array:
         """Log density of checked rows, (n,)."""
@@ -137,10 +136,9 @@ class GaussianBase(Base):
     def score_at(self, x: Array) -> Array:
         """-covariance^-1 (x - mean) at checked rows, (n, d)."""
         whitened = self.whiten(x).T
-        gradient: Array = -solve_triangular(
+        return -solve_triangular(
             self.cholesky, whitened, trans="T", lower=True, check_finite=False
         ).T
-        return gradient
 
     def laplacian_at(self, x: Array, stretch: Array) -> Array:
         """Sum over k of stretch_k^2 times the second derivative in column k, (n,): a constant."""

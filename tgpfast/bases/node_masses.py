@@ -96,6 +96,12 @@ class BaseGrids:
             self._known[key] = node_masses(self.base, self.features, key)
         return self._known[key]
 
+    def resolve_base(self, shape: Sequence[int]) -> bool:
+        """Whether the masses on the grid of this shape are about those of the base."""
+        finer = _resolving_shape(self.base, self.features, shape)
+        cells = self.features.lengths / np.array(finer)
+        return bool((cells <= UNRESOLVED * part_widths(self.base)[1].min(axis=0)).all())
+
 
 def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> NodeMasses:
     """The masses of a base on the regular grid of a lattice.

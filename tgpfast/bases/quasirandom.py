@@ -17,16 +17,14 @@ def sobol_uniforms(d: int, log2_n: int, seed: int) -> Array:
     from scipy.stats import qmc  # at first use: scipy.stats is slow to import
 
     points = qmc.Sobol(d, scramble=True, seed=np.random.default_rng(seed)).random_base2(log2_n)
-    clipped: Array = np.clip(points, SOBOL_MARGIN, 1.0 - SOBOL_MARGIN)
-    return clipped
+    return np.clip(points, SOBOL_MARGIN, 1.0 - SOBOL_MARGIN)
 
 
 def to_normals(uniforms: Array) -> Array:
     """Standard normal quantiles of numbers in (0, 1)."""
     from scipy.special import ndtri
 
-    normals: Array = ndtri(uniforms)
-    return normals
+    return ndtri(uniforms)
 
 
 def sobol_normals(d: int, log2_n: int, seed: int) -> Array:

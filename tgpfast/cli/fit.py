@@ -18,6 +18,7 @@ from .._version import __version__
 from ..data import files
 from ..data.blocks import as_blocks
 from ..data.checkpoint import Checkpoint
+from ..data.missing_rows import MISSING_ROWS
 from ..density.density import Density
 from ..features.spectral_density import KERNELS
 from ..kernels.thread_choice import Threads
@@ -33,6 +34,7 @@ from .options import (
     add_progress,
     column_number,
     column_range,
+    column_step,
     count_or,
     number_or,
     shows_progress,
@@ -45,9 +47,10 @@ FIT_OPTIONS = {  # name on the command line -> parameter of `fit`
     "sigma_max": "sigma_max", "noise_levels": "n_noise_levels", "seed": "seed",
     "feature_kind": "features", "kernel": "kernel", "support": "support", "period": "period",
     "threads": "n_threads", "engine": "engine", "backend": "backend", "precision": "precision",
-    "effort": "effort", "interactions": "interactions",
+    "effort": "effort", "interactions": "interactions", "missing": "missing",
+    "discrete": "discrete",
 }  # fmt: skip
-NO_DEFAULT = {"--support": "no walls", "--period": "none"}
+NO_DEFAULT = {"--support": "no walls", "--period": "none", "--discrete": "none"}
 FIT_DEFAULTS = {name: p.default for name, p in inspect.signature(fitting.fit).parameters.items()}
 
 
@@ -70,7 +73,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
            choices=FEATURE_KINDS)  # fmt: skip
     option("--kernel", "kernel of the Gaussian process; auto compares some of them",
            choices=("auto", *KERNELS))  # fmt: skip
-    option("--support", "walls of columns, such as price=0: share=0:1; one to three columns",
+    option("--support", "walls of columns, such as price=0: share=0:1",
            type=column_range, nargs="+", metavar="COLUMN=LOW:HIGH")  # fmt: skip
     option("--period", "periods of columns, such as hour=24; one to three columns",
            type=column_number, nargs="+", metavar="COLUMN=P")  # fmt: skip
@@ -83,7 +86,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--sigma-max", "highest noise of ncfd in scaled coordinates: a number, or paper",
            type=number("paper"), metavar="S")  # fmt: skip
     option("--noise-levels", "number of noise levels of ncfd", type=count(), metavar="H")
-    option("--scale", "how columns are scaled first", choices=SCALES)
+    option("--scale", "how columns are scaled first; gaussianize bends each one to a Gaussian",
+           choices=SCALES)  # fmt: skip
     option("--base", "the base density", choices=BASES)
     option("--frequency-covariance", "covariance of the features' frequencies",
            choices=FREQUENCIES)  # fmt: skip
@@ -95,6 +99,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--precision", "precision of the sums over rows", choices=PRECISIONS)
     option("--effort", "how much work the choice of open settings may take", choices=EFFORTS)
     option("--interactions", "columns of each frequency, or auto", type=count("auto"), metavar="N")
+    option("--missing", "what to do with rows that lack values", choices=MISSING_ROWS)
+    option("--discrete", "columns of whole numbers, or COLUMN=STEP for multiples of a step",
+           type=column_step, nargs="+", metavar="COLUMN")  # fmt: skip
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
     add("--checkpoint", type=Path, metavar="FILE", help="save sums over rows to this file every "
@@ -114,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> None:
     options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
     given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
     options.update({
-        name: dict(value) if name in ("support", "period") else value
+        name: dict(value) if name in ("support", "period", "discrete") else value
         for name, value in given.items() if value is not None
     })  # fmt: skip
     start = time.perf_counter()
@@ -142,6 +149,11 @@ def _open_checkpoint(
     if arguments.checkpoint is None:
         yield None
         return
+    for name in ("missing", "discrete"):  # passes of such rows are not the rows of the files
+        if name in options:
+            raise ValueError(
+                f"--checkpoint does not go together with --{name}; leave one of them out"
+            )
     path = files.check_writable(arguments.checkpoint, suffixes=None)
     paths = data.paths if isinstance(data, files.FileSet) else [data]
     facts = [(file.name, file.stat()) for file in paths]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..density.density import Density
+from ..density.discrete import DiscreteDensity
 from ..density.grouped import GroupedDensity
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.spectrum import Spectrum
@@ -101,7 +102,7 @@ def _describe_groups(groups: GroupedDensity) -> dict[str, Any]:
 
 
 DESCRIPTIONS: dict[type, Callable[[Any], dict[str, Any]]] = {
-    Density: _describe_model, Statistics: _describe_statistics,
+    Density: _describe_model, DiscreteDensity: _describe_model, Statistics: _describe_statistics,
     LatticeStatistics: _describe_lattice, Spectrum: _describe_spectrum,
     GroupedDensity: _describe_groups,
 }  # fmt: skip

@@ -154,6 +154,11 @@ def column_number(text: str) -> tuple[str | int, float]:
         ) from None
 
 
+def column_step(text: str) -> tuple[str | int, float]:
+    """Read COLUMN, of step 1, or COLUMN=STEP."""
+    return column_number(text if "=" in text else f"{text}=1")
+
+
 def _column_and_value(text: str) -> tuple[str | int, str]:
     """The column, a number where it is one, and what follows the last equals sign."""
     column, _, value = text.rpartition("=")

@@ -76,8 +76,7 @@ def _read_rows(source: Any, numbers: Any) -> Array:
         start, stop = np.searchsorted(wanted, [first, first + len(x)])
         found.append(x[wanted[start:stop] - first])
         first += len(x)
-    rows: Array = np.concatenate(found)[np.searchsorted(wanted, numbers)]
-    return rows
+    return np.concatenate(found)[np.searchsorted(wanted, numbers)]
 
 
 def _print_document(values: Array, numbers: Any, rows: Array, names: list[str]) -> None:

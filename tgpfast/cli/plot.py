@@ -38,6 +38,7 @@ def _run(arguments: argparse.Namespace) -> None:
     files.check_writable(arguments.output, suffixes=PICTURES)
     with open_data(arguments.data) as data:
         source = match_columns(model, data, arguments.columns)
+        model = getattr(model, "dequantized", model)
         model.table = replace(model.table, columns=None, kind="array")
         draw = DRAWN.get(model.dimension, plot.pairs)
         figure = draw(model, source, seed=arguments.seed)

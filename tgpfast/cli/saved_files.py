@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..data.storage import load
 from ..density.density import Density
+from ..density.discrete import DiscreteDensity
 
 
 def load_saved(path: Path) -> Any:
@@ -22,9 +23,9 @@ def load_saved(path: Path) -> Any:
 def load_model(path: Path) -> Density:
     """A saved model; ValueError for files that hold something else."""
     saved = load_saved(path)
-    if not isinstance(saved, Density):
+    if not isinstance(saved, Density | DiscreteDensity):
         raise ValueError(
             f"{os.fspath(path)!r} holds {type(saved).__name__}, expected a model: a file written "
             "by tgpfast fit or model.save"
         )
-    return saved
+    return cast(Density, saved)  # a discrete density has its methods

@@ -41,10 +41,7 @@ def evaluate_lazily(X: Any, name: str, model: Density, method: str, **options: A
     **options
         Its other arguments.
     """
-    own = copy.copy(model)
-    own.threads = Threads(model.threads.backend, model.threads.n_threads or 1)
-    own.statistics = None  # not needed, and the largest part of a model
-    evaluation = _Evaluation(own, method, options, name)
+    evaluation = _Evaluation(_copy_for_workers(model), method, options, name)
     task = delayed(evaluation, name=unique_name("model"), traverse=False)
     if is_frame(X) and X.ndim == 2:
         return X.map_partitions(_evaluate_frame, task, meta=_evaluate(evaluation, X._meta, None))
@@ -55,6 +52,17 @@ def evaluate_lazily(X: Any, name: str, model: Density, method: str, **options: A
     return rows.map_blocks(
         _evaluate_array, task, dtype=np.float64, meta=np.empty((0,)), drop_axis=1
     )
+
+
+def _copy_for_workers(model: Any) -> Any:
+    """A copy with the threads of one task and without statistics, the largest part of a model."""
+    own = copy.copy(model)
+    if isinstance(model, Density):
+        own.threads = Threads(model.threads.backend, model.threads.n_threads or 1)
+        own.statistics = None
+    elif hasattr(model, "inner"):
+        own.inner = _copy_for_workers(model.inner)
+    return own
 
 
 def _evaluate(evaluation: _Evaluation, part: Any, index: int | None) -> Any:

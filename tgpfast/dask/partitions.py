@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ import numpy as np
 
 from .. import kernels
 from ..data.blocks import Blocks
+from ..data.jitter import Jitter
+from ..data.missing_rows import MissingCounts
 from ..data.row_sample import SAMPLE_ROWS, RowSample, draw_sample
 from ..data.rows import as_table, count_columns
 from ..data.table import BLOCK_ROWS, Table, is_frame, order_columns
@@ -70,6 +71,8 @@ class Partitions(Blocks):
         block_rows: int = BLOCK_ROWS,
         columns: list[str] | None = None,
         name: str = "X",
+        drop_missing: bool = False,
+        jitter: Jitter | None = None,
     ) -> None:
         X = order_columns(_check_collection(X, name), columns, name)
         self.name, self.block_rows, self.collection = name, block_rows, X
@@ -81,6 +84,7 @@ class Partitions(Blocks):
         self.budget = os.environ.get(BUDGET_VARIABLE) or TASK_BUDGET
         self._map, self._factor = None, 1.0
         self._passes = [0]
+        self._drops, self._jitter, self._missing = drop_missing, jitter, [MissingCounts()]
         self._found = _Findings(None)
         if (known := _known_lengths(X)) is not None:
             self._set_lengths(known)
@@ -183,8 +187,7 @@ class Partitions(Blocks):
             )
             layer = {f"{name}-{i}": (tasks.count_rows, key) for i, key in enumerate(keys)}
             self._set_lengths(self._compute({**graph, **layer, name: (list, list(layer))}, name))
-        known: list[int] = self._found.lengths  # type: ignore[assignment]
-        return known
+        return self._found.lengths  # type: ignore[return-value]
 
     def _set_lengths(self, lengths: list[int]) -> None:
         if not sum(lengths):
@@ -200,7 +203,9 @@ class Partitions(Blocks):
 
     @property
     def _facts(self) -> tasks.CollectionFacts:
-        return tasks.CollectionFacts(self.table, self.name, self.dimension)
+        return tasks.CollectionFacts(
+            self.table, self.name, self.dimension, self._drops, self._jitter
+        )
 
     def reduce(
         self,
@@ -224,10 +229,15 @@ class Partitions(Blocks):
         threads = Threads(kernels.load(backend).NAME, 1 if n_threads is None else n_threads)
         threads.resolve()  # raises here, not on a worker, if n_threads is wrong
         task = tasks.PassTask(function, threads, self._map, self._factor, self._facts)
+        if self._jitter is not None:
+            _ = self.lengths  # the numbers of rows among all decide the noise
         self._passes[0] += 1
         layer, key = self._build_pass(task)
         total = self._compute(layer, key, progress)
         self._set_lengths(total.lengths)
+        self._missing[0] = total.missing
+        if total.value is None:
+            raise ValueError(f"{self.name} has no complete rows: all have missing values")
         if getattr(total.value, "n", 1.0) == 0.0:
             raise ValueError("sample_weight must not be all zero")
         return tasks.unpack_sum(total.value)
@@ -264,19 +274,16 @@ class Partitions(Blocks):
             sample = self._found.sample
         return self._mapped(*sample.take(n))
 
-    def _unmapped(self) -> Partitions:
-        other = copy.copy(self)
-        other._map, other._factor = None, 1.0
-        return other
-
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
         self._passes[0] += 1
+        starts = np.cumsum([0, *self.lengths]) if self._jitter is not None else None
         for i, pair in enumerate(zip(self._parts, self._weight_parts, strict=True)):
             name = unique_name("rows")
             rows, weights = tasks.split_weights(*self._compute({name: (list, list(pair))}, name))
             if len(rows):
                 blocks = self._facts.open_part(rows, weights, i)
                 blocks.block_rows = self.block_rows
+                blocks.first_row = 0 if starts is None else int(starts[i])
                 yield from blocks.mapped(self._map, self._factor) if self._map else blocks
 
     def evaluated(self, model: Density, method: str, **options: Any) -> Any:

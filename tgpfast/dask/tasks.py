@@ -6,11 +6,13 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .. import kernels
 from ..data.blocks import Blocks
+from ..data.jitter import Jitter
+from ..data.missing_rows import MissingCounts
 from ..data.table import Table
 from ..kernels.thread_choice import Threads
 from ..statistics.statistics import Statistics
@@ -48,6 +50,8 @@ class CollectionFacts:
     table: Table
     name: str
     dimension: int | None
+    drop_missing: bool = False
+    jitter: Jitter | None = None
 
     def label(self, index: int) -> str:
         """Name of a partition in messages."""
@@ -57,7 +61,8 @@ class CollectionFacts:
         """Blocks of a partition, which check its rows."""
         return Blocks(
             rows, sample_weight=weights, dimension=self.dimension, columns=self.table.columns,
-            name=self.label(index), is_part=True,
+            name=self.label(index), is_part=True, drop_missing=self.drop_missing,
+            jitter=self.jitter,
         )  # fmt: skip
 
 
@@ -74,10 +79,12 @@ class PassTask:
 
 @dataclass(frozen=True)
 class PartialSum:
-    """The result of some partitions: their lengths, and their sum (None if they have no rows)."""
+    """The result of some partitions: their lengths, their sum (None if they have no rows), and
+    the rows that were left out."""
 
     lengths: list[int]
     value: Any
+    missing: MissingCounts = field(default_factory=MissingCounts)
 
     def __sizeof__(self) -> int:
         """Bytes including arrays: by default a worker would not count them."""
@@ -104,8 +111,11 @@ def run_partition(
         blocks.first_row = index * UNKNOWN_LENGTH if start is None else start
         if task.map is not None:
             blocks = blocks.mapped(task.map, task.factor)
+        if task.facts.drop_missing and not any(True for _ in blocks):
+            return PartialSum([len(rows)], None, blocks.missing)
         with hold_threads(task.threads):
-            return PartialSum([len(rows)], pack_sum(task.function(blocks, task.threads)))
+            total = pack_sum(task.function(blocks, task.threads))
+        return PartialSum([len(rows)], total, blocks.missing)
 
 
 def merge_sums(sums: list[PartialSum]) -> PartialSum:
@@ -119,7 +129,7 @@ def merge_sums(sums: list[PartialSum]) -> PartialSum:
         except Exception as error:
             error.partition = None  # type: ignore[attr-defined]
             raise
-    return PartialSum(lengths, total)
+    return PartialSum(lengths, total, sum((part.missing for part in sums), MissingCounts()))
 
 
 def _check_weights(rows: Any, weights: Any, index: int, facts: CollectionFacts) -> None:

@@ -24,6 +24,8 @@ from .arrow import as_frame
 from .checkpoint import Checkpoint, PassSums
 from .csv import TextRows
 from .files import FileSetRows, open_rows
+from .jitter import Jitter
+from .missing_rows import MissingCounts, fill_objects, find_missing
 from .parquet import PAGE_ROWS, ParquetRows
 from .prefetch import ReadAhead, choose_depth, prefetch
 from .row_sample import (
@@ -75,6 +77,11 @@ class Blocks:
         Name of the argument, for messages.
     is_part : bool, default False
         Whether these are rows among others, so that weights may all be zero.
+    drop_missing : bool, default False
+        Whether to leave out rows with nan, None or NA, which are an error otherwise. Rows are then
+        numbered without them.
+    jitter : Jitter, optional
+        Noise on discrete columns.
 
     Attributes
     ----------
@@ -106,9 +113,13 @@ class Blocks:
         columns: list[str] | None = None,
         name: str = "X",
         is_part: bool = False,
+        drop_missing: bool = False,
+        jitter: Jitter | None = None,
     ) -> None:
         self.name, self.dimension, self.block_rows = name, dimension, block_rows
         self._is_part, self._order = is_part, columns
+        self._drops, self._jitter = drop_missing, jitter
+        self._missing = [MissingCounts()]  # of the last pass; shared by copies
         self._map: Callable[[Array], Array] | None = None
         self._factor = 1.0
         self._started: list[Iterator[Block]] = []  # a pass that `StartedPass` has begun
@@ -123,11 +134,13 @@ class Blocks:
             self._source = as_table(self._source, name)
             self._is_prefetched = is_on_disk(self._source)
             self.dimension = count_columns(self._source, name, dimension)
-            self.n_rows = len(self._source)
-            if self.n_rows == 0:
+            if len(self._source) == 0:
                 raise ValueError(f"{name} has no rows; at least one is needed")
+            if not drop_missing:
+                self.n_rows = len(self._source)
         if sample_weight is not None:
-            self._weights = check_weights(sample_weight, self.n_rows)
+            length = None if self._is_stream else len(self._source)
+            self._weights = check_weights(sample_weight, length)
             if not (is_part or self._weights.any()):
                 raise ValueError("sample_weight must not be all zero")
 
@@ -138,8 +151,10 @@ class Blocks:
             X = X.source
         refuse_distant_rows(X, self.name)
         if isinstance(X, (str, os.PathLike)):
-            X, names = open_rows(X, self._order)
+            X, names = open_rows(X, self._order, keep_missing=self._drops)
         X = order_columns(as_frame(X), self._order, self.name)
+        if self._drops:
+            X = fill_objects(X, self.name)
         return X, Table.from_rows(X, names)
 
     # -- what is known about the rows
@@ -148,6 +163,11 @@ class Blocks:
     def n_passes(self) -> int:
         """How many passes over the rows were started, by these blocks and by copies of them."""
         return self._passes[0]
+
+    @property
+    def missing(self) -> MissingCounts:
+        """Rows that the last complete pass left out because of missing values."""
+        return self._missing[0]
 
     @property
     def can_repeat(self) -> bool:
@@ -177,6 +197,8 @@ class Blocks:
         the blocks."""
         if self._weights is None:
             return None if self._is_stream else 1.0
+        if self._drops and self.can_repeat:  # weights of rows that are left out do not count
+            return kish_ratio(np.concatenate([w for _, w in self if w is not None]))
         return kish_ratio(self._weights)
 
     # -- passes
@@ -209,30 +231,56 @@ class Blocks:
         return StartedPass(self)
 
     def _check_blocks(self) -> Generator[Block, None, None]:
-        total, weight_total = 0, 0.0
+        total, n_kept, weight_total, missing = 0, 0, 0.0, MissingCounts()
         for table, own_weights, label in self._tables():
             self.dimension = count_columns(table, label, self.dimension)
             for start in range(0, len(table), self.block_rows):
                 stop = min(start + self.block_rows, len(table))
                 if total < self._n_skipped:
-                    total, weight_total = total + stop - start, weight_total + stop - start
+                    total += stop - start
+                    n_kept, weight_total = total, float(total)
                     continue
                 x = slice_rows(table, start, stop)
-                check_finite(x, total, self.table.columns, self.name)
                 w = self._block_weights(own_weights, start, total, len(x))
+                numbers: Any = total
                 total += len(x)
+                complete, counts = find_missing(x) if self._drops else (None, MissingCounts())
+                missing += counts
+                if complete is not None:
+                    numbers = numbers + np.flatnonzero(complete)
+                    x, w = x[complete], None if w is None else w[complete]
+                x = self._prepare(x, numbers, self.first_row + n_kept)
+                n_kept += len(x)
                 weight_total += len(x) if w is None else float(w.sum())
-                yield self._mapped(x, w)
+                if len(x):
+                    yield self._mapped(x, w)
         if total == 0:
             raise ValueError(
                 f"{self.name} has no rows: the iterator of blocks was empty or already used up"
+            )
+        self._missing[0] = missing
+        if n_kept == 0 and not self._is_part:
+            raise ValueError(
+                f"{self.name} has no complete rows: all {total:,} rows have missing values"
             )
         if self._weights is not None and total != len(self._weights):
             entries = len(self._weights)
             raise ValueError(f"sample_weight has {entries} entries, but X has {total} rows")
         if not (self._is_part or weight_total > 0.0):
             raise ValueError("sample_weight must not be all zero")
-        self.n_rows = total
+        self.n_rows = n_kept
+
+    def _prepare(self, x: Array, numbers: Any, kept_numbers: Any) -> Array:
+        """Check rows and add noise to discrete columns.
+
+        numbers : number of the first row in the source, or of every row, for messages
+        kept_numbers : the same without rows that are left out, which decides the noise
+        """
+        check_finite(x, numbers, self.table.columns, self.name)
+        if self._jitter is not None:
+            x = self._jitter.apply(x, kept_numbers, numbers, self.table.columns)
+        x.flags.writeable = False
+        return x
 
     def _block_weights(self, own: Any, start: int, total: int, n: int) -> Array | None:
         """Return the weights of n rows: those that came with them from ``start`` on, or those given
@@ -270,6 +318,8 @@ class Blocks:
             if self._weights is not None:
                 raise ValueError(f"{label} brings weights, but sample_weight was given as well")
         item = as_frame(item)
+        if self._drops:
+            item = fill_objects(item, label)
         if is_frame(item):
             if self.table.columns is None:
                 self.table = Table(self._order or [str(c) for c in item.columns])
@@ -293,6 +343,12 @@ class Blocks:
         """Return blocks with a function applied to their rows, and weights times a factor."""
         other = copy.copy(self)
         other._map, other._factor = function, factor
+        return other
+
+    def _unmapped(self) -> Blocks:
+        """The same blocks in the units of the source, with the weights as they were given."""
+        other = copy.copy(self)
+        other._map, other._factor = None, 1.0
         return other
 
     def _mapped(self, x: Array, w: Array | None) -> Block:
@@ -365,6 +421,8 @@ class Blocks:
         They are part of ``sample``, if that has been drawn. Otherwise rows of an array or a frame
         are taken by their numbers, and rows of a large parquet file from places spread over it.
         """
+        if self._drops:
+            self.draw_sample()  # numbers of complete rows are known only after a pass
         if self.sample is not None:
             return self._mapped(*self.sample.take(n))
         if self._is_stream:
@@ -380,8 +438,8 @@ class Blocks:
         pass, unless that would use the rows up."""
         if self.sample is not None or not self.can_repeat:
             return
-        if self._is_stream or isinstance(self._source, ParquetRows):
-            self.sample = draw_sample(self)
+        if self._is_stream or self._drops or isinstance(self._source, ParquetRows):
+            self.sample = draw_sample(self._unmapped())
         else:
             numbers = choose_rows(len(self._source), SAMPLE_ROWS, self._weights)
             self.sample = RowSample(*self.rows_at(numbers), keys_of(numbers))
@@ -393,8 +451,7 @@ class Blocks:
 
     def _select(self, rows: Any, numbers: Ints) -> Block:
         """Check rows that were taken by their numbers, and add their weights."""
-        x = slice_rows(rows, 0, len(rows))
-        check_finite(x, numbers, self.table.columns, self.name)
+        x = self._prepare(slice_rows(rows, 0, len(rows)), numbers, numbers)
         if self._weights is None:
             return self._mapped(x, None)
         return self._mapped(x, slice_weights(self._weights[numbers], 0, len(x)))

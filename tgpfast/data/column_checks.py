@@ -7,7 +7,7 @@ warnings. Neither changes the data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from ..runtime.warnings import DataWarning, warn
 from ..validation import Array, as_floats, whole
 from .blocks import Blocks
+from .jitter import OFF_GRID
 from .moments import moments_of
 from .table import column_name
 
@@ -116,9 +117,7 @@ def check_columns(
     """
     x = as_floats(x, "x", "(n, d)", 2) + 0.0  # -0.0 is 0.0
     total = len(x) if n_rows is None else whole("n_rows", n_rows)
-    w = np.ones(len(x)) if weights is None else as_floats(weights, "weights", "(n,)", 1)
-    if len(w) != len(x):
-        raise ValueError(f"weights has {len(w)} entries, expected {len(x)}, one for each row")
+    w = np.ones(len(x)) if weights is None else as_floats(weights, "weights", (len(x),))
     if columns is not None and len(columns) != x.shape[1]:
         raise ValueError(f"columns has {len(columns)} names, expected {x.shape[1]}")
     names = None if columns is None else list(columns)
@@ -132,6 +131,46 @@ def check_columns(
     found = (_check_values(k, names, x[:, k], total, n_different) for k in range(x.shape[1]))
     notes = [note for note in found if note is not None] + _check_linear(x, w, names)
     return notes + _check_monotone(x, names, {note.column for note in notes})
+
+
+def measure_repeats(
+    x: Any, columns: Sequence[str] | None = None, steps: Mapping[int, float] | None = None
+) -> dict[str, Any]:
+    """How often rows and values repeat.
+
+    Parameters
+    ----------
+    x : (n, d) array-like
+        Finite rows in the units of the data: all rows, or a random sample of them.
+    columns : sequence of d names, optional
+    steps : mapping, optional
+        Number of a discrete column -> step to which its values are rounded first.
+
+    Returns
+    -------
+    dict
+        "n_rows", "n_distinct" (different rows), and "columns": for each column "name",
+        "n_distinct" (different values), "top_value" (the most frequent one) and "top_share" (its
+        share of the rows).
+
+    Examples
+    --------
+    >>> found = measure_repeats([[0.0, 1.5], [0.0, 1.5], [0.0, 2.5]])
+    >>> found["n_rows"], found["n_distinct"], found["columns"][0]["top_share"]
+    (3, 2, 1.0)
+    """
+    x = np.array(x, dtype=float) + 0.0  # -0.0 is 0.0
+    for k, step in (steps or {}).items():
+        x[:, k] = np.rint(x[:, k] / step) * step + 0.0
+    found = []
+    for k, v in enumerate(x.T):
+        values, counts = np.unique(v, return_counts=True)
+        top = int(np.argmax(counts))
+        found.append({
+            "name": None if columns is None else str(columns[k]), "n_distinct": len(values),
+            "top_value": float(values[top]), "top_share": float(counts[top] / len(v)),
+        })  # fmt: skip
+    return {"n_rows": len(x), "n_distinct": _count_different_rows(x), "columns": found}
 
 
 def warn_columns(notes: Sequence[ColumnNote]) -> None:
@@ -186,20 +225,21 @@ def _check_values(
             "row number says nothing about a row. Drop this column",
         )
     if step is not None and m <= MOST_DISTINCT * n and not _is_fine(step, values, v):
-        noise = f"add uniform noise between -{0.5 * step:.6g} and {0.5 * step:.6g} to it"
         continuous = "A fitted density is continuous and may put spikes on repeated values"
         groups = "fit one model for each value with fit_groups, " if m <= FEW_GROUPS else ""
         if (values == np.rint(values)).all():
+            discrete = _advise_discrete(k if names is None else names[k], values, step)
             return note(
                 "integer",
                 f"{where} holds whole numbers: {m:,} different values in {rows}. {continuous}. "
-                f"Drop this column, {groups}or {noise}",
+                f"Drop this column, {groups}or {discrete}",
             )
         if m > FEW_VALUES:
             return note(
                 "rounded",
                 f"{where} is rounded: its smallest step is {step:.6g}, and {rows} have only "
-                f"{m:,} different values. {continuous}. Give the values unrounded, or {noise}",
+                f"{m:,} different values. {continuous}. Give the values unrounded, or add uniform "
+                f"noise between -{0.5 * step:.6g} and {0.5 * step:.6g} to it",
             )
     is_atom = counts[top] >= LEAST_REPEATS and facts["top_share"] > TIED_SHARE
     if is_atom or (step is None and _has_ties(m, n_different)):
@@ -211,6 +251,14 @@ def _check_values(
             "rows to one value. Fit the rows with the repeated values apart, or drop this column",
         )
     return None
+
+
+def _advise_discrete(column: int | str, values: Array, step: float) -> str:
+    """What to do about a column of whole numbers that are a + step times integers."""
+    if np.abs(values / step - np.rint(values / step)).max() > OFF_GRID:
+        step = 1.0
+    option = f"[{column!r}]" if step == 1.0 else f"{{{column!r}: {step:.6g}}}"
+    return f"learn the probabilities of its values with discrete={option}"
 
 
 def _has_ties(m: int, n_different: int) -> bool:

@@ -14,7 +14,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ LEAST_PIECE, MOST_PIECE = 2**18, 2**22
 PIECE_ROWS = 256  # rows of a piece where lines are long: pyarrow has a cost for each column
 WINDOW_PIECES = 8  # pieces that are read from the file, and parsed in parallel, at a time
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "?", "-"))  # in lower case
+# The same as pyarrow needs them, which compares case by case.
+MISSING_CELLS = [cell for word in sorted(MISSING)
+                 for cell in (word, word.upper(), word.capitalize())] + ["NaN"]  # fmt: skip
 UNCLOSED = "a quote is not closed; close it on the same line, or drop the line"
 
 
@@ -54,6 +57,8 @@ class TextRows:
         Names of the selected columns; None where the file has no header.
     width : int
         Number of columns of the file.
+    keeps_missing : bool, default False
+        Whether cells without a value are nan; they are an error otherwise.
 
     Raises
     ------
@@ -63,6 +68,7 @@ class TextRows:
     """
 
     def __init__(self, file: Path, delimiter: str | None) -> None:
+        self.keeps_missing = False
         _load_arrow_csv()  # warns here, in the caller's thread, where pyarrow is missing
         self.file, self.delimiter = file, delimiter
         self._offset, self._first_line = 0, 1  # of the first row
@@ -204,7 +210,8 @@ class TextRows:
         except ValueError:  # the parent of pyarrow's errors too
             return self._parse_cells(window, number)
         is_right = rows.shape[1] == self.n_columns and n_lines in (None, len(rows))
-        if is_right and np.isfinite(rows).all():
+        is_number = np.isfinite(rows)
+        if is_right and (is_number.all() or (self.keeps_missing and not np.isinf(rows).any())):
             return rows
         return self._parse_cells(window, number)
 
@@ -217,7 +224,7 @@ class TextRows:
             "parse_options": arrow_csv.ParseOptions(delimiter=self.delimiter or " "),
             "convert_options": arrow_csv.ConvertOptions(
                 include_columns=wanted, column_types=dict.fromkeys(wanted, arrow.float64()),
-                null_values=[], check_utf8=False,
+                null_values=MISSING_CELLS if self.keeps_missing else [], check_utf8=False,
             ),
         }  # fmt: skip
 
@@ -251,13 +258,15 @@ class TextRows:
                     f"{self.file.name}, line {n}: {len(cells)} cells, expected {self.width}; "
                     "correct or drop the line"
                 )
-            for k in self._columns:
-                if not _is_number(cells[k]) or not np.isfinite(float(cells[k])):
-                    self._refuse(cells[k], n, k)
-            rows.append([float(cells[k]) for k in self._columns])
+            rows.append([self._read_cell(cells[k], n, k) for k in self._columns])
         return np.array(rows, dtype=float).reshape(-1, self.n_columns)
 
-    def _refuse(self, cell: str, number: int, column: int) -> NoReturn:
+    def _read_cell(self, cell: str, number: int, column: int) -> float:
+        """Return the number of a cell; nan where a value is missing and that is kept."""
+        if self.keeps_missing and cell.lower() in MISSING:
+            return float("nan")
+        if _is_number(cell) and np.isfinite(float(cell)):
+            return float(cell)
         name = "" if self._all_names is None else f" ({self._all_names[column]!r})"
         raise ValueError(
             f"{self.file.name}, line {number}, column {column}{name}: {_describe_fault(cell)}"

@@ -88,7 +88,9 @@ class FileSet(os.PathLike[str]):
         """The name of the first file and the number of the others, for messages."""
         return f"{self.paths[0].name} and {len(self.paths) - 1} more"
 
-    def open(self, order: list[str] | None) -> tuple[Any, list[str] | None]:
+    def open(
+        self, order: list[str] | None, *, keep_missing: bool = False
+    ) -> tuple[Any, list[str] | None]:
         """Open the files as `open_rows` does; the first lines of all are checked here."""
         _, names = self.open_file(self.paths[0], order)
         width = columns_of(self.paths[0])[1]
@@ -100,11 +102,14 @@ class FileSet(os.PathLike[str]):
                     f"{file.name} has {found} columns, but {self.paths[0].name} has {width}; "
                     "leave one of them out"
                 )
-        return FileSetRows(self, names), names
+        return FileSetRows(self, names, keep_missing), names
 
-    def open_file(self, file: Path, order: list[str] | None) -> tuple[Any, list[str] | None]:
+    def open_file(
+        self, file: Path, order: list[str] | None, keep_missing: bool = False
+    ) -> tuple[Any, list[str] | None]:
         """Open one of the files as `open_rows` does."""
-        return open_rows(file if self.columns is None else Columns(file, self.columns), order)
+        path = file if self.columns is None else Columns(file, self.columns)
+        return open_rows(path, order, keep_missing=keep_missing)
 
 
 class FileSetRows:
@@ -115,15 +120,19 @@ class FileSetRows:
     files : FileSet
     names : list of str or None
         Columns to read of files that have names.
+    keep_missing : bool, default False
+        Whether missing values become nan; else they are an error.
     """
 
-    def __init__(self, files: FileSet, names: list[str] | None) -> None:
-        self.files, self.names = files, names
+    def __init__(
+        self, files: FileSet, names: list[str] | None, keep_missing: bool = False
+    ) -> None:
+        self.files, self.names, self.keep_missing = files, names, keep_missing
 
     def __call__(self, n_unread: int = 0) -> Iterator[Any]:
         """Yield all rows; the values of the first ``n_unread`` are arbitrary."""
         for file in self.files.paths:
-            rows, _ = self.files.open_file(file, self.names)
+            rows, _ = self.files.open_file(file, self.names, self.keep_missing)
             for block in _blocks_of(rows, n_unread):
                 n_unread = max(0, n_unread - len(block))
                 yield block
@@ -146,7 +155,7 @@ def select_columns(path: str | os.PathLike[str], columns: Sequence[str | int]) -
 
 
 def open_rows(
-    path: str | os.PathLike[str], order: list[str] | None = None
+    path: str | os.PathLike[str], order: list[str] | None = None, *, keep_missing: bool = False
 ) -> tuple[Any, list[str] | None]:
     """Open a data file, or several.
 
@@ -155,6 +164,8 @@ def open_rows(
     path : str, path-like, Columns or FileSet
     order : list of str, optional
         Names of the columns to read, and no others, of a file that has names.
+    keep_missing : bool, default False
+        Whether cells of a text file without a value are nan; they are an error otherwise.
 
     Returns
     -------
@@ -163,8 +174,10 @@ def open_rows(
         None where the file has no names.
     """
     if isinstance(path, FileSet):
-        return path.open(order)
+        return path.open(order, keep_missing=keep_missing)
     rows, names, width = _open(_find_file(path))
+    if isinstance(rows, TextRows):
+        rows.keeps_missing = keep_missing
     places = _select_columns(path, order, names, width)
     if isinstance(rows, ParquetRows):
         rows = _select_numbers(rows, places, order)

@@ -51,11 +51,11 @@ def label_values(groups: Any, name: str = "groups") -> Any:
         array = array.tolist()
         missing = np.array([], np.int64)
         try:
-            odd = {v for v in set(array) if _is_missing(v)}  # distinct labels are few
+            odd = {v for v in set(array) if is_missing(v)}  # distinct labels are few
         except TypeError:
             odd = set()  # unhashable; the caller raises
         if odd or any(v is None for v in array):
-            missing = np.array([i for i, v in enumerate(array) if _is_missing(v)], np.int64)
+            missing = np.array([i for i, v in enumerate(array) if is_missing(v)], np.int64)
     if len(missing):
         row = int(missing[0])
         raise ValueError(
@@ -83,7 +83,8 @@ def _as_array(labels: Sequence[Any]) -> NDArray[Any]:
     return array
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for a missing one: None, nan, NA or NaT."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, np.floating)) and bool(value != value)

@@ -260,10 +260,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     3.0
     """
     kind, facts, arrays = read(path)
-    if kind not in _readers:
-        raise ValueError(f"{os.fspath(path)!r} holds {kind!r}, which this tgpfast does not know")
     try:
-        return _readers[kind](path, facts, arrays)
+        return restore(kind, path, facts, arrays)
     except (
         ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
     ) as error:  # fmt: skip
@@ -271,6 +269,13 @@ def load(path: str | os.PathLike[str]) -> Any:
         if repr(os.fspath(path)) not in text:
             text = f"{os.fspath(path)!r} is damaged: {text}"
         raise ValueError(f"{text}; {REMEDY}" if "damaged" in text else text) from error
+
+
+def restore(kind: str, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Any:
+    """Return the object of a kind that facts and arrays of a file describe."""
+    if kind not in _readers:
+        raise ValueError(f"{os.fspath(path)!r} holds {kind!r}, which this tgpfast does not know")
+    return _readers[kind](path, facts, arrays)
 
 
 def _read_members(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
@@ -342,3 +347,9 @@ def take(
             f"expected float64 {shape}"
         )
     return np.ascontiguousarray(array)
+
+
+def check_all_taken(arrays: dict[str, Any], path: Any) -> None:
+    """ValueError where arrays of a file are left that nothing asked for."""
+    if arrays:
+        raise ValueError(f"{os.fspath(path)!r} holds unexpected members {sorted(arrays)}")

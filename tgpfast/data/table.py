@@ -80,6 +80,42 @@ def column_name(k: int, columns: list[str] | None) -> str:
     return str(k) if columns is None else f"{k} ({columns[k]!r})"
 
 
+def find_column(column: Any, columns: list[str] | None, d: int, name: str = "column") -> int:
+    """The number of a column.
+
+    Parameters
+    ----------
+    column : str or int
+        Name, or number from 0 on.
+    columns : list of str, or None
+        Names of the columns.
+    d : int
+        Number of columns.
+    name : str, default "column"
+        Name of the argument, for messages.
+
+    Raises
+    ------
+    ValueError
+        There is no such column, or several have this name.
+
+    Examples
+    --------
+    >>> find_column("y", ["x", "y"], 2)
+    1
+    """
+    known = f"0 to {d - 1}" if columns is None else f"{columns}, or a number from 0 to {d - 1}"
+    if isinstance(column, str) and columns is not None and columns.count(column) == 1:
+        return columns.index(column)
+    if isinstance(column, str) and columns is not None and columns.count(column) > 1:
+        raise ValueError(f"{name}={column!r}: several columns have this name; give their number")
+    if hasattr(column, "__index__") and not isinstance(column, (bool, np.bool_)):
+        number = int(column)
+        if 0 <= number < d:
+            return number
+    raise ValueError(f"{name}={column!r}: the model has no such column; expected one of {known}")
+
+
 def is_frame(X: Any) -> bool:
     """Whether X is a data frame of pandas or polars, or offers what `Blocks` needs of one."""
     return hasattr(X, "columns") and hasattr(X, "__len__")

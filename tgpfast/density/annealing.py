@@ -173,5 +173,4 @@ def resample(log_weights: Array, n: int, rng: np.random.Generator) -> Array:
 
 
 def _squared_lengths(rows: Array) -> Array:
-    squares: Array = np.einsum("ij,ij->i", rows, rows)
-    return squares
+    return np.einsum("ij,ij->i", rows, rows)

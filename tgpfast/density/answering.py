@@ -12,14 +12,13 @@ from ..bases.base import Base
 from ..bases.conditioning import marginal_base
 from ..data.blocks import Blocks
 from ..data.scaling import Scaling
-from ..data.table import Table
+from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, check_choice, check_flag, whole
 from .answers import Answer
-from .column_choice import find_column, find_columns, read_bounds, read_values
+from .column_choice import check_levels, find_columns, read_bounds, read_values
 from .conditionals import (
     choose_names,
-    choose_scales,
     condition_on_table,
     conditional_fields,
     is_table_of_values,
@@ -29,9 +28,10 @@ from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS, divergence_of, entropy_of, expect_of_rows
 from .explaining import explain_rows
 from .exponent import Tilt
+from .information import find_information
 from .integration import Integrator
 from .local_modes import Modes, find_local_modes
-from .marginals import MarginalDensity, find_information
+from .marginals import MarginalDensity
 from .normalizer import Normalizer
 from .probabilities import box_probabilities, box_probability, column_cdf, find_quantiles
 from .regions import HighestDensityRegion, find_region
@@ -282,7 +282,7 @@ class AnsweringDensity(DescribedDensity):
         a, b : str, int or sequence of them
             The groups; no column is in both.
         seed : int, default 0
-            Of the 2,048 draws; with two columns it is an integral on a grid.
+            Of the 2,048 draws, in more than three columns; else it is an integral on a grid.
 
         Returns
         -------
@@ -414,9 +414,9 @@ class AnsweringDensity(DescribedDensity):
 
         The posterior is that of score matching with a tempering eta, not of a likelihood, and it
         leaves out the choice of settings and of features, and what a strong prior smooths away. So
-        coverage is not that of ``level``: in simulations with two normals in each column, lambda 1
-        and 300 to 2,000 rows, bands of 0.9 held 0.84 to 0.88 of the true values in one column and
-        0.75 in two; with lambda 1,000, which smooths far too much, 0.07.
+        coverage is below ``level``: in simulations with two normals in each column, lambda 1, and
+        300 and 2,000 rows, bands of 0.9 held 0.88 and 0.84 of the true values in one column, and
+        0.78 and 0.76 in two; with lambda 1,000, which smooths far too much, 0.05 and 0.07.
 
         Parameters
         ----------
@@ -524,7 +524,7 @@ class AnsweringDensity(DescribedDensity):
             return MarginalDensity(self, chosen)
         return replace(  # type: ignore[type-var]
             self, tilt=zero_tilt(len(chosen)), base=known, selection=None, statistics=None,
-            scaling=choose_scales(self.scaling, chosen), table=choose_names(self.table, chosen),
+            scaling=self.scaling.choose(chosen), table=choose_names(self.table, chosen),
         )  # fmt: skip
 
     def conditional(self: Model, given: Any) -> Any:
@@ -577,20 +577,3 @@ class AnsweringDensity(DescribedDensity):
 
 
 Model = TypeVar("Model", bound=AnsweringDensity)
-
-
-def check_levels(name: str, value: Any) -> Array:
-    """Shares of the probability, (Q,); ValueError unless all are in (0, 1).
-
-    Examples
-    --------
-    >>> check_levels("q", 0.5).tolist()
-    [0.5]
-    """
-    levels = np.atleast_1d(np.asarray(value))
-    if levels.dtype.kind not in "fiu" or levels.ndim != 1:
-        raise TypeError(f"{name}={value!r}: expected a number in (0, 1), or several, (Q,)")
-    levels = levels.astype(float)
-    if not ((levels > 0.0) & (levels < 1.0)).all():
-        raise ValueError(f"{name}={value!r}: expected numbers above 0 and below 1")
-    return levels

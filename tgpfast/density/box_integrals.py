@@ -23,6 +23,7 @@ from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
 from ..validation import Array
 from .base_marginals import find_ends, gaussian_components
+from .box_rule import panel_rule
 from .exponent import PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt
@@ -37,7 +38,7 @@ LEAST_NODES = 12  # along an axis
 PANEL_NODES_AT_MOST = 64  # of one Gauss-Legendre rule; more nodes come in panels
 TILTED_ROUNDING = 1e-10  # relative error of an exponent that is evaluated by transforms
 LATTICE_ERRORS = 2.0  # root mean square errors of interpolation that an integral may be off
-REFINEMENT = 1.4  # factor of the nodes along an axis from one rule to the next
+BOX_REFINEMENT = 1.4  # factor of the nodes along an axis from one rule to the next
 MOST_REFINEMENTS = 8
 BATCH_NODES = 2**19  # nodes evaluated together
 HEAVY_TAIL = 1e-13  # probability beyond the reach of a Student rule
@@ -92,11 +93,11 @@ def integrate_in_box(
     values, sizes = evaluate(parts, 1.0)
     gaps, active = np.full(len(parts), np.inf), np.arange(len(parts))
     for step in range(1, MOST_REFINEMENTS + 1):
-        finer, sizes[active] = evaluate([parts[k] for k in active], REFINEMENT**step)
+        finer, sizes[active] = evaluate([parts[k] for k in active], BOX_REFINEMENT**step)
         gaps[active] = np.abs(finer - values[active])
         values[active] = finer
         scale = max(1.0, abs(float(values.sum())))
-        is_affordable = sizes[active] * REFINEMENT ** len(low) <= MOST_BOX_NODES[len(low)]
+        is_affordable = sizes[active] * BOX_REFINEMENT ** len(low) <= MOST_BOX_NODES[len(low)]
         active = active[(gaps[active] > tolerance * scale / len(parts)) & is_affordable]
         if not len(active):
             break
@@ -206,9 +207,8 @@ def _log_mass_bound(part: GaussianBase, low: Array, high: Array) -> float:
 def gauss_legendre(count: int) -> tuple[Array, Array]:
     """About ``count`` nodes on [0, 1] and logs of their weights; many come in equal panels."""
     panels = -(-count // PANEL_NODES_AT_MOST)
-    t, w = np.polynomial.legendre.leggauss(-(-count // panels))
-    x = (np.arange(panels)[:, None] + 0.5 + 0.5 * t) / panels
-    return x.ravel(), np.log(np.tile(0.5 * w / panels, panels))
+    x, w = panel_rule(panels, -(-count // panels))
+    return x, np.log(w)
 
 
 def _count(width: float, band: float, factor: float) -> int:
@@ -219,7 +219,7 @@ def _count(width: float, band: float, factor: float) -> int:
 def _thin(counts: Sequence[int]) -> float:
     """Factor of the nodes along each axis that leaves room for a finer rule."""
     d = len(counts)
-    most = MOST_BOX_NODES[d] / REFINEMENT**d
+    most = MOST_BOX_NODES[d] / BOX_REFINEMENT**d
     return min(1.0, (most / math.prod(counts)) ** (1.0 / d))
 
 

@@ -172,7 +172,11 @@ def integrate_to(line: Array, density: Array, places: Array) -> Array:
 @functools.lru_cache(maxsize=64)
 def _panels(count: int) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights on [0, 1] that resolve as much as ``count`` equal steps."""
-    panels = max(1, math.ceil(PANEL_WASTE * count / PANEL_NODES))
-    t, w = np.polynomial.legendre.leggauss(PANEL_NODES)
+    return panel_rule(max(1, math.ceil(PANEL_WASTE * count / PANEL_NODES)), PANEL_NODES)
+
+
+def panel_rule(panels: int, nodes: int) -> tuple[Array, Array]:
+    """Nodes and weights on [0, 1]: equal panels with so many Gauss-Legendre nodes each."""
+    t, w = np.polynomial.legendre.leggauss(nodes)
     x = (np.arange(panels)[:, None] + 0.5 + 0.5 * t) / panels
     return x.ravel(), np.tile(0.5 * w / panels, panels)

@@ -12,7 +12,7 @@ from ..bases.base import Base
 from ..features.lattice import LatticeFeatures
 from ..validation import Array
 from .box_rule import tensor_rows
-from .grid_sampling import _lower_and_upper, linear_quantile
+from .grid_sampling import GridCells
 from .rejection import MOST_BATCH
 
 MOST_TRIED = 2**23  # draws of a base in all, about a second: one in so many lies beyond the box
@@ -22,10 +22,7 @@ LEAST_CELLS = 16  # along an axis
 
 
 class BoxCells:
-    """Draws from the cells of a regular grid over a box.
-
-    A cell is chosen by the mean of the density at its corners, and a place in it by the density
-    that is linear along every axis between them.
+    """Draws from the cells of a regular grid over a box; see `GridCells`.
 
     Parameters
     ----------
@@ -43,35 +40,17 @@ class BoxCells:
     ) -> None:  # fmt: skip
         self.low, self.log_density, d = low, log_density, len(counts)
         fewer = min(1.0, CELL_NODES[d] / math.prod(counts)) ** (1.0 / d)
-        self.shape = tuple(max(LEAST_CELLS, int(fewer * n)) for n in counts)
-        self.step = (high - low) / np.array(self.shape)
-        axes = [low[k] + self.step[k] * np.arange(n + 1) for k, n in enumerate(self.shape)]
-        values = log_density(tensor_rows(axes)).reshape([n + 1 for n in self.shape])
-        self.top = float(values.max())
-        self.density = np.exp(values - self.top)
-        cells = self.density
-        for axis in range(d):
-            below, above = _lower_and_upper(d, axis)
-            cells = cells[below] + cells[above]
-        self.running = np.cumsum(cells.ravel())
+        shape = [max(LEAST_CELLS, int(fewer * n)) for n in counts]
+        self.step = (high - low) / np.array(shape)
+        axes = [low[k] + self.step[k] * np.arange(n + 1) for k, n in enumerate(shape)]
+        values = log_density(tensor_rows(axes)).reshape([n + 1 for n in shape])
+        self.cells = GridCells(values)
 
     def propose(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """n rows, and the log of the density there over the one that is linear in the cells."""
-        cell = np.searchsorted(self.running, rng.uniform(0.0, self.running[-1], n), side="right")
-        index = np.unravel_index(np.minimum(cell, self.running.size - 1), self.shape)
-        d = len(self.shape)
-        corners = np.empty((2,) * d + (n,))
-        for corner in np.ndindex(*corners.shape[:-1]):
-            corners[corner] = self.density[tuple(i + c for i, c in zip(index, corner, strict=True))]
-        x = np.empty((n, d))
-        for k in range(d):
-            # the density along this axis, summed over those that follow
-            ends = corners.reshape(2, -1, n).sum(axis=1)
-            t = linear_quantile(ends[0], ends[1], rng.uniform(size=n))
-            corners = corners[0] + t * (corners[1] - corners[0])
-            x[:, k] = self.low[k] + self.step[k] * (index[k] + t)
-        with np.errstate(divide="ignore"):
-            log_weights = self.log_density(x) - np.log(corners) - self.top
+        index, t, linear = self.cells.draw(n, rng)
+        x = self.low + self.step * (index + t)
+        log_weights = self.log_density(x) - linear
         log_weights[np.isnan(log_weights)] = -np.inf
         return x, log_weights
 

@@ -1,4 +1,4 @@
-"""Columns by name or number, and values by column, as users give them."""
+"""Columns by name or number, values by column, and shares, as users give them."""
 
 from __future__ import annotations
 
@@ -7,43 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..data.table import find_column
 from ..validation import Array
-
-
-def find_column(column: Any, columns: list[str] | None, d: int, name: str = "column") -> int:
-    """The number of a column.
-
-    Parameters
-    ----------
-    column : str or int
-        Name, or number from 0 on.
-    columns : list of str, or None
-        Names of the columns.
-    d : int
-        Number of columns.
-    name : str, default "column"
-        Name of the argument, for messages.
-
-    Raises
-    ------
-    ValueError
-        There is no such column, or several have this name.
-
-    Examples
-    --------
-    >>> find_column("y", ["x", "y"], 2)
-    1
-    """
-    known = f"0 to {d - 1}" if columns is None else f"{columns}, or a number from 0 to {d - 1}"
-    if isinstance(column, str) and columns is not None and columns.count(column) == 1:
-        return columns.index(column)
-    if isinstance(column, str) and columns is not None and columns.count(column) > 1:
-        raise ValueError(f"{name}={column!r}: several columns have this name; give their number")
-    if hasattr(column, "__index__") and not isinstance(column, (bool, np.bool_)):
-        number = int(column)
-        if 0 <= number < d:
-            return number
-    raise ValueError(f"{name}={column!r}: the model has no such column; expected one of {known}")
 
 
 def find_columns(
@@ -54,7 +19,7 @@ def find_columns(
     Parameters
     ----------
     chosen : str, int or sequence of them
-    columns, d, name : as for `find_column`
+    columns, d, name : as for `tgpfast.data.table.find_column`
 
     Raises
     ------
@@ -82,7 +47,7 @@ def read_bounds(
     ----------
     bounds : None, number, sequence or mapping
         One entry for each column, None where it has no bound; or bounds by column.
-    columns, d : as for `find_column`
+    columns, d : as for `tgpfast.data.table.find_column`
     open_end : float
         -inf or inf, the bound of columns without one.
     name : str
@@ -125,7 +90,7 @@ def read_values(given: Any, columns: list[str] | None, d: int, name: str) -> dic
     ----------
     given : mapping
         From columns to numbers; at least one column, and not all.
-    columns, d : as for `find_column`
+    columns, d : as for `tgpfast.data.table.find_column`
     name : str
         Name of the argument, for messages.
 
@@ -152,3 +117,20 @@ def read_values(given: Any, columns: list[str] | None, d: int, name: str) -> dic
             f"{name} has values of {len(values)} of {d} columns; expected at least one, and not all"
         )
     return dict(sorted(values.items()))
+
+
+def check_levels(name: str, value: Any) -> Array:
+    """Shares of the probability, (Q,); ValueError unless all are in (0, 1).
+
+    Examples
+    --------
+    >>> check_levels("q", 0.5).tolist()
+    [0.5]
+    """
+    levels = np.atleast_1d(np.asarray(value))
+    if levels.dtype.kind not in "fiu" or levels.ndim != 1:
+        raise TypeError(f"{name}={value!r}: expected a number in (0, 1), or several, (Q,)")
+    levels = levels.astype(float)
+    if not ((levels > 0.0) & (levels < 1.0)).all():
+        raise ValueError(f"{name}={value!r}: expected numbers above 0 and below 1")
+    return levels

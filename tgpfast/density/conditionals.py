@@ -13,11 +13,9 @@ from ..bases.base import Base
 from ..bases.conditioning import as_mixture, condition_base, condition_mixture, split_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
-from ..data.scaling import Scaling
-from ..data.table import Table, column_name
+from ..data.table import Table, column_name, find_column
 from ..validation import Array
 from .base_marginals import find_ends
-from .column_choice import find_column
 from .restriction import restrict_tilt
 from .tilted_density import TiltedDensity
 
@@ -28,11 +26,6 @@ LINE_CELLS = 512  # even, for Simpson's rule
 BULK_LOG_DENSITY = -3.0  # below the peak of a row, up to which places are dense
 LEAST_LOG_DENSITY = -32.0  # below the peak of a row, at which its line ends
 PLACES_AT_A_TIME = 2**19  # evaluated together
-
-
-def choose_scales(scaling: Scaling, columns: Sequence[int]) -> Scaling:
-    """The scaling of some columns."""
-    return Scaling(scaling.shift[columns], scaling.scale[columns])
 
 
 def choose_names(table: Table, columns: Sequence[int]) -> Table:
@@ -57,11 +50,11 @@ def conditional_fields(model: TiltedDensity, values: dict[int, float]) -> dict[s
         The density is zero at these values.
     """
     given, free = split_columns(model.dimension, list(values))
-    at = choose_scales(model.scaling, given).apply(np.array([list(values.values())]))[0]
+    at = model.scaling.choose(given).apply(np.array([list(values.values())]))[0]
     base = _condition(model, given, at, values)
     return {
         "tilt": restrict_tilt(model.tilt, given, at), "base": base,
-        "scaling": choose_scales(model.scaling, free), "table": choose_names(model.table, free),
+        "scaling": model.scaling.choose(free), "table": choose_names(model.table, free),
     }  # fmt: skip
 
 
@@ -188,20 +181,17 @@ def condition_on_table(model: TiltedDensity, given: Any) -> ConditionalTable:
     (target,) = split_columns(model.dimension, columns)[1]
     order = np.argsort(columns)
     columns, values = [columns[k] for k in order], values[:, order]
-    at = choose_scales(model.scaling, columns).apply(values)
+    at = model.scaling.choose(columns).apply(values)
     parts = []
     rows = max(1, PLACES_AT_A_TIME // (LINE_CELLS + 1))
     for start in range(0, len(at), rows):
         parts.append(_lines_of(model, columns, target, at[start : start + rows], start))
-    u, density, cumulative, mean, deviation = (
+    places, density, cumulative, mean, deviation = (
         np.concatenate(each) for each in zip(*parts, strict=True)
     )
-    scale, shift = model.scaling.scale[target], model.scaling.shift[target]
     names = model.table.columns
-    return ConditionalTable(
-        target if names is None else names[target], mean * scale + shift,
-        deviation * scale, u * scale + shift, density / scale, cumulative,
-    )  # fmt: skip
+    name = target if names is None else names[target]
+    return ConditionalTable(name, mean, deviation, places, density, cumulative)
 
 
 def _read_table(model: TiltedDensity, given: Any) -> tuple[list[int], Array]:
@@ -230,7 +220,7 @@ def _lines_of(
     model: TiltedDensity, columns: list[int], target: int, at: Array, first: int
 ) -> tuple[Array, ...]:
     """Places (n, G), density and distribution function there, mean and standard deviation (n,), in
-    the model's coordinates."""
+    the units of the data."""
     places = search_places(model, columns, target, at)
     log_q = evaluate_along(model, columns, target, at, places)
     peak = log_q.max(axis=1)
@@ -262,10 +252,14 @@ def _lines_of(
     weights[[0, -1]] = 1.0
     shares = density * stretch * weights
     shares /= shares.sum(axis=1)[:, None]
-    mean = (shares * u).sum(axis=1)
-    deviation = np.sqrt((shares * np.square(u - mean[:, None])).sum(axis=1))
-    total = cumulative[:, -1:]
-    return u, density / total, cumulative / total, mean, deviation
+    column = model.scaling.choose([target])
+    x = column.invert(u.reshape(-1, 1))
+    slope = np.exp(column.log_slope(x))
+    x, total = x.reshape(u.shape), cumulative[:, -1:]
+    mean = (shares * x).sum(axis=1)
+    deviation = np.sqrt((shares * np.square(x - mean[:, None])).sum(axis=1))
+    density = density / total * np.reshape(slope, (-1, u.shape[1]) if np.ndim(slope) else ())
+    return x, density, cumulative / total, mean, deviation
 
 
 def _spread_places(

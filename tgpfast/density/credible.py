@@ -52,7 +52,7 @@ def find_band(model: TiltedDensity, u: Array, level: float, seed: int) -> Credib
     log_z -= math.log(len(rows))
     values = _exponents(model, tilt, u, thetas) - log_z
     ends = np.quantile(values, [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level], axis=1)
-    constant = model.base.log_density_at(u) - model.scaling.log_volume
+    constant = model.base.log_density_at(u) + model.scaling.log_slope_at(u)
     return CredibleBand(level, *(ends + constant))
 
 

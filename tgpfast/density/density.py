@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..data.blocks import Blocks, as_blocks
+from ..data.column_maps import MappedScaling
 from ..data.scaling import Scaling
 from ..data.table import BLOCK_ROWS, Table
 from ..features.lattice import LatticeFeatures
@@ -54,7 +55,8 @@ class Density(AnsweringDensity):
 
     ``fit`` and ``solve`` make it. Rows are given and returned in the units of the data;
     ``features``, ``base``, ``theta``, ``M`` and ``m`` are in the model's own coordinates
-    u = (x - shift) / scale, which differ from the units of the data only where ``fit`` has scaled.
+    u = (x - shift) / scale, which differ from the units of the data only where ``fit`` has scaled,
+    or (T(x) - shift) / scale where it has bent columns by increasing maps T.
 
     Use ``dataclasses.replace(model, settings=...)`` for a copy with other fields. It keeps what is
     known of the normalizer unless the tilt, the base or the threads change.
@@ -70,7 +72,8 @@ class Density(AnsweringDensity):
     settings : dict, optional
         Every choice that was made, and how.
     diagnostics : dict, optional
-        Condition number, residual, additions to the diagonal, iterations of the solver.
+        Condition number, residual, additions to the diagonal, iterations of the solver; of `fit`
+        "repeats" too: how often rows and values of the sample repeat.
     scaling : Scaling, optional
         Between the units of the data and the model's coordinates; none by default.
     table : Table, optional
@@ -114,6 +117,7 @@ class Density(AnsweringDensity):
     selection: list[dict[str, Any]] | None = None
     statistics: Any = field(default=None, repr=False)
     integrator: Integrator = field(default=None, repr=False)  # type: ignore[assignment]
+    file_kind: ClassVar[str] = DENSITY_KIND
     sampling: SamplingReport | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -324,13 +328,12 @@ class Density(AnsweringDensity):
         if check_choice("missing", missing, MISSING_POLICIES) == "marginal":
             return self._score_incomplete(Y, normalized)
         blocks = self._blocks(Y)
-        constant = -self.scaling.log_volume
-        if normalized:
-            constant -= self.log_normalizer.value
+        log_z = self.log_normalizer.value if normalized else 0.0
         if blocks.in_parts:
             return blocks.evaluated(self, "log_density", normalized=normalized)
         parts = []
-        for u, far, _ in self._model_rows(blocks):
+        for x, u, far, _ in self._model_rows(blocks):
+            constant = self.scaling.log_slope(x) - log_z
             value = self.tilt.value(u, self.threads) + self.base.log_density_at(u) + constant
             value[far | np.isnan(value)] = -np.inf  # angles or distances are not finite
             parts.append(value)
@@ -369,10 +372,10 @@ class Density(AnsweringDensity):
         blocks, parts = self._blocks(Y), []
         if blocks.in_parts:
             return blocks.evaluated(self, "grad_log_density")
-        for u, far, first in self._model_rows(blocks):
+        for x, u, far, first in self._model_rows(blocks):
             slope = self.tilt.gradient(u, self.threads)[1]
             with np.errstate(over="ignore", invalid="ignore"):
-                slope = (slope + self.base.score_at(u)) / self.scaling.scale
+                slope = self.scaling.pull_score(x, slope + self.base.score_at(u))
             check_derivative("gradient", slope, far, first)
             parts.append(slope)
         return blocks.table.frame(np.concatenate(parts))
@@ -402,17 +405,28 @@ class Density(AnsweringDensity):
         >>> model.laplacian_log_density([[5.0], [6.0]]).shape
         (2,)
         """
-        stretch = 1.0 / self.scaling.scale
         blocks, parts = self._blocks(Y), []
         if blocks.in_parts:
             return blocks.evaluated(self, "laplacian_log_density")
-        for u, far, first in self._model_rows(blocks):
-            laplacian = self.tilt.laplacian(u, stretch, self.threads)
+        for x, u, far, first in self._model_rows(blocks):
             with np.errstate(over="ignore", invalid="ignore"):
-                laplacian = laplacian + self.base.laplacian_at(u, stretch)
+                laplacian = self._laplacian(x, u)
             check_derivative("Laplacian", laplacian, far, first)
             parts.append(laplacian)
         return blocks.table.series(np.concatenate(parts), "laplacian")
+
+    def _laplacian(self, x: Array, u: Array) -> Array:
+        """Laplacian at rows x of the data, which are u in the model's coordinates."""
+
+        def stretched(stretch: Array) -> Array:
+            own = self.tilt.laplacian(u, stretch, self.threads)
+            return np.asarray(own + self.base.laplacian_at(u, stretch))
+
+        if not isinstance(self.scaling, MappedScaling):
+            return stretched(1.0 / self.scaling.scale)
+        score = self.tilt.gradient(u, self.threads)[1] + self.base.score_at(u)
+        curvature = np.stack([stretched(axis) for axis in np.eye(self.dimension)], axis=1)
+        return self.scaling.pull_laplacian(x, score, curvature)
 
     def _blocks(self, Y: Any) -> Any:
         return as_blocks(
@@ -420,14 +434,17 @@ class Density(AnsweringDensity):
             block_rows=TRANSFORM_ROWS if self.dimension <= TRANSFORM_DIMENSIONS else BLOCK_ROWS,
         )  # fmt: skip
 
-    def _model_rows(self, blocks: Blocks) -> Iterator[tuple[Array, NDArray[np.bool_], int]]:
-        """(rows in the model's coordinates, which are too far away to have a density, number of the
-        first row) of every block. Rows too far away are moved to the mean of the base."""
+    def _model_rows(
+        self, blocks: Blocks
+    ) -> Iterator[tuple[Array, Array, NDArray[np.bool_], int]]:
+        """(rows, the same in the model's coordinates, which are too far away to have a density, or
+        outside of the support, number of the first row) of every block. Rows without a density are
+        moved to the mean of the base in the model's coordinates."""
         first, variances = 0, np.diag(self.base.covariance)
         for x, _ in blocks:
             with np.errstate(over="ignore"):
                 u, far = without_far(self.scaling.apply(x), self.base.mean, variances)
-            yield u, far, first
+            yield x, u, far, first
             first += len(x)
 
     # -- integrals --------------------------------------------------------------------------------
@@ -465,9 +482,9 @@ class Density(AnsweringDensity):
         Returns
         -------
         array, (G,)
-            P(x . direction <= grid_j). For d <= 3 its error is that of quadrature. Else it comes
-            from 131,072 weighted points, with a standard error of about half over the root of
-            their effective number.
+            P(x . direction <= grid_j). For d <= 3 its error is that of quadrature. Else, and along
+            oblique directions of columns that ``fit`` has bent, it comes from 131,072 weighted
+            points, with a standard error of about half over the root of their effective number.
 
         Raises
         ------
@@ -581,8 +598,17 @@ class Density(AnsweringDensity):
         >>> bool((again.log_density(x) == model.log_density(x)).all())
         True
         """
-        facts, arrays = density_members(self, statistics=statistics)
-        storage.write(path, DENSITY_KIND, facts, arrays)
+        storage.write(path, self.file_kind, *self.members(statistics=statistics))
+
+    def members(self, *, statistics: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Facts and arrays of a file that holds the density.
+
+        Parameters
+        ----------
+        statistics : bool, default False
+            As for ``save``.
+        """
+        return density_members(self, statistics=statistics)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Density:

@@ -11,6 +11,7 @@ from typing import Any
 
 NAMED_COLUMNS = 6  # columns that one line names
 PICTURED_COLUMNS = 2  # most columns of a picture in a notebook: pairs of more take draws
+REPEATED_SHARE = 0.01  # of rows that repeat another row or value, from which on they are named
 PICTURE_DPI = 70  # dots per inch of a picture in a notebook
 METHOD_WORDS = {
     "fd": "Fisher divergence", "ncfd": "noise-conditional Fisher divergence",
@@ -64,16 +65,19 @@ class DescribedDensity:
         """
         joint: Any = getattr(self, "joint", self)
         joint.log_normalizer  # noqa: B018 - computes it
-        facts = collect_facts(self)
+        facts = self._collect_facts()
         width = max(map(len, facts)) + 2
         return "\n".join(f"{name:<{width}}{text}" for name, text in facts.items())
+
+    def _collect_facts(self) -> dict[str, str]:
+        return collect_facts(self)
 
     def _repr_html_(self) -> str:
         """A table of facts, beside a picture where that is cheap."""
         rows = "".join(
             f'<tr><th style="text-align:left">{escape(name)}</th>'
             f'<td style="text-align:left">{escape(text)}</td></tr>'
-            for name, text in collect_facts(self).items()
+            for name, text in self._collect_facts().items()
         )
         return f"<div><table>{rows}</table>{_inline_picture(self)}</div>"
 
@@ -107,6 +111,7 @@ def collect_facts(model: Any) -> dict[str, str]:
     facts["held out"] = _gain_text(settings)
     facts["verified"] = _verification_text(settings.get("verification"))
     facts["beware"] = _notes_text(settings.get("column_notes", []))
+    facts["repeats"] = _repeats_text(joint.diagnostics.get("repeats"))
     facts["solver"] = _pairs_text(joint.diagnostics)
     facts["normalizer"] = _normalizer_text(joint)
     return {name: text for name, text in facts.items() if text}
@@ -184,6 +189,19 @@ def _notes_text(notes: list[dict[str, Any]]) -> str:
         f"{note['kind'].replace('_', ' ')}"
         for note in notes
     )
+
+
+def _repeats_text(found: dict[str, Any] | None) -> str:
+    """Repeated rows and frequent values; empty where there are hardly any."""
+    if not found:
+        return ""
+    repeated = 1.0 - found["n_distinct"] / found["n_rows"]
+    words = [f"{repeated:.0%} of the rows repeat another"] if repeated >= REPEATED_SHARE else []
+    for k, one in enumerate(found["columns"]):
+        if one["top_share"] >= REPEATED_SHARE:
+            name = k if one["name"] is None else one["name"]
+            words.append(f"{one['top_share']:.0%} have {name} = {one['top_value']:.6g}")
+    return ", ".join(words[:NAMED_COLUMNS]) + ", ..." * (len(words) > NAMED_COLUMNS)
 
 
 def _pairs_text(pairs: dict[str, Any]) -> str:

@@ -90,14 +90,14 @@ def expect_of_rows(
 
 def entropy_of(model: TiltedDensity, seed: int) -> Answer:
     """E[-log q], in nats, in the units of the data."""
-    log_volume = model.scaling.log_volume
-    if model.tilt.is_zero and isinstance(model.base, GaussianBase):
+    scaling = model.scaling
+    if model.tilt.is_zero and isinstance(model.base, GaussianBase) and scaling.is_affine:
         roots = float(np.log(np.diag(model.base.cholesky)).sum())
         constant = 0.5 * model.dimension * (1.0 + math.log(2.0 * math.pi))
-        return Answer(roots + constant + log_volume, 0.0, "exact")
-    found = expect(model, lambda u, log_p: -log_p, "auto", seed)
+        return Answer(roots + constant + scaling.log_volume, 0.0, "exact")
+    found = expect(model, lambda u, log_p: -log_p - scaling.log_slope_at(u), "auto", seed)
     error = math.hypot(found.standard_error, model.log_normalizer.standard_error)
-    return Answer(found.value + log_volume, error, found.method)
+    return Answer(found.value, error, found.method)
 
 
 def divergence_of(model: TiltedDensity, other: Any, seed: int) -> Answer:
@@ -116,7 +116,7 @@ def divergence_of(model: TiltedDensity, other: Any, seed: int) -> Answer:
     def log_ratio(u: Array, log_p: Array) -> Array:
         rows = model.table.frame(model.scaling.invert(u))
         theirs = np.asarray(other.log_density(rows), dtype=float)
-        mine = log_p - model.scaling.log_volume
+        mine = log_p + model.scaling.log_slope_at(u)
         return np.where(np.isfinite(mine), mine - theirs, 0.0)
 
     found = expect(model, log_ratio, "auto", seed)
@@ -131,6 +131,8 @@ def _gaussian_divergence(model: TiltedDensity, other: Any) -> float | None:
     if not all(tilt is not None and tilt.is_zero for tilt in tilts):
         return None
     if not (isinstance(model.base, GaussianBase) and isinstance(other.base, GaussianBase)):
+        return None
+    if not (model.scaling.is_affine and other.scaling.is_affine):
         return None
     (m, C), (n, D) = (_gaussian_in_data_units(one) for one in (model, other))
     inverse = np.linalg.inv(D)

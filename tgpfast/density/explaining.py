@@ -27,6 +27,7 @@ def explain_rows(model: TiltedDensity, u: Array) -> Array:
     d = model.dimension
     with np.errstate(over="ignore", invalid="ignore"):
         own = model.base.log_density_at(u) + model.tilt.value(u, model.threads)
+        own = own + model.scaling.log_slope_at(u)
     own = np.where(np.isnan(own), -np.inf, own)
     best = np.empty_like(u)
     for k in range(d):
@@ -40,8 +41,8 @@ def _best_of_one(model: TiltedDensity, own: Array) -> Array:
     """The highest value of a density of one column, not normalized, for every row."""
     modes = find_local_modes(model, LEAST_MODE_SHARE, 0)
     place = model.scaling.apply(np.asarray(modes.value, dtype=float)[:1])
-    top = log_density_at(model, place)[0] + model.log_normalizer.value
-    return np.full(len(own), float(top))
+    top = log_density_at(model, place) + model.scaling.log_slope_at(place)
+    return np.full(len(own), float(top[0]) + model.log_normalizer.value)
 
 
 def _best_values(model: TiltedDensity, u: Array, target: int) -> Array:
@@ -60,8 +61,12 @@ def _climb_lines(model: TiltedDensity, columns: list[int], target: int, at: Arra
     rows = np.arange(len(at))
     places = search_places(model, columns, target, at)
     top = np.full(len(at), -np.inf)
+    column, others = model.scaling.choose([target]), model.scaling.choose(columns)
+    of_others = np.broadcast_to(others.log_slope_at(at), len(at))[:, None]
     for _ in range(REFINEMENTS + 1):
-        log_q = evaluate_along(model, columns, target, at, places)
+        log_q = evaluate_along(model, columns, target, at, places) + of_others
+        slopes = column.log_slope_at(places.reshape(-1, 1))
+        log_q += np.broadcast_to(slopes, places.size).reshape(places.shape)
         k = log_q.argmax(axis=1)
         top = np.maximum(top, log_q[rows, k])
         low = places[rows, np.maximum(k - 1, 0)]

@@ -252,8 +252,7 @@ class PredictiveTilt(Exponent):
     @property
     def M(self) -> Array:
         """Sigma_phi + Sigma-hat^-1 (Eq. predictive), from its Cholesky factor."""
-        matrix: Array = self.factor @ self.factor.T
-        return matrix
+        return self.factor @ self.factor.T
 
     @functools.cached_property
     def bound(self) -> float:
@@ -325,16 +324,13 @@ class PredictiveTilt(Exponent):
         """M^-1 block, by BLAS on the transposes, so that C-ordered arrays are not copied."""
         upper = self.factor.T
         half = dtrsm(1.0, upper, block.T, side=1)
-        whole: Array = dtrsm(1.0, upper, half, side=1, trans_a=1, overwrite_b=1).T
-        return whole
+        return dtrsm(1.0, upper, half, side=1, trans_a=1, overwrite_b=1).T
 
     def _limit_blas(self, threads: Threads) -> contextlib.AbstractContextManager[None]:
         """BLAS on one thread for few features: its waiting threads cost more than they do."""
         if self.features.n_features >= BLAS_FEATURES:
             return contextlib.nullcontext()
-        module, count = threads.resolve()
-        limit: contextlib.AbstractContextManager[None] = kernels.threads(module, count)
-        return limit
+        return kernels.threads(*threads.resolve())
 
 
 Tilt = PointTilt | PredictiveTilt | LatticeTilt
@@ -343,5 +339,4 @@ Tilt = PointTilt | PredictiveTilt | LatticeTilt
 def _squared_norms(features: Features, stretch: Array) -> Array:
     """|stretch * z_s|^2 / gamma^2, (S,)."""
     z = features.frequencies * stretch / features.bandwidth
-    norms: Array = np.einsum("sk,sk->s", z, z)
-    return norms
+    return np.einsum("sk,sk->s", z, z)

@@ -11,12 +11,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .component_grid import ComponentGrid
 from .exponent import Tilt
-from .rejection import Propose, sample_by_rejection
+from .rejection import Propose, draw_by_rejection, shuffle_parts
 
 
 def sample_from_grids(
@@ -26,19 +27,15 @@ def sample_from_grids(
     masses = np.array([m for grid in grids for m in (grid.total, grid.tail.log_mass)])
     shares = np.exp(masses - masses.max())
     counts = rng.multinomial(n, shares / shares.sum())
-    parts, repeats = [], 0.0
+    parts = []
     for k, grid in enumerate(grids):
         proposals: list[Propose] = [
-            _CellProposal(grid, tilt, threads), _tail_proposal(grid, tilt, threads)
+            _cell_proposal(grid, tilt, threads), _tail_proposal(grid, tilt, threads)
         ]  # fmt: skip
         for propose, count in zip(proposals, counts[2 * k : 2 * k + 2].tolist(), strict=True):
             if count:
-                found = sample_by_rejection(propose, count, rng, excess=0.0)
-                assert found is not None
-                parts.append(found[0])
-                repeats += count**2 / found[1]
-    rows = np.concatenate(parts)
-    return np.asarray(rows[rng.permutation(n)]), n**2 / repeats
+                parts.append(draw_by_rejection(propose, count, rng))
+    return shuffle_parts(parts, rng)
 
 
 def _tail_proposal(grid: ComponentGrid, tilt: Tilt, threads: Threads) -> Propose:
@@ -52,50 +49,60 @@ def _tail_proposal(grid: ComponentGrid, tilt: Tilt, threads: Threads) -> Propose
     return propose
 
 
-class _CellProposal:
-    """Draws from the cells of a grid, with the density linear along every axis in each cell."""
+def _cell_proposal(grid: ComponentGrid, tilt: Tilt, threads: Threads) -> Propose:
+    """Draws from the cells of a grid, and the log of the density there over the one that is linear
+    in the cells."""
+    cells = GridCells(grid.log_mass)
 
-    def __init__(self, grid: ComponentGrid, tilt: Tilt, threads: Threads) -> None:
-        self.grid, self.tilt, self.threads = grid, tilt, threads
-        self.top = float(grid.log_mass.max())
-        self.density = np.exp(grid.log_mass - self.top)
-        cells = self.density
-        for axis in range(cells.ndim):
-            low, high = _lower_and_upper(cells.ndim, axis)
-            cells = cells[low] + cells[high]
-        self.shape = cells.shape
-        self.running = np.cumsum(cells.ravel())
+    def propose(n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        index, t, linear = cells.draw(n, rng)
+        nodes = [
+            axis[i] + s * (axis[i + 1] - axis[i])
+            for axis, i, s in zip(grid.axes, index.T, t.T, strict=True)
+        ]
+        w = np.column_stack(nodes) @ grid.rotation
+        log_weights = grid.log_density(w, tilt, threads) - (linear - grid.grid.log_cell)
+        log_weights[np.isnan(log_weights)] = -np.inf
+        return grid.component.gaussian.unwhiten(w), log_weights
 
-    def __call__(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """n places, and the log of the density there over the one that is linear in the cells."""
-        places = rng.uniform(0.0, self.running[-1], n)
-        cell = np.searchsorted(self.running, places, side="right")
+    return propose
+
+
+class GridCells:
+    """Cells of a regular grid of one to three dimensions.
+
+    A cell is chosen by the mean of the density at its corners, and a place in it by the density
+    that is linear along every axis between them.
+
+    Parameters
+    ----------
+    log_density : array of the shape of the grid
+        At the nodes; need not be normalized.
+    """
+
+    def __init__(self, log_density: Array) -> None:
+        self.top = float(log_density.max())
+        cells = self.density = np.exp(log_density - self.top)
+        for _ in cells.shape:  # axes take turns; in the end they are in order again
+            cells = np.moveaxis(cells[:-1] + cells[1:], 0, -1)
+        self.shape, self.running = cells.shape, np.cumsum(cells.ravel())
+
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], Array, Array]:
+        """Lower corners of n cells (n, d), places in them (n, d) from 0 to 1, and the log of the
+        density there that is linear in the cells (n,)."""
+        cell = np.searchsorted(self.running, rng.uniform(0.0, self.running[-1], n), side="right")
         index = np.unravel_index(np.minimum(cell, self.running.size - 1), self.shape)
-        d = len(self.shape)
-        corners = np.empty((2,) * d + (n,))
+        corners = np.empty((2,) * len(index) + (n,))
         for corner in np.ndindex(*corners.shape[:-1]):
             corners[corner] = self.density[tuple(i + c for i, c in zip(index, corner, strict=True))]
-        nodes = np.empty((n, d))
-        for k in range(d):
+        t = np.empty((n, len(index)))
+        for k in range(len(index)):
             # the density along this axis, summed over those that follow
             ends = corners.reshape(2, -1, n).sum(axis=1)
-            t = linear_quantile(ends[0], ends[1], rng.uniform(size=n))
-            corners = corners[0] + t * (corners[1] - corners[0])
-            axis = self.grid.axes[k]
-            nodes[:, k] = axis[index[k]] + t * (axis[index[k] + 1] - axis[index[k]])
-        w = nodes @ self.grid.rotation
+            t[:, k] = linear_quantile(ends[0], ends[1], rng.uniform(size=n))
+            corners = corners[0] + t[:, k] * (corners[1] - corners[0])
         with np.errstate(divide="ignore"):
-            linear = np.log(corners) + self.top - self.grid.grid.log_cell
-        log_weights = self.grid.log_density(w, self.tilt, self.threads) - linear
-        log_weights[np.isnan(log_weights)] = -np.inf
-        return self.grid.component.gaussian.unwhiten(w), log_weights
-
-
-def _lower_and_upper(ndim: int, axis: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Indices of the lower and of the upper neighbours along an axis."""
-    low, high = [slice(None)] * ndim, [slice(None)] * ndim
-    low[axis], high[axis] = slice(None, -1), slice(1, None)
-    return tuple(low), tuple(high)
+            return np.stack(index, axis=-1), t, np.log(corners) + self.top
 
 
 def linear_quantile(start: Array, stop: Array, u: Array) -> Array:

@@ -65,18 +65,17 @@ def take_labels(arrays: dict[str, NDArray[Any]]) -> tuple[list[Any], NDArray[np.
     return names, n_rows.astype(np.int64)
 
 
-def take_arrays(path: Any, arrays: dict[str, NDArray[Any]], n_groups: int) -> dict[str, Array]:
-    """The float64 arrays of a file by name, checked and removed from ``arrays``."""
-    z = storage.take(arrays, "frequencies", None, path)
-    if z.ndim != 2:
-        raise ValueError("frequencies must have two dimensions")
-    (S, d), G = z.shape, n_groups
+def take_arrays(
+    path: Any, arrays: dict[str, NDArray[Any]], G: int, S: int, d: int
+) -> dict[str, Array]:
+    """The float64 arrays of a file by name, checked and removed from ``arrays``.
+
+    G, S, d : numbers of groups, features and columns
+    """
     shapes = {
-        "phases": (S,), "theta": (G, S), "means": (G, d), "base_covariances": (G, d, d),
+        "theta": (G, S), "means": (G, d), "base_covariances": (G, d, d),
         "n": (G,), "scale": (d,), "shrinkage": (G,), "condition": (G,), "added": (G,),
     }  # fmt: skip
-    if "covariance" in arrays:
-        shapes["covariance"] = (d, d)
     taken = {name: storage.take(arrays, name, shape, path) for name, shape in shapes.items()}
     for name, array in taken.items():
         if not np.isfinite(array).all():
@@ -90,6 +89,5 @@ def take_arrays(path: Any, arrays: dict[str, NDArray[Any]], n_groups: int) -> di
     if not np.allclose(covariances, covariances.transpose(0, 2, 1), rtol=1e-8, atol=0.0):
         raise ValueError("base_covariances must be symmetric")
     np.linalg.cholesky(covariances)  # raises unless all are positive definite
-    if arrays:
-        raise ValueError(f"unexpected members {sorted(arrays)}")
-    return {"frequencies": z, "normalizers": normalizers, **taken}
+    storage.check_all_taken(arrays, path)
+    return {"normalizers": normalizers, **taken}

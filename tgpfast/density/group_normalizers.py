@@ -13,6 +13,7 @@ from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import sobol_normals
 from ..data.labels import Ints
+from ..features.evaluation import read_only
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array
@@ -105,10 +106,9 @@ class GroupNormalizers:
         self, groups: list[int], threads: Threads, module: ModuleType, count: int
     ) -> list[Normalizer]:
         """By Sobol points that all groups share; the frequencies are whitened instead."""
-        points = np.concatenate(
+        points = read_only(np.concatenate(
             [sobol_normals(self._dimension, GROUP_LOG2_POINTS, r) for r in range(REPLICATES)]
-        )
-        points.flags.writeable = False
+        ))  # fmt: skip
         return [self._average_one(g, points, threads, module, count) for g in groups]
 
     def _average_one(

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..data.blocks import Blocks
 from ..data.labels import Ints
 from ..data.scaling import Scaling
 from ..data.table import Table
+from ..features.evaluation import evaluate_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorNormalizerWarning, warn
@@ -216,30 +216,21 @@ class GroupedDensity(Mapping[Any, Density]):
 
     def _evaluate_block(self, y: Array, places: Ints, constants: Array) -> list[Array]:
         """theta_g . phi(u) - |L_g^-1 u|^2 / 2 + constants_g of every row, in pieces."""
-        module, count = self.threads.resolve()
         S, d = self.features.frequencies.shape
-        f, amplitude = self.features.frequencies / self.features.bandwidth, float(np.sqrt(2.0 / S))
-        phi, dphi = np.empty((S, FEATURE_ROWS)), np.empty((S, FEATURE_ROWS))
+        out = np.empty((S, FEATURE_ROWS)), np.empty((S, FEATURE_ROWS))
         variances = np.einsum("gii->gi", self._scaled_covariances).max(axis=0)
-        no_weights = np.zeros(0)
-        no_weights.flags.writeable = False
         values = []
-        with kernels.threads(module, count):
-            for start in range(0, len(y), FEATURE_ROWS):
-                g = places[start : start + FEATURE_ROWS]
-                with np.errstate(over="ignore"):
-                    u = (y[start : start + FEATURE_ROWS] - self.means[g]) / self.scale
-                u, far = without_far(u, np.zeros(d), variances)
-                u.flags.writeable = False
-                module.feature_block(
-                    u, no_weights, np.zeros(d), f, self.features.phases.copy(), amplitude, dphi,
-                    phi, np.zeros(S), np.zeros(S), np.zeros((S, d)), count,
-                )  # fmt: skip
-                tilt = np.einsum("si,is->i", phi[:, : len(u)], self.theta[g])
-                white = np.einsum("ijk,ik->ij", self._whitening[g], u)
-                value = tilt - 0.5 * np.einsum("ij,ij->i", white, white) + constants[g]
-                value[far | np.isnan(value)] = -np.inf  # phases or distances overflow
-                values.append(value)
+        for start in range(0, len(y), FEATURE_ROWS):
+            g = places[start : start + FEATURE_ROWS]
+            with np.errstate(over="ignore"):
+                u = (y[start : start + FEATURE_ROWS] - self.means[g]) / self.scale
+            u, far = without_far(u, np.zeros(d), variances)
+            phi, _ = evaluate_features(self.features, u, threads=self.threads, out=out)
+            tilt = np.einsum("si,is->i", phi, self.theta[g])
+            white = np.einsum("ijk,ik->ij", self._whitening[g], u)
+            value = tilt - 0.5 * np.einsum("ij,ij->i", white, white) + constants[g]
+            value[far | np.isnan(value)] = -np.inf  # phases or distances overflow
+            values.append(value)
         return values
 
     def sample(self, label: Any, n: int, seed: Seed = None, **options: Any) -> Any:
@@ -313,32 +304,28 @@ class GroupedDensity(Mapping[Any, Density]):
         TypeError
             If the labels cannot be saved: all must be integers, all text, or all numpy times.
         """
-        f = self.features
-        arrays: dict[str, Any] = {
-            "labels": labels_to_array(self.labels), "frequencies": f.frequencies,
-            "phases": f.phases, "theta": self.theta, "means": self.means,
-            "base_covariances": self._scaled_covariances, "n": self.n, "n_rows": self.n_rows,
-            "scale": self.scale, "shrinkage": self.shrinkage, "condition": self.condition,
+        of_features, arrays = self.features.members
+        members: dict[str, Any] = {
+            **arrays, "labels": labels_to_array(self.labels), "theta": self.theta,
+            "means": self.means, "base_covariances": self._scaled_covariances,
+            "n": self.n, "n_rows": self.n_rows, "scale": self.scale,
+            "shrinkage": self.shrinkage, "condition": self.condition,
             "added": self.added, "normalizers": self._normalizers.known,
         }  # fmt: skip
-        if f.covariance is not None:
-            arrays["covariance"] = f.covariance
         facts = {
-            **f.facts, "settings": self.settings,
+            **of_features, "settings": self.settings,
             "columns": self.table.columns, "kind_of_table": self.table.kind,
         }  # fmt: skip
-        storage.write(path, GROUPS_KIND, facts, arrays)
+        storage.write(path, GROUPS_KIND, facts, members)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> GroupedDensity:
         labels, n_rows = take_labels(arrays)
-        got = take_arrays(path, arrays, len(labels))
+        features = Features.from_members(path, facts, arrays)
+        got = take_arrays(path, arrays, len(labels), *features.frequencies.shape)
         settings = dict(facts["settings"])
         if settings["method"] != "fd":
             raise ValueError(f"method {settings['method']!r} is not known")
-        features = Features.from_facts(
-            got["frequencies"], got["phases"], got.get("covariance"), facts
-        )
         return cls(
             labels, features, got["theta"], got["means"], got["base_covariances"], got["n"],
             n_rows, got["scale"], shrinkage=got["shrinkage"], condition=got["condition"],

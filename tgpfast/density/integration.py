@@ -139,6 +139,13 @@ class Integrator:
         if not self.uses_quadrature:
             u, weights = self.marginal_points
             return weighted_cdf(scaling.invert(u) @ v, weights, places)
+        if not scaling.is_affine:
+            if np.count_nonzero(v) > 1:
+                u, weights = self.weighted_draws(2**MARGINAL_LOG2_POINTS, 0)
+                return weighted_cdf(scaling.invert(u) @ v, weights, places)
+            k = int(np.flatnonzero(v)[0])
+            places, v = np.sign(v[k]) * scaling.to_line(k, places / v[k]), np.sign(v)
+            scaling = scaling.affine
         power = np.frexp(scaling.scale.max())[1]
         along = v * np.ldexp(scaling.scale, -power)  # v . x = v . shift + (v * scale) . u
         offset = float(v @ scaling.shift)

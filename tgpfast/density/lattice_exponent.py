@@ -20,7 +20,7 @@ from ..features.lattice_box import tapered_sides
 from ..features.lattice_transform import Modes
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .lattice_window import WINDOW_NODES, wave_errors, window_pieces, window_transform
+from .lattice_window import wave_errors, window_pieces, window_transform
 
 # nodes for each one that the waves need; the first whose grid has at most CACHED_NODES is taken.
 # Largest errors of a wave along one axis, relative to its size: 2e-8, 5e-8 and 4e-7; of its first
@@ -152,7 +152,7 @@ class LatticeTilt:
     ) -> tuple[Array, Array, Array]:
         """Value, gradient and Laplacian; those beyond ``order`` are empty."""
         n, d = u.shape
-        module, count = threads.resolve(n * WINDOW_WORK * WINDOW_NODES**d)
+        module, count = threads.resolve(n * WINDOW_WORK * kernels.WINDOW_NODES**d)
         value, gradient = np.empty(n), np.empty((n if order > 0 else 0, d))
         laplacian = np.empty(n if order > 1 else 0)
         axes, pieces, coefficients = self._interpolant
@@ -184,7 +184,8 @@ class LatticeTilt:
         coefficients = features.to_grid(modes, shape)
         rows = []
         for axis, (kind, is_cosine) in enumerate(zip(features.walls, features.cosine, strict=True)):
-            around = [(WINDOW_NODES // 2,) * 2 if k == axis else (0, 0) for k in range(len(shape))]
+            half = kernels.WINDOW_NODES // 2
+            around = [(half, half) if k == axis else (0, 0) for k in range(len(shape))]
             coefficients = np.pad(coefficients, around, mode="symmetric" if is_cosine else "wrap")
             margins = np.asarray(features.margin)[axis] * np.array(tapered_sides(kind))
             step = features.lengths[axis] / shape[axis]

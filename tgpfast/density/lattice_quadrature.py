@@ -33,7 +33,7 @@ from .box_rule import PANEL_WASTE, BoxRule, integrate_to
 from .box_sampling import BoxCells, draw_beyond_box
 from .lattice_exponent import LatticeTilt
 from .narrow_part import FINER_ALONG_LINE, RULE_REFINEMENT, NarrowPart
-from .rejection import Propose, sample_by_rejection
+from .rejection import draw_by_rejection, shuffle_parts
 
 LATTICE_TOLERANCE = {1: 1e-8, 2: 1e-8, 3: 1e-4}  # error of log Z at which refining stops
 LATTICE_NODES = {1: 2**20, 2: 2**23, 3: 2**24}  # of a rule, at most: some seconds of work
@@ -337,12 +337,11 @@ class LatticeQuadrature:
             if len(rows):
                 found.append((rows, float(len(rows))))
         if self.shared is not None and inside:
-            found.append(_draw_by_rejection(self._cells(self.shared).propose, inside, rng))
+            found.append(draw_by_rejection(self._cells(self.shared).propose, inside, rng))
         for part, count in zip(self.narrow, of_narrow, strict=True):
             if count:
-                found.append(_draw_by_rejection(part.propose, count, rng))
-        repeats = sum(len(rows) ** 2 / effective for rows, effective in found)
-        return np.concatenate([rows for rows, _ in found])[rng.permutation(n)], n**2 / repeats
+                found.append(draw_by_rejection(part.propose, count, rng))
+        return shuffle_parts(found, rng)
 
     def _cells(self, base: Base) -> BoxCells:
         low = self.features.origin
@@ -350,9 +349,3 @@ class LatticeQuadrature:
             low, low + self.features.lengths, self.counts,
             lambda x: np.asarray(self.tilt.value(x, self.threads) + base.log_density_at(x)),
         )  # fmt: skip
-
-
-def _draw_by_rejection(propose: Propose, n: int, rng: np.random.Generator) -> tuple[Array, float]:
-    found = sample_by_rejection(propose, n, rng, excess=0.0)
-    assert found is not None
-    return found[0], found[1]

@@ -13,9 +13,9 @@ import math
 
 import numpy as np
 
+from ..kernels import WINDOW_DEGREE, WINDOW_NODES
 from ..validation import Array
 
-WINDOW_NODES, WINDOW_DEGREE = 8, 9  # nodes of the window, and degree of its polynomials
 SHAPE = 0.975  # of the beta whose transform falls off just beyond the waves: the least error
 ERROR_PLACES = 65  # places between two nodes at which the error of a wave is taken
 

@@ -14,7 +14,7 @@ from .tilted_density import TiltedDensity
 
 # lengths are in standard deviations of the base
 MODE_DRAWS = 400  # draws from which modes are sought; a share has an error of 2.5 % at most
-NEWTON_STEPS = 80
+MODE_STEPS = 80  # at most
 FIRST_TRUST = 0.3  # length of the first step at most
 TRUST_GROWTH, TRUST_CUT = 1.7, 0.3  # factors of that length after a gain and after a loss
 HESSIAN_DIFFERENCE = 1e-4  # of the differences of gradients behind a Hessian
@@ -61,19 +61,19 @@ def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes
     def evaluate(w: Array) -> tuple[Array, Array]:
         x = gaussian.unwhiten(w)
         value, slope = model.tilt.gradient(x, model.threads)
-        total = value + model.base.log_density_at(x)
+        total = value + model.base.log_density_at(x) + model.scaling.log_slope_at(x)
         total[~np.isfinite(total)] = -np.inf
-        return total, (slope + model.base.score_at(x)) @ gaussian.cholesky
+        slope = slope + model.base.score_at(x) + model.scaling.log_slope_score(x)
+        return total, slope @ gaussian.cholesky
 
     w, top = _climb(evaluate, gaussian.whiten(u))
     places, counts = _merge(w, top)
     share = counts / MODE_DRAWS
     kept = np.flatnonzero(share >= min_share)
     kept = kept[np.argsort(-top[places[kept]])]
-    constant = model.log_normalizer.value + model.scaling.log_volume
     return Modes(
         model.table.frame(model.scaling.invert(gaussian.unwhiten(w[places[kept]]))),
-        top[places[kept]] - constant, share[kept],
+        top[places[kept]] - model.log_normalizer.value, share[kept],
         np.sqrt(share[kept] * (1.0 - share[kept]) / MODE_DRAWS),
     )  # fmt: skip
 
@@ -85,7 +85,7 @@ def _climb(evaluate: Any, w: Array) -> tuple[Array, Array]:
     """
     top, slope = evaluate(w)
     trust = np.full(len(w), FIRST_TRUST)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(MODE_STEPS):
         going = np.flatnonzero((np.abs(slope).max(axis=1) > FLAT) & (trust > 1e-12))
         if not len(going):
             break

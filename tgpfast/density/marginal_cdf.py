@@ -10,9 +10,10 @@ import numpy as np
 from ..bases.quasirandom import logsumexp
 from ..kernels.thread_choice import Threads
 from ..validation import Array
+from .box_rule import integrate_to
 from .component_grid import ComponentGrid, Lattice, whitened_band
 from .exponent import Tilt
-from .whitened_grid import count_nodes, resolving_steps
+from .whitened_grid import count_nodes, resolving_steps, rotation_to
 
 FINER_ALONG = 4.0  # a grid is so many times finer along the direction of a marginal
 COARSEN = 1.25  # factor of the steps of a grid that has too many nodes
@@ -78,11 +79,7 @@ def _cdf_on_grid(
     grid: ComponentGrid, unit: Array, places: Array, tilt: Tilt, lattice: Lattice, most_nodes: int
 ) -> Array:
     """The CDF of one component along a unit vector: a spline of the sums over a rotated grid."""
-    from scipy.interpolate import make_interp_spline
-
-    d = len(unit)
-    rotation = np.linalg.qr(np.column_stack([unit, np.eye(d)]))[0].T
-    rotation[0] = unit  # the same up to its sign
+    rotation = rotation_to(unit)
     # as much finer than the band requires as the grid that has converged
     first = resolving_steps(whitened_band(tilt, grid.component))
     steps = resolving_steps(whitened_band(tilt, grid.component, rotation))
@@ -94,9 +91,7 @@ def _cdf_on_grid(
         grid.component, lattice, steps, grid.reach, windowed=grid.windowed, rotation=rotation
     )
     axis, mass = rotated.axes[0], rotated.log_mass
-    if d > 1:
+    if len(unit) > 1:
         mass = logsumexp(mass.reshape(len(axis), -1), axis=1)
-    running = make_interp_spline(axis, np.exp(mass - mass.max()), k=5).antiderivative()
-    low, high = running(axis[0]), running(axis[-1])
-    inside = np.clip(places, axis[0], axis[-1])
-    return np.clip((running(inside) - low) / (high - low), 0.0, 1.0)
+    running = integrate_to(axis, np.exp(mass - mass.max()), np.append(places, axis[-1]))
+    return np.clip(running[:-1] / running[-1], 0.0, 1.0)

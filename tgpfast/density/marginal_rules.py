@@ -31,10 +31,10 @@ from ..bases.student import StudentBase
 from ..validation import Array
 from .base_marginals import find_ends
 from .box_integrals import (
+    BOX_REFINEMENT,
     HEAVY_TAIL,
     NODES_PER_DEVIATION,
     NODES_PER_RADIAN,
-    REFINEMENT,
     UNKNOWN_REACH,
     find_peak,
     gauss_legendre,
@@ -48,9 +48,9 @@ from .whitened_grid import resolving_steps
 RULE_DIMENSIONS = 2  # columns that rules integrate over; draws integrate over more
 MARGINAL_TOLERANCE = 1e-9  # error of a log density at which refining stops
 MARGINAL_REFINEMENTS = 5
-GRADIENT_REFINEMENT = REFINEMENT**3  # of the one rule behind gradients
+GRADIENT_REFINEMENT = BOX_REFINEMENT**3  # of the one rule behind gradients
 MOST_MARGINAL_NODES = 2**15  # of the rule for one row and component
-LEAST_LOG_SHARE = -40.0  # log of a component's share of a row below which it is left out
+LEAST_ROW_LOG_SHARE = -40.0  # log of a component's share of a row below which it is left out
 MARGINAL_REACH = 7.5  # standard deviations: e^-28 of a Gaussian's mass lies beyond
 NODES_AT_A_TIME = 2**19  # evaluated together
 DRAW_REPLICATES, DRAW_LOG2_POINTS = 8, 9  # for each row, where more columns are left out
@@ -83,7 +83,7 @@ def marginal_log_density(
     """
     log_z, b = model.log_normalizer, model.dimension - len(kept)
     if b > RULE_DIMENSIONS:
-        values, errors = _average_draws(model, kept, y)
+        values, errors = average_sets(draw_sets(model, kept, y, DRAW_LOG2_POINTS))
     else:
         values, errors = _refine(model, kept, y)
     values = np.where(np.isnan(values), -np.inf, values)
@@ -115,7 +115,7 @@ def _refine(model: TiltedDensity, kept: list[int], y: Array) -> tuple[Array, Arr
     values, errors = _sum_rule(model, kept, y, 1.0), np.full(len(y), np.inf)
     active = np.arange(len(y))
     for step in range(1, MARGINAL_REFINEMENTS + 1):
-        finer = _sum_rule(model, kept, y[active], REFINEMENT**step)
+        finer = _sum_rule(model, kept, y[active], BOX_REFINEMENT**step)
         with np.errstate(invalid="ignore"):
             gaps = np.abs(finer - values[active])
         errors[active] = np.where(np.isfinite(finer), gaps, 0.0)
@@ -175,7 +175,7 @@ def _whitened_blocks(
         parts = _condition(model.base, kept, y)
     assert parts is not None
     for k, root in enumerate(parts.roots):
-        rows = np.flatnonzero(parts.log_shares[:, k] > LEAST_LOG_SHARE)
+        rows = np.flatnonzero(parts.log_shares[:, k] > LEAST_ROW_LOG_SHARE)
         if not len(rows):
             continue
         directions = np.zeros((model.dimension, len(rest)))
@@ -249,12 +249,19 @@ def _tensor_blocks(
 # -- draws -----------------------------------------------------------------------------------------
 
 
-def _average_draws(model: TiltedDensity, kept: list[int], y: Array) -> tuple[Array, Array]:
+def draw_sets(model: TiltedDensity, kept: list[int], y: Array, log2_points: int) -> Array:
+    """Log of the integral of e^f base over the other columns, (R, n), by each of R = 8 sets of
+    2^log2_points draws of the base given each row."""
     sets = np.full((DRAW_REPLICATES, len(y)), -np.inf)
     for seed in range(DRAW_REPLICATES):
-        for block in _draw_blocks(model, kept, y, DRAW_LOG2_POINTS, seed):
+        for block in _draw_blocks(model, kept, y, log2_points, seed):
             sets[seed, block[0]] = logsumexp(_log_masses(model, block), axis=1)
-    values = logsumexp(sets, axis=0) - math.log(DRAW_REPLICATES)
+    return sets
+
+
+def average_sets(sets: Array) -> tuple[Array, Array]:
+    """Logs (n,) of the means of what sets (R, n) are the logs of, and their standard errors."""
+    values = logsumexp(sets, axis=0) - math.log(len(sets))
     with np.errstate(invalid="ignore"):
         spread = np.exp(sets - values).std(axis=0, ddof=1) / math.sqrt(DRAW_REPLICATES)
     return values, np.where(np.isfinite(values), spread, 0.0)

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..data.blocks import Blocks
-from ..data.table import Table
-from ..validation import Array, Seed, check_derivative, check_flag, whole, without_far
+from ..data.table import Table, find_column
+from ..validation import (
+    Array,
+    Seed,
+    check_choice,
+    check_derivative,
+    check_flag,
+    whole,
+    without_far,
+)
 from .answers import Answer
 from .base_marginals import find_ends
-from .column_choice import find_column, find_columns, read_bounds
-from .conditionals import choose_names, choose_scales
+from .column_choice import check_levels, find_columns, read_bounds, read_values
+from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .draw_means import mean_over_draws
-from .expectations import log_density_at
 from .integration import ANSWER_REPLICATES
+from .local_modes import Modes
 from .marginal_rules import RULE_DIMENSIONS, marginal_gradient, marginal_log_density
+from .missing_values import MISSING_POLICIES, score_incomplete_rows
+from .normalizer import Normalizer
+from .regions import HighestDensityRegion, region_of_draws
 from .saving import density_members
 
 MARGINAL_KIND = "marginal"  # of a saved file
@@ -33,9 +44,12 @@ FIRST_TABLE, MOST_TABLE = 257, 4_097  # places of that table
 TABLE_REACH = 8.0  # standard deviations of the base that a table covers at least
 TABLE_TOLERANCE = 1e-6  # error of an interpolated log density
 DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
-NEGLIGIBLE_LOG_DENSITY = -40.0  # below the highest: such nodes of an integral do not matter
+REGION_ROWS = 2_048  # draws behind the threshold of a region, and as many to check it
+MODE_LEVELS = (1e-4, 1.0 - 1e-4)  # quantiles between which modes and best values are sought
+MODE_PLACES = 4_001  # between them
+SEARCH_PLACES, SEARCH_ROUNDS = 33, 3  # places of a line, and lines, the next around the best place
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
-INFORMATION_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind entropy and information
+ENTROPY_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind an entropy
 
 
 class _Line(NamedTuple):
@@ -74,6 +88,7 @@ class MarginalDensity(DescribedDensity):
     joint: Any
     columns: list[int]
     table: Table = field(init=False)
+    file_kind: ClassVar[str] = MARGINAL_KIND
     _line: _Line | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -92,13 +107,27 @@ class MarginalDensity(DescribedDensity):
 
     # -- evaluation --------------------------------------------------------------------------------
 
-    def log_density(self, Y: Any, *, return_error: bool = False) -> Any:
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The choices behind the joint density."""
+        found: dict[str, Any] = self.joint.settings
+        return found
+
+    @property
+    def log_normalizer(self) -> Normalizer:
+        """log Z of the joint density, with its error."""
+        found: Normalizer = self.joint.log_normalizer
+        return found
+
+    def log_density(self, Y: Any, *, missing: str = "error", return_error: bool = False) -> Any:
         """Log density of every row of Y.
 
         Parameters
         ----------
         Y : array-like or data frame
             Rows (n, k) in the units of the data, of the columns that are kept.
+        missing : {"error", "marginal"}, default "error"
+            As for ``Density.log_density``.
         return_error : bool, default False
             Return the errors of the values too.
 
@@ -116,9 +145,11 @@ class MarginalDensity(DescribedDensity):
         >>> bool(errors[0] < 1e-6)
         True
         """
-        blocks, u, far = self._read(Y)
+        if check_choice("missing", missing, MISSING_POLICIES) == "marginal":
+            return score_incomplete_rows(self, Y)
+        blocks, x, u, far = self._read(Y)
         values, errors = self._values(u)
-        values = np.where(far, -np.inf, values - self._scaling.log_volume)
+        values = np.where(far, -np.inf, values + self._scaling.log_slope(x))
         answer = blocks.table.series(values, "log_density")
         return (answer, errors) if check_flag("return_error", return_error) else answer
 
@@ -134,12 +165,12 @@ class MarginalDensity(DescribedDensity):
         -------
         array, (n, k); a frame where Y is one
         """
-        blocks, u, far = self._read(Y)
+        blocks, x, u, far = self._read(Y)
         slope = np.concatenate([
             marginal_gradient(self.joint, self._kept, u[start : start + GRADIENT_ROWS])
             for start in range(0, len(u), GRADIENT_ROWS)
         ])  # fmt: skip
-        slope = slope[:, self._order] / self._scaling.scale
+        slope = self._scaling.pull_score(x, slope[:, self._order])
         check_derivative("gradient", slope, far, 0)
         return blocks.table.frame(slope)
 
@@ -154,19 +185,20 @@ class MarginalDensity(DescribedDensity):
 
     @property
     def _scaling(self) -> Any:
-        return choose_scales(self.joint.scaling, self.columns)
+        return self.joint.scaling.choose(self.columns)
 
-    def _read(self, Y: Any) -> tuple[Blocks, Array, NDArray[np.bool_]]:
-        """Blocks of Y, its rows in the model's coordinates with columns in order, and which rows
-        are too far away to have a density."""
+    def _read(self, Y: Any) -> tuple[Blocks, Array, Array, NDArray[np.bool_]]:
+        """Blocks of Y, its rows, these in the model's coordinates with columns in order, and which
+        of them are too far away to have a density."""
         blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
         base, order = self.joint.base, np.argsort(self.columns)
+        x = blocks.whole()
         with np.errstate(over="ignore"):
             u, far = without_far(
-                self._scaling.apply(blocks.whole())[:, order], base.mean[self._kept],
+                self._scaling.apply(x)[:, order], base.mean[self._kept],
                 np.diag(base.covariance)[self._kept],
             )  # fmt: skip
-        return blocks, np.ascontiguousarray(u), far
+        return blocks, x, np.ascontiguousarray(u), far
 
     def _values(self, u: Array) -> tuple[Array, Array]:
         """Log densities in the model's coordinates, and their errors."""
@@ -218,21 +250,21 @@ class MarginalDensity(DescribedDensity):
 
     # -- draws and probabilities -------------------------------------------------------------------
 
-    def sample(self, n: int, seed: Seed = None) -> Any:
+    def sample(
+        self, n: int, seed: Seed = None, *, method: str = "auto", progress: bool = False
+    ) -> Any:
         """Rows drawn from the density: those of the joint density without the other columns.
 
         Parameters
         ----------
-        n : int
-            Number of rows.
-        seed : int, Generator or None, default None
+        n, seed, method, progress
             As for ``Density.sample``.
 
         Returns
         -------
         array or frame, (n, k)
         """
-        rows = Blocks(self.joint.sample(n, seed)).whole()
+        rows = Blocks(self.joint.sample(n, seed, method=method, progress=progress)).whole()
         return self.table.frame(np.ascontiguousarray(rows[:, self.columns]))
 
     def probability(self, lower: Any = None, upper: Any = None, *, seed: int = 0) -> Answer:
@@ -334,6 +366,154 @@ class MarginalDensity(DescribedDensity):
             whole("seed", seed, 0),
         )  # fmt: skip
 
+    def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
+        """Kullback-Leibler divergence E[log q - log other] in nats, from 2,048 draws.
+
+        Parameters
+        ----------
+        other : density
+            Has ``log_density`` for the same columns.
+        seed : int, default 0
+            Of the draws.
+
+        Returns
+        -------
+        Answer
+        """
+        if not hasattr(other, "log_density"):
+            raise TypeError(f"other must be a density with log_density, got {type(other).__name__}")
+
+        def log_ratio(rows: Array) -> Array:
+            x = self.table.frame(np.ascontiguousarray(rows[:, self.columns]))
+            return np.asarray(self.log_density(x)) - np.asarray(other.log_density(x), dtype=float)
+
+        return mean_of_draws(self.joint, log_ratio, whole("seed", seed, 0))
+
+    def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
+        """Mutual information of two groups of the columns that are kept, in nats.
+
+        Parameters
+        ----------
+        a, b, seed
+            As for ``Density.mutual_information``.
+
+        Returns
+        -------
+        Answer
+        """
+        groups = [
+            [self.columns[k] for k in find_columns(some, self.table.columns, self.dimension, name)]
+            for some, name in ((a, "a"), (b, "b"))
+        ]
+        answer: Answer = self.joint.mutual_information(*groups, seed=seed)
+        return answer
+
+    # -- regions, modes, unlikely rows -------------------------------------------------------------
+
+    def highest_density_region(self, level: float, *, seed: int = 0) -> HighestDensityRegion:
+        """The smallest set of rows that holds a share of the probability.
+
+        Parameters
+        ----------
+        level, seed
+            As for ``Density.highest_density_region``; the threshold comes from 2,048 draws.
+
+        Returns
+        -------
+        HighestDensityRegion
+        """
+        if np.ndim(level) != 0:
+            raise TypeError(f"level={level!r}: expected one number in (0, 1)")
+
+        def draw(number: int) -> Array:
+            return np.asarray(self.log_density(self.sample(REGION_ROWS, number)))
+
+        share = float(check_levels("level", level)[0])
+        return region_of_draws(self, share, draw, whole("seed", seed, 0))
+
+    def mode(self, *, min_share: float = 0.01, seed: int = 0) -> Modes:
+        """All local maxima of the density of one column that carry a share of the probability.
+
+        Parameters
+        ----------
+        min_share : float, default 0.01
+            Modes with a smaller share are left out; the share of a mode is the probability between
+            the minima on its sides.
+        seed : int, default 0
+            Of the draws behind the distribution function, in more than three columns.
+
+        Returns
+        -------
+        Modes
+
+        Raises
+        ------
+        ValueError
+            The density has several columns.
+        """
+        check_levels("min_share", min_share)
+        if self.dimension > 1:
+            raise ValueError(
+                "modes of a marginal density are found for one column only; model.mode() gives "
+                "those of all columns"
+            )
+        low, high = self.quantile(MODE_LEVELS, seed=seed)
+        places = np.linspace(low, high, MODE_PLACES)
+        log_p = np.asarray(self.log_density(places[:, None]))
+        peaks = 1 + np.flatnonzero((log_p[1:-1] > log_p[:-2]) & (log_p[1:-1] >= log_p[2:]))
+        if not len(peaks):  # the density is largest at an end
+            peaks = np.array([int(np.argmax(log_p))])
+        valleys = [int(a + np.argmin(log_p[a:b])) for a, b in itertools.pairwise(peaks.tolist())]
+        edges = self.cdf(places[np.array([0, *valleys, -1])][:, None], seed=seed)
+        edges[[0, -1]] = 0.0, 1.0
+        shares = np.diff(edges)
+        kept = np.flatnonzero(shares >= min_share)
+        kept = kept[np.argsort(-log_p[peaks[kept]])]
+        at = peaks[kept]
+        return Modes(
+            self.table.frame(places[at][:, None]), log_p[at], shares[kept], np.zeros(len(at)),
+            "grid",
+        )  # fmt: skip
+
+    def explain(self, Y: Any) -> Any:
+        """Which columns make rows unlikely.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, k) in the units of the data. Each row takes about 100 integrals for a column.
+
+        Returns
+        -------
+        array, (n, k); a frame where Y is one
+            As for ``Density.explain``, within the columns that are kept.
+        """
+        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        rows = blocks.whole()
+        own = np.asarray(self.log_density(rows))
+        best = np.stack([self._climb_column(rows, k) for k in range(self.dimension)], axis=1)
+        best = np.maximum(best, own[:, None])
+        lost = np.isneginf(best)  # no value of the column helps
+        return blocks.table.frame(np.where(lost, 0.0, own[:, None] - np.where(lost, 0.0, best)))
+
+    def _climb_column(self, rows: Array, k: int) -> Array:
+        """Highest log density of every row, (n,), with column k anywhere: on a line of places, then
+        on finer lines around the best."""
+        low, high = self.quantile(MODE_LEVELS, column=k)
+        places = np.tile(np.linspace(low, high, SEARCH_PLACES), (len(rows), 1))
+        top, numbers = np.full(len(rows), -np.inf), np.arange(len(rows))
+        for _ in range(SEARCH_ROUNDS):
+            moved = np.repeat(rows[:, None, :], SEARCH_PLACES, axis=1)
+            moved[:, :, k] = places
+            log_p = np.asarray(self.log_density(moved.reshape(-1, self.dimension)))
+            log_p = log_p.reshape(places.shape)
+            at = log_p.argmax(axis=1)
+            top = np.maximum(top, log_p[numbers, at])
+            low = places[numbers, np.maximum(at - 1, 0)]
+            high = places[numbers, np.minimum(at + 1, SEARCH_PLACES - 1)]
+            places = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, SEARCH_PLACES)
+        return top
+
     # -- other densities, files --------------------------------------------------------------------
 
     def marginal(self, columns: Any) -> Any:
@@ -350,6 +530,35 @@ class MarginalDensity(DescribedDensity):
         chosen = find_columns(columns, self.table.columns, self.dimension)
         return self.joint.marginal([self.columns[k] for k in chosen])
 
+    def conditional(self, given: Any) -> Any:
+        """The density of the other columns that are kept, given values of some.
+
+        Parameters
+        ----------
+        given : mapping
+            One value for each column that is given: at least one, and not all.
+
+        Returns
+        -------
+        MarginalDensity or Density
+
+        Raises
+        ------
+        ValueError
+            A column is not known, or the density is zero at the values.
+        """
+        if is_table_of_values(given):
+            raise ValueError(
+                "a marginal density takes one value for each given column; for many rows at once "
+                "condition the joint density"
+            )
+        values = read_values(given, self.table.columns, self.dimension, "given")
+        found = self.joint.conditional({self.columns[k]: v for k, v in values.items()})
+        held = {self.columns[k] for k in values}
+        left = [k for k in range(self.joint.dimension) if k not in held]
+        rest = [k for i, k in enumerate(self.columns) if i not in values]
+        return found.marginal([left.index(k) for k in rest])
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a file; ``tgpfast.load`` reads it. It holds the joint density and the columns.
 
@@ -357,8 +566,18 @@ class MarginalDensity(DescribedDensity):
         ----------
         path : str or path
         """
-        facts, arrays = density_members(self.joint, statistics=False)
-        storage.write(path, MARGINAL_KIND, {"columns": self.columns, "joint": facts}, arrays)
+        storage.write(path, self.file_kind, *self.members())
+
+    def members(self, *, statistics: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Facts and arrays of a file that holds the density.
+
+        Parameters
+        ----------
+        statistics : bool, default False
+            Whether to include the statistics of the joint density.
+        """
+        facts, arrays = density_members(self.joint, statistics=statistics)
+        return {"columns": self.columns, "joint": facts}, arrays
 
     def __repr__(self) -> str:
         names = self.columns if self.table.columns is None else self.table.columns
@@ -367,42 +586,7 @@ class MarginalDensity(DescribedDensity):
 
 def mean_of_draws(model: Any, function: Callable[[Array], Array], seed: int) -> Answer:
     """Mean of a function of rows in the units of the data, an array, over 2,048 draws."""
-    u, weights = model.integrator.weighted_draws(2**INFORMATION_LOG2_DRAWS, seed)
+    u, weights = model.integrator.weighted_draws(2**ENTROPY_LOG2_DRAWS, seed)
     values = function(model.scaling.invert(u))
     shape = ANSWER_REPLICATES, -1
     return mean_over_draws(values.reshape(shape), weights.reshape(shape))
-
-
-def find_information(model: Any, a: list[int], b: list[int], seed: int) -> Answer:
-    """Mutual information of two groups of columns: E[log q_ab - log q_a - log q_b], in nats."""
-    both = a + b
-    if model.tilt.is_zero and isinstance(model.base, GaussianBase):
-        logs = [
-            float(np.linalg.slogdet(model.base.covariance[np.ix_(some, some)])[1])
-            for some in (a, b, both)
-        ]
-        return Answer(0.5 * (logs[0] + logs[1] - logs[2]), 0.0, "exact")
-    parts = [model.marginal(some) for some in (a, b)]
-    whole_joint = len(both) == model.dimension
-    joint = model if whole_joint else model.marginal(both)
-    d = model.dimension
-
-    def information(rows: Array) -> Array:
-        if whole_joint:
-            u = model.scaling.apply(rows)
-            values = log_density_at(model, u) - model.scaling.log_volume
-        else:
-            values = np.asarray(joint.log_density(rows[:, both]))
-        matters = np.flatnonzero(values > values.max() + NEGLIGIBLE_LOG_DENSITY)
-        result = np.zeros(len(rows))
-        result[matters] = values[matters]
-        for part, some in zip(parts, (a, b), strict=True):
-            result[matters] -= np.asarray(part.log_density(rows[matters][:, some]))
-        return result
-
-    if d == 2:  # both margins are tables of one column: quadrature is cheap
-        found = model.expectation(lambda rows: information(Blocks(rows).whole()))
-    else:
-        found = mean_of_draws(model, information, seed)
-    error = math.hypot(found.standard_error, model.log_normalizer.standard_error)
-    return Answer(found.value, error, found.method)

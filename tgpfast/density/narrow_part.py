@@ -12,9 +12,9 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .box_rule import SLAB_NODES, integrate_to, tensor_rows, tensor_weights
 from .lattice_exponent import LatticeTilt
+from .whitened_grid import GAUSSIAN_BAND, rotation_to
 
 TAIL = 25.0  # log of the share of a component's mass that may lie beyond its grid
-BAND_OF_GAUSSIAN = 6.0  # angular frequency up to which a standard Gaussian has a spectrum
 RULE_REFINEMENT = 1.5  # from one rule to the next, along every axis
 FINER_ALONG_LINE = 2.0  # times as fine as the rule is a marginal density
 
@@ -50,7 +50,7 @@ class NarrowPart:
         # highest frequency of the tilt in whitened coordinates, and that of a Gaussian
         waves = np.array([w.max() for w in tilt.features.frequencies])
         band = float(np.linalg.norm(waves @ np.abs(gaussian.cholesky)))
-        self.step = math.pi / (band + BAND_OF_GAUSSIAN)
+        self.step = math.pi / (band + GAUSSIAN_BAND)
         self._integrate()
         self.error = math.inf
 
@@ -101,10 +101,9 @@ class NarrowPart:
         """Mass, over e^peak, of rows x with x . direction up to every place."""
         along = self.gaussian.cholesky.T @ direction
         length = float(np.linalg.norm(along))
-        rotation = np.linalg.qr(np.column_stack([along, np.eye(self.d)]))[0].T
-        rotation[0] = along / length  # the same up to its sign
         line, other = self._axis(self.step / FINER_ALONG_LINE), self._axis(self.step)
-        weights, growth = self._values([line, *[other] * (self.d - 1)], rotation)
+        axes = [line, *[other] * (self.d - 1)]
+        weights, growth = self._values(axes, rotation_to(along / length))
         margin = (weights * growth).reshape(len(line), -1).sum(axis=1) / (line[1] - line[0])
         with np.errstate(over="ignore"):
             w = (places - float(direction @ self.gaussian.mean)) / length

@@ -7,9 +7,7 @@ FFT gives it at M points in O(waves + M + grid), term by term it takes O(waves M
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +22,9 @@ from ..statistics.transform_plan import TransformPlan, plan_transform
 from ..statistics.transforms import (
     TRANSFORM_DIMENSIONS,
     Complex,
+    has_finufft,
     kernel_width,
-    load_finufft,
+    quiet_finufft,
     transform,
 )
 from ..validation import Array
@@ -110,9 +109,7 @@ def waves_of_quadratic(
 
 def transform_is_usable(d: int, n_points: int) -> bool:
     """Whether a transform should be considered for so many columns and points."""
-    return d <= TRANSFORM_DIMENSIONS and n_points >= LEAST_TRANSFORM_ROWS and (
-        importlib.util.find_spec("finufft") is not None
-    )
+    return d <= TRANSFORM_DIMENSIONS and n_points >= LEAST_TRANSFORM_ROWS and has_finufft()
 
 
 # -- at any points --------------------------------------------------------------------------------
@@ -263,13 +260,11 @@ def evaluate_waves_on_lattice(
     eps, nodes = waves.transform_eps, math.prod(shape)
     if eps is None or not transform_is_usable(waves.dimension, nodes):
         return None
-    finufft = load_finufft()
     middle = corner + np.array([n // 2 for n in shape]) @ steps
     turned = waves.strengths * np.exp(1j * (waves.frequencies @ middle))
     # finufft loses digits where phases are more than a few turns
     phases = np.remainder(waves.frequencies @ steps.T + np.pi, 2.0 * np.pi) - np.pi
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a tolerance near rounding; the result is checked
+    with quiet_finufft() as finufft:
         # on one thread: another number would give other bits, and with them other samples
         plan = finufft.Plan(1, shape, 1, eps, 1, nthreads=1, showwarn=0)
         plan.setpts(*(np.ascontiguousarray(column) for column in phases.T))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +49,18 @@ class ColumnCDF(NamedTuple):
 
 def column_cdf(model: TiltedDensity, column: int, seed: int = 0) -> ColumnCDF:
     """The distribution function of a column."""
-    shift, scale = model.scaling.shift[column], model.scaling.scale[column]
+    if model.scaling.is_affine:
+        return _line_cdf(model, column, seed)
+    on_line, to_line = _line_cdf(model, column, seed), partial(model.scaling.to_line, column)
+    return ColumnCDF(
+        lambda x: on_line.function(to_line(x)), lambda x: on_line.error(to_line(x)), on_line.method
+    )
+
+
+def _line_cdf(model: TiltedDensity, column: int, seed: int) -> ColumnCDF:
+    """The distribution function of a column after its map: what shift and scale act on."""
+    scaling = model.scaling.affine
+    shift, scale = scaling.shift[column], scaling.scale[column]
     axis = np.eye(model.dimension)[column]
     if model.tilt.is_zero and not _is_drawn(model):
         is_closed = isinstance(model.base, CLOSED_FORMS)
@@ -60,7 +72,7 @@ def column_cdf(model: TiltedDensity, column: int, seed: int = 0) -> ColumnCDF:
     if model.dimension <= QUADRATURE_DIMENSIONS:
         size = max(model.log_normalizer.standard_error, LOG_Z_TOLERANCE[model.dimension])
         return ColumnCDF(
-            lambda x: model.integrator.marginal_cdf(axis, x, model.scaling),
+            lambda x: model.integrator.marginal_cdf(axis, x, scaling),
             lambda x: np.full(len(x), size), "quadrature",
         )  # fmt: skip
     return _cdf_of_draws(model, column, seed)
@@ -94,11 +106,11 @@ def _cdf_of_draws(model: TiltedDensity, column: int, seed: int) -> ColumnCDF:
 
 def find_quantiles(model: TiltedDensity, column: int, levels: Array, seed: int = 0) -> Array:
     """Values of a column below which the shares ``levels`` of the probability lie, (Q,)."""
-    cdf = column_cdf(model, column, seed).function
+    cdf = _line_cdf(model, column, seed).function
     middle = float(model.base.mean[column]) * model.scaling.scale[column]
     middle += float(model.scaling.shift[column])
     width = math.sqrt(float(model.base.covariance[column, column])) * model.scaling.scale[column]
-    return invert_cdf(cdf, levels, middle, float(width))
+    return model.scaling.from_line(column, invert_cdf(cdf, levels, middle, float(width)))
 
 
 def invert_cdf(
@@ -179,7 +191,7 @@ def box_probabilities(
 
 def _scaled(model: TiltedDensity, ends: Array) -> Array:
     with np.errstate(over="ignore"):
-        return np.asarray((ends - model.scaling.shift) / model.scaling.scale)
+        return np.asarray(model.scaling.apply(ends))
 
 
 def _shares_of_draws(

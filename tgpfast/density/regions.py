@@ -92,8 +92,9 @@ class HighestDensityRegion:
 
 def find_region(model: TiltedDensity, level: float, seed: int) -> HighestDensityRegion:
     """The smallest set that holds a share of the probability."""
-    if model.tilt.is_zero and isinstance(model.base, GaussianBase):
-        return _gaussian_region(model, model.base, level)
+    base = model.base
+    if model.tilt.is_zero and isinstance(base, GaussianBase) and model.scaling.is_affine:
+        return _gaussian_region(model, base, level)
     log_p, weights = _draw_log_densities(model, 2 * seed)
     order = np.argsort(-log_p, axis=None)
     running = np.cumsum(weights.ravel()[order]) / weights.sum()
@@ -110,6 +111,33 @@ def find_region(model: TiltedDensity, level: float, seed: int) -> HighestDensity
     )  # fmt: skip
 
 
+def region_of_draws(
+    model: Any, level: float, draw_log_density: Callable[[int], Array], seed: int
+) -> HighestDensityRegion:
+    """The region of a density whose draws have equal weights.
+
+    Parameters
+    ----------
+    model : density
+    level : float
+    draw_log_density : callable
+        Takes a seed and returns the log densities (n,) of independent draws.
+    seed : int
+        Of the draws that give the threshold, and of fresh ones that check it.
+    """
+    ordered = np.sort(draw_log_density(2 * seed))[::-1]
+    n = len(ordered)
+    threshold = float(ordered[min(math.ceil(level * n), n) - 1])
+    log_p = draw_log_density(2 * seed + 1)
+    inside, root = log_p >= threshold, math.sqrt(n)
+    volumes = np.where(inside, np.exp(-np.where(inside, log_p, 0.0)), 0.0)
+    error = max(float(inside.std()), 1.0 / root) / root
+    return HighestDensityRegion(
+        level, threshold, Answer(float(inside.mean()), error, "draws"),
+        Answer(float(volumes.mean()), float(volumes.std(ddof=1)) / root, "draws"), model,
+    )  # fmt: skip
+
+
 def _draw_log_densities(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
     """Log densities of draws in the units of the data, and weights of the draws, (R, n) each."""
     shape = ANSWER_REPLICATES, 2**ANSWER_LOG2_POINTS
@@ -118,7 +146,7 @@ def _draw_log_densities(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
     else:
         sets, weights = model.integrator.replicates(seed)
         u = sets.reshape(-1, model.dimension)
-    log_p = log_density_at(model, u) - model.scaling.log_volume
+    log_p = log_density_at(model, u) + model.scaling.log_slope_at(u)
     return log_p.reshape(shape), weights.reshape(shape)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -73,6 +73,28 @@ def sample_by_rejection(
     index = rng.permutation(np.repeat(np.arange(len(number)), number))[:n]
     effective = n**2 / float(np.square(np.bincount(index)).sum())
     return np.concatenate(kept)[index], effective, have / tried
+
+
+def draw_by_rejection(
+    propose: Propose, n: int, rng: np.random.Generator
+) -> tuple[Array, float]:
+    """n rows, and the effective number of independent rows, where no weight exceeds the bound but
+    by chance."""
+    found = sample_by_rejection(propose, n, rng, excess=0.0)
+    assert found is not None
+    return found[0], found[1]
+
+
+def shuffle_parts(
+    parts: Sequence[tuple[Array, float]], rng: np.random.Generator
+) -> tuple[Array, float]:
+    """The rows of all parts in random order, and the effective number of independent rows.
+
+    parts : rows and effective number of each
+    """
+    rows = np.concatenate([part for part, _ in parts])
+    repeats = sum(len(part) ** 2 / effective for part, effective in parts)
+    return rows[rng.permutation(len(rows))], len(rows) ** 2 / repeats
 
 
 def _find_bound(weights: Array, excess: float) -> float:

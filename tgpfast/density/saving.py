@@ -12,13 +12,15 @@ import numpy as np
 from ..bases.base import Base, check_registered, describe_base, load_base
 from ..bases.mixture import MixtureBase
 from ..data import storage
+from ..data.column_maps import ColumnMaps, MappedScaling
 from ..data.scaling import Scaling
 from ..data.table import Table
 from ..features.lattice import LatticeFeatures
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_means import FeatureMeans
-from ..statistics.lattice_statistics import LatticeStatistics, as_reals, take_modes
+from ..statistics.lattice_statistics import LatticeStatistics, take_modes
+from ..statistics.mergeable_sums import as_reals
 from ..statistics.statistics import Statistics, pack_triangle, unpack_triangle
 from ..validation import Array
 from .exponent import PointTilt, PredictiveTilt, Tilt
@@ -29,6 +31,7 @@ from .proposal import Proposal
 
 SAVED_METHODS = ("fd", "ncfd", "fvpd", "map", "base")
 LATTICE_PREFIX = "lattice_"  # of the names of the arrays of lattice features
+MAPS_PREFIX = "maps_"  # of the names of the arrays of column maps
 MODES_PREFIX = "modes_"  # of the names of the arrays of modes
 STATISTICS_PREFIX = "statistics_"  # of the names of the arrays of statistics
 BASE_PREFIX = "base_"  # of the names of the parameters of a base
@@ -62,6 +65,9 @@ def density_members(model: Any, *, statistics: bool) -> tuple[dict[str, Any], di
     arrays |= {
         "shift": model.scaling.shift, "scale": model.scaling.scale, **_base_members(parameters)
     }  # fmt: skip
+    if isinstance(model.scaling, MappedScaling):
+        maps = model.scaling.maps.parameters()
+        arrays |= {MAPS_PREFIX + name: array for name, array in maps.items()}
     known = integrator.known_normalizer
     proposal = None if integrator.uses_quadrature else integrator.known_proposal
     if proposal is not None and proposal.modes is not None:  # samples depend on them
@@ -89,13 +95,11 @@ def _tilt_members(tilt: Tilt) -> tuple[dict[str, Any], dict[str, Any]]:
         facts, arrays = tilt.features.members
         box = {LATTICE_PREFIX + name: array for name, array in arrays.items()}
         return {"lattice": facts}, {**box, "theta": as_reals(tilt.theta)}
-    f = tilt.features
-    arrays = {"frequencies": f.frequencies, "phases": f.phases, "origin": tilt.origin}
-    if f.covariance is not None:
-        arrays["covariance"] = f.covariance
+    facts, arrays = tilt.features.members
+    arrays["origin"] = tilt.origin
     if isinstance(tilt, PointTilt):
-        return f.facts, {**arrays, "theta": tilt.theta}
-    return f.facts, {**arrays, "m": tilt.m, "factor": pack_triangle(tilt.factor.T)}
+        return facts, {**arrays, "theta": tilt.theta}
+    return facts, {**arrays, "m": tilt.m, "factor": pack_triangle(tilt.factor.T)}
 
 
 def _base_members(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -145,13 +149,13 @@ def _density_fields(
     is_finite = np.isfinite(shift).all() and np.isfinite(tilt.origin).all()
     if not (is_finite and (scale > 0).all() and np.isfinite(scale).all()):
         raise ValueError("shift, scale and origin must be finite, and scale positive")
+    scaling = _take_scaling(shift, scale, arrays, path)
     statistics = None
     if "statistics" in facts:
         statistics = _take_statistics(path, tilt.features, facts, arrays)
     modes = _take_modes(arrays, d)
     base = _take_base(kind, arrays, d)
-    if arrays:
-        raise ValueError(f"unexpected members {sorted(arrays)}")
+    storage.check_all_taken(arrays, path)
     threads = Threads()
     integrator = Integrator(
         tilt, base, threads, proposal=Proposal(base, modes) if facts.get("covered") else None,
@@ -159,23 +163,22 @@ def _density_fields(
     )  # fmt: skip
     return {
         "method": method, "tilt": tilt, "base": base, "settings": dict(facts["settings"]),
-        "diagnostics": dict(facts["diagnostics"]), "scaling": Scaling(shift, scale),
+        "diagnostics": dict(facts["diagnostics"]), "scaling": scaling,
         "table": Table.from_facts(facts["columns"], facts["kind_of_table"], d),
         "threads": threads, "selection": facts.get("selection"), "statistics": statistics,
         "integrator": integrator,
     }  # fmt: skip
 
 
-def _take_features(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> Features:
-    z = storage.take(arrays, "frequencies", None, path)
-    if z.ndim != 2:
-        raise ValueError("frequencies must have two dimensions")
-    S, d = z.shape
-    phases = storage.take(arrays, "phases", (S,), path)
-    covariance = None
-    if "covariance" in arrays:
-        covariance = storage.take(arrays, "covariance", (d, d), path)
-    return Features.from_facts(z, phases, covariance, facts)
+def _take_scaling(shift: Array, scale: Array, arrays: dict[str, Any], path: Any) -> Scaling:
+    maps = _take_prefixed(arrays, MAPS_PREFIX)
+    if not maps:
+        return Scaling(shift, scale)
+    taken = {name: storage.take(maps, name, None, path) for name in tuple(maps)}
+    found = ColumnMaps.from_parameters(taken)
+    if len(found.maps) != len(shift):
+        raise ValueError(f"there are {len(found.maps)} column maps for {len(shift)} columns")
+    return MappedScaling(shift, scale, found)
 
 
 def _take_lattice(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> LatticeTilt:
@@ -190,7 +193,7 @@ def _take_lattice(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> L
 
 
 def _take_tilt(facts: dict[str, Any], arrays: dict[str, Any], path: Any) -> Tilt:
-    features = _take_features(facts, arrays, path)
+    features = Features.from_members(path, facts, arrays)
     take: Take = functools.partial(storage.take, arrays, path=path)
     S, origin = features.n_features, take("origin", (features.dimension,))
     if facts["method"] != "fvpd":

@@ -69,6 +69,13 @@ class WhitenedGrid:
         return nodes[inside], log_mass[inside]
 
 
+def rotation_to(unit: Array) -> Array:
+    """An orthonormal (d, d) matrix whose first row is a unit vector: axes of a turned grid."""
+    rotation = np.linalg.qr(np.column_stack([unit, np.eye(len(unit))]))[0].T
+    rotation[0] = unit  # the same up to its sign
+    return rotation
+
+
 def resolving_steps(band: Array) -> Array:
     """Steps of a grid that resolves a Gaussian times a function of this angular band limit."""
     return np.asarray(np.pi / (band + GAUSSIAN_BAND))

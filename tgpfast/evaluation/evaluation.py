@@ -196,7 +196,7 @@ def _choose_scaling(
         moments, source = moments_of(blocks), "data"
     else:
         known = getattr(model, "scaling", None)
-        if isinstance(known, Scaling) and not bool((known.scale == 1.0).all()):
+        if isinstance(known, Scaling) and known.is_affine and (known.scale != 1.0).any():
             return known, "model"
         moments, source = draws.moments(), "draws"
     scale = moments.deviation

@@ -12,6 +12,7 @@ from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
 from ..data.moments import Moments, check_full_rank, moments_of
+from ..features.evaluation import NO_WEIGHTS, read_only
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_floats, as_seed, positive, whole
 
@@ -77,9 +78,8 @@ class ExactKDE:
             keep = slice(None) if w is None else w > 0
             rows.append(self._whiten(x[keep]))
             weights.append(np.ones(len(x)) if w is None else w[keep])
-        self._rows = np.concatenate(rows)
-        self._weights = np.concatenate(weights)
-        self._rows.flags.writeable = self._weights.flags.writeable = False
+        self._rows = read_only(np.concatenate(rows))
+        self._weights = read_only(np.concatenate(weights))
         self._unweighted = bool((self._weights == 1.0).all())
 
     @property
@@ -89,10 +89,7 @@ class ExactKDE:
 
     def _whiten(self, x: Array) -> Array:
         """Coordinates in which the kernel is a standard Gaussian."""
-        white = solve_triangular(self._cholesky, (x - self._center).T, lower=True).T
-        rows = np.ascontiguousarray(white)
-        rows.flags.writeable = False
-        return rows
+        return read_only(solve_triangular(self._cholesky, (x - self._center).T, lower=True).T)
 
     def log_density(self, Y: Any) -> Any:
         """Log density of every row of Y, exact up to rounding.
@@ -113,8 +110,7 @@ class ExactKDE:
         log_volume = np.log(np.diag(self._cholesky)).sum() + 0.5 * self.dimension * np.log(
             2 * np.pi
         )
-        weights = np.zeros(0) if self._unweighted else self._weights
-        weights.flags.writeable = False  # Numba would compile again for a writable argument
+        weights = NO_WEIGHTS if self._unweighted else self._weights
         parts = []
         for y, _ in blocks:
             value = np.empty(len(y))
@@ -159,7 +155,5 @@ def _kernel_covariance(kind: Any, moments: Moments, columns: list[str] | None) -
             )
         check_full_rank(moments, columns)
         return moments.covariance
-    given = as_floats(kind, "covariance", f"({d}, {d})", 2)
-    if given.shape != (d, d):
-        raise ValueError(f"covariance must be ({d}, {d}), got {given.shape}")
+    given = as_floats(kind, "covariance", (d, d))
     return GaussianBase(np.zeros(d), given).covariance  # checks that it is positive definite

@@ -14,7 +14,7 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorSampleWarning, PrecisionWarning, warn
 from ..statistics.feature_means import accumulate_feature_means
-from ..statistics.statistics import Statistics
+from ..statistics.statistics import Statistics, check_features
 from ..validation import Array, Seed, as_seed, whole, without_far
 
 # rows that `sample` draws from a wide Gaussian for every row asked for, and limits of their number
@@ -92,9 +92,8 @@ class FourierKDE:
         -------
         FourierKDE
         """
-        if not isinstance(features, Features):
-            raise TypeError(f"features must be tgpfast.Features, got {type(features).__name__}")
-        blocks = as_blocks(X, sample_weight=sample_weight, dimension=features.dimension)
+        d = check_features(features).dimension
+        blocks = as_blocks(X, sample_weight=sample_weight, dimension=d)
         if not blocks.can_repeat:
             raise ValueError("X can be read only once, and is read twice; pass a list of blocks")
         moments = moments_of(blocks)

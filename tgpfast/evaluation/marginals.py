@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import kernels
+from ..features.evaluation import read_only
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .result import Distance
@@ -119,7 +120,7 @@ class ProjectedCDFs:
         inputs = (x, np.zeros(0) if w is None else w, g.directions, g.low, g.step)
         with kernels.threads(self._module, self._n_threads):
             self._module.marginal_mass(
-                *map(_read_only, inputs), self.cells, self.squares, self.excess, self._n_threads
+                *map(read_only, inputs), self.cells, self.squares, self.excess, self._n_threads
             )
 
     def part(self, start: int, stop: int) -> ProjectedCDFs:
@@ -135,13 +136,6 @@ class ProjectedCDFs:
         running = np.cumsum(self.cells[v])
         total = float(running[-1])
         return running / total, total
-
-
-def _read_only(array: Array) -> Array:
-    """A read-only view: Numba would compile the kernel again for a writable argument."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def block_rows(dimension: int) -> int:

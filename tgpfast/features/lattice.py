@@ -523,10 +523,8 @@ def check_lattice_dimension(d: int) -> None:
 def _check_margin(margin: Any, lengths: Array, walls: Sequence[str]) -> Array:
     n_sides = np.array([sum(tapered_sides(kind)) for kind in walls])
     width = as_floats(
-        DEFAULT_MARGIN * lengths if margin is None else margin, "margin", f"({len(lengths)},)", 1
+        DEFAULT_MARGIN * lengths if margin is None else margin, "margin", lengths.shape
     )
-    if width.shape != lengths.shape:
-        raise ValueError(f"margin must have shape ({len(lengths)},), got {width.shape}")
     width = np.where(n_sides > 0, width, 0.0)
     room = n_sides * width
     if not ((width > 0.0) | (n_sides == 0)).all() or not (room < lengths).all():

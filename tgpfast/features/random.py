@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..data import storage
 from ..runtime import memory
 from ..validation import (
     LEAST_BANDWIDTH,
@@ -76,13 +78,10 @@ class Features:
 
     def __post_init__(self) -> None:
         z = as_floats(self.frequencies, "frequencies", "(S, d)", 2)
-        c = as_floats(self.phases, "phases", "(S,)", 1)
         if z.size == 0:
             raise ValueError(f"frequencies must have at least one row and column, got {z.shape}")
-        if len(c) != len(z):
-            raise ValueError(f"phases must have one entry a frequency: {len(z)}, got {len(c)}")
         object.__setattr__(self, "frequencies", z)
-        object.__setattr__(self, "phases", c)
+        object.__setattr__(self, "phases", as_floats(self.phases, "phases", (len(z),)))
         object.__setattr__(self, "bandwidth", _check_bandwidth(self.bandwidth, z))
         check_choice("kernel", self.kernel, KERNELS)
         object.__setattr__(self, "interactions", _check_interactions(self.interactions, z.shape[1]))
@@ -91,9 +90,7 @@ class Features:
         if self.seed is not None:
             object.__setattr__(self, "seed", int(self.seed))  # files cannot hold one of numpy
         if self.covariance is not None:
-            v = as_floats(self.covariance, "covariance", "(d, d)", 2)
-            if v.shape != (z.shape[1], z.shape[1]):
-                raise ValueError(f"covariance must be {(z.shape[1],) * 2}, got {v.shape}")
+            v = as_floats(self.covariance, "covariance", (z.shape[1],) * 2)
             object.__setattr__(self, "covariance", v)
 
     @classmethod
@@ -190,8 +187,7 @@ class Features:
     @property
     def bandlimit(self) -> Array:
         """(d,) largest |z_s +- z_t| / gamma along each axis, in radians per unit of x."""
-        limit: Array = 2.0 * np.abs(self.frequencies).max(axis=0) / self.bandwidth
-        return limit
+        return 2.0 * np.abs(self.frequencies).max(axis=0) / self.bandwidth
 
     @property
     def fingerprint(self) -> str:
@@ -202,26 +198,28 @@ class Features:
         return digest.hexdigest()
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What a file holds of features beside their arrays; ``from_facts`` reads it."""
-        return {
+    def members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays of a file; ``from_members`` reads them."""
+        facts = {
             "bandwidth": self.bandwidth, "seed": self.seed, "kernel": self.kernel,
             "interactions": self.interactions,
         }  # fmt: skip
+        known = {} if self.covariance is None else {"covariance": self.covariance}
+        return facts, {"frequencies": self.frequencies, "phases": self.phases, **known}
 
     @classmethod
-    def from_facts(
-        cls, frequencies: Array, phases: Array, covariance: Array | None, facts: Mapping[str, Any]
+    def from_members(
+        cls, path: Any, facts: Mapping[str, Any], arrays: dict[str, Any]
     ) -> Features:
         """Features of a file. Files of version 0.1 name no kernel: theirs is Gaussian.
 
         Parameters
         ----------
-        frequencies : (S, d) array
-        phases : (S,) array
-        covariance : (d, d) array or None
+        path : str or path
+            The file, for error messages.
         facts : mapping
-            What ``facts`` returned when the file was written.
+        arrays : dict
+            Those of the features are taken out of it.
 
         Returns
         -------
@@ -232,9 +230,18 @@ class Features:
         KeyError, TypeError, ValueError
             If the file is damaged.
         """
+        z = storage.take(arrays, "frequencies", None, path)
+        if z.ndim != 2:
+            raise ValueError(
+                f"{os.fspath(path)!r} is damaged: frequencies must have two dimensions"
+            )
+        S, d = z.shape
+        has_covariance = "covariance" in arrays
         return cls(
-            frequencies, phases, facts["bandwidth"], covariance=covariance, seed=facts["seed"],
-            kernel=facts.get("kernel", "gaussian"), interactions=facts.get("interactions"),
+            z, storage.take(arrays, "phases", (S,), path), facts["bandwidth"],
+            covariance=storage.take(arrays, "covariance", (d, d), path) if has_covariance else None,
+            seed=facts["seed"], kernel=facts.get("kernel", "gaussian"),
+            interactions=facts.get("interactions"),
         )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
@@ -269,10 +276,7 @@ def covariance_of_frequencies(kind: Any, covariance: Array) -> Array:
     """
     d = len(covariance)
     if not isinstance(kind, str):
-        given = as_floats(kind, "frequency_covariance", f"({d}, {d})", 2)
-        if given.shape != (d, d):
-            raise ValueError(f"frequency_covariance must be ({d}, {d}), got {given.shape}")
-        return given
+        return as_floats(kind, "frequency_covariance", (d, d))
     if kind == "identity":
         return np.eye(d)
     unit = covariance / (np.trace(covariance) / d)
@@ -320,5 +324,4 @@ def _square_root(covariance: Array) -> Array:
         raise ValueError(
             f"covariance must be positive semi-definite; its least eigenvalue is {values[0]:g}"
         )
-    root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return root
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

@@ -19,6 +19,8 @@ from .compiled_marker import find_marker
 
 BACKENDS = ("numba", "cython", "numpy")
 ROW_TILE = 256  # rows of a feature block in lanes; fixes the shape of the caller's buffers
+WINDOW_NODES = 8  # nodes of a lattice that contribute to a value, along each axis
+WINDOW_DEGREE = 9  # of the window's polynomials between nodes
 
 _REMEDY = {
     "numba": 'install it with: pip install "numba>=0.60", and leave NUMBA_DISABLE_JIT unset',

@@ -630,7 +630,7 @@ def _n_tiles(n_features, strip):
 
 
 @_inner
-def _dealt(n_features, strip, n_threads):
+def _assign_tiles(n_features, strip, n_threads):
     """The slot of every tile: each goes to the slot with the least work, full ones (2) first."""
     tiles, strips = _n_tiles(n_features, strip), (n_features + strip - 1) // strip
     slots, load = np.empty(tiles, np.int64), np.zeros(n_threads, np.int64)
@@ -685,7 +685,7 @@ def _add_product_overload(a, b, k, c, scratch):
 @_kernel
 def rank_k(block, n, gram, scratch, n_threads):
     n_features, strip = block.shape[0], scratch.shape[2]
-    slots = _dealt(n_features, strip, n_threads)
+    slots = _assign_tiles(n_features, strip, n_threads)
     for slot in prange(n_threads):
         for tile in np.flatnonzero(slots == slot):
             i0, i1, j0, j1 = _tile(tile, n_features, strip)
@@ -799,7 +799,7 @@ def _fold(ut, half, s, u, first, n, factor, sines, cosines, minus, plus, out):
 @_kernel
 def noise_rank_k(dphi, phi, n, u, factor, noise_gram, scratch, n_threads):
     n_features, strip = dphi.shape[0], scratch.shape[2]
-    slots = _dealt(n_features, strip, n_threads)
+    slots = _assign_tiles(n_features, strip, n_threads)
     ut, half = np.ascontiguousarray(u.T), np.empty(n_features)
     _half_norms(u, half)
     for slot in prange(n_threads):

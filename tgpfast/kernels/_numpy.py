@@ -19,6 +19,8 @@ This module runs on one thread and ignores scratch.
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from . import WINDOW_NODES
+
 NAME = "numpy"
 
 
@@ -264,7 +266,6 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
         excess[v, 1] += w @ np.maximum(projection - high, 0.0)
 
 
-WINDOW_NODES = 8  # nodes of a lattice that contribute to a value, along each axis
 STEP_LIMIT = 300.0  # exponent beyond which the smooth step counts as 0 or 1 (e^-300)
 END_SLACK = 1e-9  # steps beyond an end that still count as the end: a row at a wall may be rounded
 

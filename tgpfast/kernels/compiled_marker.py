@@ -62,5 +62,5 @@ def _processor():
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
         return platform.machine(), platform.processor()
-    told = (line for line in lines if line.startswith(("model name", "flags", "Features")))
-    return platform.machine(), *told
+    facts = (line for line in lines if line.startswith(("model name", "flags", "Features")))
+    return platform.machine(), *facts

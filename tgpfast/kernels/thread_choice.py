@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from .. import kernels
 
@@ -27,6 +28,11 @@ class Threads:
 
     backend: str = "auto"
     n_threads: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """``backend`` and ``n_threads`` by name, for functions that take both."""
+        return {"backend": self.backend, "n_threads": self.n_threads}
 
     def resolve(self, work: float = math.inf) -> tuple[ModuleType, int]:
         """Return the module of the backend and the number of threads that it will use.

@@ -13,15 +13,10 @@ from ..runtime.memory import human
 PACKAGES = ("numpy", "scipy", "numba", "finufft", "matplotlib")  # their versions are reported
 
 
-def machine_facts(now: datetime | None = None) -> dict[str, str]:
-    """Processor, cores, memory, system, versions and date, as text.
+def machine_facts() -> dict[str, str]:
+    """Processor, cores, memory, system, versions and date in UTC, as text.
 
     The facts name neither the host nor the user and contain no paths.
-
-    Parameters
-    ----------
-    now : datetime, optional
-        The time to record; by default the present. A time without a zone is taken as UTC.
     """
     facts = {
         "processor": read_processor_name(),
@@ -32,7 +27,7 @@ def machine_facts(now: datetime | None = None) -> dict[str, str]:
         "tgpfast": __version__,
     }
     facts.update((package, _find_version(package)) for package in PACKAGES)
-    return {**facts, "date": _format_utc(now or datetime.now(timezone.utc))}
+    return {**facts, "date": datetime.now(timezone.utc).isoformat(timespec="seconds")}
 
 
 def read_processor_name(path: str = "/proc/cpuinfo") -> str:
@@ -69,9 +64,3 @@ def _find_version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _format_utc(time: datetime) -> str:
-    """ISO 8601 to the second, in UTC."""
-    aware = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
-    return aware.astimezone(timezone.utc).isoformat(timespec="seconds")

@@ -17,6 +17,7 @@ from ..selection.candidates import (
     BASE_ALONE,
     FREQUENCY_SHAPES,
     LEAST_GAIN_ERRORS,
+    LEAST_PILOT_ROWS,
     PILOT_ROWS,
     Pilot,
     SearchSpace,
@@ -43,7 +44,6 @@ from .random_features import RandomFeaturesPlan
 from .rows import Rows
 from .settings import GRAM_BASES, Settings
 
-LEAST_PILOT_ROWS = 20  # distinct rows from which settings are chosen from the data
 RECONSIDERED_ERRORS = 2.0  # standard errors that a tilt must gain on all rows after the pilot
 SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
 STREAM_FOLDS = 5  # of an iterator's sample one row in so many is held out to choose lambda
@@ -109,7 +109,10 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
         If only a lattice can do what is asked, and there can be none.
     """
     d, has_sample = rows.dimension, rows.spectrum is None and rows.blocks.sample is not None
-    if settings.needs_lattice:
+    needs_lattice = settings.needs_lattice
+    if not (rows.scaling.is_affine or settings.has_period):  # maps bend columns at walls
+        needs_lattice = settings.features == "lattice"
+    if needs_lattice:
         why = 'features="lattice"' if settings.features == "lattice" else "support and period"
         if d > LATTICE_DIMENSIONS:
             raise ValueError(
@@ -134,7 +137,6 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
         return False
     if not settings.suits_lattice:
         return False
-    assert rows.blocks.sample is not None
     return len(distinct_rows(rows.blocks.pilot(PILOT_ROWS))[0]) >= LEAST_PILOT_ROWS
 
 

@@ -15,7 +15,7 @@ from ..data.table import column_name
 from ..statistics.lattice_sums import WallError
 from ..validation import Array
 from .rows import Rows
-from .settings import Settings
+from .settings import STANDARD_SCALES, Settings
 
 Result = TypeVar("Result")
 
@@ -104,15 +104,21 @@ class Axes:
         """Plain numbers for ``model.settings``; nothing where all axes are open."""
         if self.is_open:
             return {}
-        low, high = self.given.walls
-        walls = np.isfinite(low) | np.isfinite(high)
-        name = [column_name(k, self.columns) for k in range(len(low))]
-        return {
-            "support": {name[k]: [float(low[k]), float(high[k])] for k in np.flatnonzero(walls)},
+        return self.record_support() | {
             "period": {
-                name[k]: float(self.given.high[k] - self.given.low[k])
+                column_name(int(k), self.columns): float(self.given.high[k] - self.given.low[k])
                 for k in np.flatnonzero(self.given.periodic)
             },
+        }
+
+    def record_support(self) -> dict[str, Any]:
+        """The walls as they were given, for ``model.settings``."""
+        low, high = self.given.walls
+        walls = np.flatnonzero(np.isfinite(low) | np.isfinite(high)).tolist()
+        return {
+            "support": {
+                column_name(k, self.columns): [float(low[k]), float(high[k])] for k in walls
+            }
         }
 
 
@@ -129,7 +135,7 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
     if axes.is_open:
         return rows
     scaling = rows.scaling
-    if settings.scale == "standardize":
+    if settings.scale in STANDARD_SCALES:
         with np.errstate(invalid="ignore"):
             within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
         most = np.where(axes.given.periodic, within, np.inf)
@@ -144,6 +150,10 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
 
 
 def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
+    """The domain in the model's coordinates: maps of columns have moved walls to infinity."""
+    if not scaling.is_affine:
+        d = len(domain.low)
+        return Domain(np.full(d, -np.inf), np.full(d, np.inf), np.zeros(d, bool))
     with np.errstate(invalid="ignore"):
         return domain.rescaled(scaling)
 

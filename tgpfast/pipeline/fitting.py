@@ -8,6 +8,8 @@ from ..density.density import Density
 from ..selection.verification import Verification, Verifier, solve_until_reliable
 from ..validation import Seed
 from .choosing import choose, hold_threads
+from .column_scales import map_columns
+from .discrete_columns import as_discrete, widen_walls
 from .domain import confine_rows
 from .plan import Problem
 from .record import finish_model
@@ -25,7 +27,7 @@ def fit(
     eta: Any = "auto",
     sigma_max: Any = "paper",
     n_noise_levels: int = 10,
-    scale: str = "standardize",
+    scale: str = "auto",
     frequency_covariance: Any = "auto",
     base: Any = "auto",
     sample_weight: Any = None,
@@ -45,13 +47,16 @@ def fit(
     progress: bool = False,
     effort: str = "balanced",
     interactions: Any = "auto",
+    missing: str = "error",
+    discrete: Any = None,
 ) -> Density:
     """Learn the density of the rows of X.
 
-    Reads the data two or three times: for their moments and a random sample of at most 20,000
-    rows; for the statistics; and once more where bandwidths are compared on all rows, or for the
-    scores of a base that is not Gaussian. ``model.settings["n_passes"]`` is the number of passes.
-    The same rows give the same sample whatever their source.
+    Reads the data two or three times: for their moments and a random sample of at most 20,000 rows;
+    for the statistics; and once more where bandwidths are compared on all rows, or for the scores
+    of a base that is not Gaussian. Bent columns take one more pass, for their moments.
+    ``model.settings["n_passes"]`` is the number of passes. The same rows give the same sample
+    whatever their source.
 
     A setting that is "auto" is chosen by the log-likelihood of rows held out. The base alone is one
     of the candidates; a tilt is kept only if its gain over the base exceeds twice its standard
@@ -108,8 +113,14 @@ def fit(
         NCFD learns at sigma = h sigma_max / H, h = 0 .. H - 1; "paper" is sqrt(tr V) / d.
     n_noise_levels : int, default 10
         H.
-    scale : {"standardize", "center", "none"}, default "standardize"
-        "standardize" gives columns mean 0 and variance 1.
+    scale : {"auto", "standardize", "gaussianize", "center", "none"}, default "auto"
+        "standardize" gives columns mean 0 and variance 1. "gaussianize" bends every column by a
+        smooth increasing map, learned from the sample, after which it is standard Gaussian; the
+        density stays one in the units of X. "auto" bends the columns without wide steps where
+        held-out rows of the sample prefer that by more than a standard error, and standardizes
+        elsewhere: up to three columns, with method="ncfd", and where gamma, base,
+        frequency_covariance, moments or period is given. ``model.settings`` has "scale" and
+        "scale_scores".
     frequency_covariance : {"auto", "data", "identity", "precision"} or (d, d) array, default "auto"
         Of the features' frequencies, in scaled coordinates: "data" is d V / tr V, "precision" is
         d V^-1 / tr V^-1.
@@ -137,8 +148,10 @@ def fit(
         other random features it is "gaussian".
     support : dict, default None
         Column, by name or number, -> (low, high), None where there is no wall. The density is zero
-        beyond, and nothing leaks through. For one to three columns; rows beyond are refused. NCFD
-        has none: its noise crosses walls.
+        beyond, and nothing leaks through; rows beyond are refused. With more than three columns, or
+        scale="gaussianize", logs of the distances to the walls bend these columns, and a row
+        exactly on a wall counts as half a step of its column inside. NCFD has none: its noise
+        crosses walls.
     period : dict, default None
         Column -> period, such as {"hour": 24}: the density repeats itself. For one to three
         columns.
@@ -157,11 +170,21 @@ def fit(
     interactions : int, None or "auto", default "auto"
         Columns that each frequency involves, at random; None is all. With more than three columns
         "auto" compares some; else it is None.
+    missing : {"error", "drop"}, default "error"
+        What to do with rows that have nan, None or NA. "error" names the first one. "drop" leaves
+        them out, with their weights; a warning and ``model.settings["n_missing"]`` say how many.
+
+    discrete : sequence of str or int, or dict, default None
+        Columns whose values are whole numbers, or a mapping from columns to the step that their
+        values are multiples of. The model is a `DiscreteDensity`: in these columns it has
+        probabilities of values, and samples are on the grid. ``fit`` learns from rows with uniform
+        noise, one step wide, that depends on the seed and the number of the row alone; walls of
+        such columns move half a step outwards.
 
     Returns
     -------
     Density
-        Its ``settings`` record every choice.
+        Its ``settings`` record every choice. With ``discrete`` a `DiscreteDensity`.
 
     Raises
     ------
@@ -187,14 +210,17 @@ def fit(
         base=base, normalize_weights=normalize_weights, engine=engine, precision=precision,
         backend=backend, n_threads=n_threads, solver=solver, features=features, kernel=kernel,
         interactions=interactions, support=support, period=period, seed=seed, progress=progress,
-        one_standard_error=one_standard_error, effort=effort,
+        one_standard_error=one_standard_error, effort=effort, missing=missing, discrete=discrete,
     )  # fmt: skip
-    rows = confine_rows(read_rows(X, settings, sample_weight, moments), settings)
+    rows = read_rows(X, settings, sample_weight, moments)
+    settings = widen_walls(settings, rows)
+    rows = map_columns(rows, settings)
+    rows = confine_rows(rows, settings)
     with hold_threads(settings, rows):
         plan = choose(settings, rows)
         problem = plan.accumulate(rows)
         model, verified = _solve(problem, settings, rows)
-    return finish_model(model, verified, problem, settings, rows)
+    return as_discrete(finish_model(model, verified, problem, settings, rows), settings, rows)
 
 
 def _solve(

@@ -15,6 +15,7 @@ from scipy.linalg.lapack import dposv
 from .. import kernels
 from ..data.blocks import Blocks
 from ..data.labels import Ints
+from ..features.evaluation import Angles, read_only
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
@@ -76,8 +77,7 @@ class GroupSolver:
         self.module, self.n_threads = threads.resolve()
         z, gamma = features.frequencies, features.bandwidth
         self.outer, self.norms, self.ridge = z @ z.T, np.einsum("sk,sk->s", z, z), lam * gamma**2
-        self.frequencies, self.phases = z / gamma, features.phases.copy()
-        self.amplitude = float(np.sqrt(2.0 / len(z)))
+        self.angles = Angles.of(features)
         # buffers that are used again: fresh pages cost as much as a solve
         self._grams, self._system = np.empty((0, 0, 0)), np.empty((len(z), len(z)))
 
@@ -137,13 +137,12 @@ class GroupSolver:
             part = slice(lane * length, lane * length + stop - start)
             x[part] = rows.x[:, start:stop].T
             root[part] = roots[start:stop]
-        x.flags.writeable = root.flags.writeable = False  # else Numba compiles the kernel again
         sum_phi, sum_dphi, sum_dphi_x = np.zeros((B, S)), np.zeros((B, S)), np.zeros((B, S, d))
         grams, dtype = self._zero_grams(B), DTYPES[self.precision]
         side = 1 if dtype == np.float64 else S  # float32 products need a tile of their own
         self.module.lane_rank_k(
-            x, root, np.zeros(d), self.frequencies, self.phases, self.amplitude, length,
-            sum_phi, sum_dphi, sum_dphi_x, grams, np.zeros((0, 0, 0)),
+            read_only(x), read_only(root), *self.angles, length, sum_phi, sum_dphi, sum_dphi_x,
+            grams, np.zeros((0, 0, 0)),
             np.empty((self.n_threads, 2, S, kernels.ROW_TILE), dtype),
             np.empty((self.n_threads, 2, side, side), dtype), self.n_threads,
         )  # fmt: skip

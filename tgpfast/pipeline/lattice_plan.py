@@ -22,7 +22,7 @@ from ..data.row_sample import SAMPLE_ROWS
 from ..density.density import Density
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import core_of
-from ..selection.candidates import BASE_ALONE, CAREFUL_ROWS
+from ..selection.candidates import BASE_ALONE, CAREFUL_ROWS, LEAST_PILOT_ROWS
 from ..selection.lattice_choice import (
     NARROWEST,
     WIDEST,
@@ -38,18 +38,18 @@ from ..solvers.solver import base_alone, solve
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.lattice_sums import Folds, accumulate_lattice, accumulate_lattice_folds
 from ..validation import Array
+from .discrete_columns import find_discrete
 from .domain import Axes
 from .noise import most_noise, noise_levels
 from .rows import Rows
 from .settings import FALLBACK, Settings
 
 N_LATTICE_FOLDS = 5
-LEAST_ROWS = 20  # distinct rows from which settings are compared
 # up to so many rows every fold is held out; up to so many, by dimension, three of the five; of
 # more rows, one is enough
 FULLY_VALIDATED_ROWS, CROSS_VALIDATED_ROWS = 500, {1: 4_000, 2: 4_000, 3: 1_000}
 # most modes along the longest axis, by dimension, and times so many rows to the power 1 / d
-MOST_MODES, MODES_PER_ROW = {1: 1024, 2: 128, 3: 10}, {1: 2.0, 2: 2.0, 3: 1.0}
+MOST_LATTICE_MODES, MODES_PER_ROW = {1: 1024, 2: 128, 3: 10}, {1: 2.0, 2: 2.0, 3: 1.0}
 LEAST_MODES = {1: 64, 2: 16, 3: 6}
 # the box has margins for this bandwidth, in standard deviations: wider ones see its period
 BOX_BANDWIDTH = {1: 1.0, 2: 0.3, 3: 0.3}
@@ -60,8 +60,11 @@ MIXTURE_COMPONENTS = {1: 8, 2: 8, 3: 160}
 WORTH_A_MIXTURE = 0.01  # nats a row below the best tilt, within which a mixture is tried as a base
 MIXTURE_WORK = {1: 1e8, 2: 1e8, 3: 8e9}  # operations that growing one may take; 1e9 is 0.5 s
 FEW_ROWS_KERNELS = ("gaussian", "matern32")  # few rows do not tell all of them apart
+# Of the step of a discrete column: waves down to half a step let the density jump from one value to
+# the next. With waves of two steps, alternating probabilities were off by 0.05 nats.
+DISCRETE_RESOLUTION = 0.25
 STUDENT_TOLERANCE = 1e-6  # nats a row: what is left the tilt adds
-BASES = ("student", "empirical", "mixture")
+LATTICE_BASES = ("student", "empirical", "mixture")
 # where nothing is compared; the bandwidth in standard deviations
 DEFAULT_KERNEL, DEFAULT_BANDWIDTH, DEFAULT_LAM = "matern52", 0.5, 1.0
 
@@ -124,7 +127,7 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     axes = Axes.of(settings, rows)
     _check_base(settings.base, axes)
     sample = Sample.of(rows, axes)
-    few = len(np.unique(sample.x, axis=0)) < LEAST_ROWS
+    few = len(np.unique(sample.x, axis=0)) < LEAST_PILOT_ROWS
     if settings.method not in ("auto", "map") or not settings.compared or few:
         return _plan_as_given(settings, rows, axes, sample)
     features = _make_lattice(settings, rows, axes, sample)
@@ -136,7 +139,10 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     early = [kind for kind in kinds if not (kind == "mixture" and is_late)]
     bases = {kind: [maker.without(kind, fold) for fold in held] for kind in early}
     folds = _sum_folds(settings, rows, axes, sample.folds, features, held, bases)
-    search = LatticeSearch(features, folds, held, bases, settings.threads.resolve()[1])
+    search = LatticeSearch(
+        features, folds, held, bases, settings.threads.resolve()[1],
+        must_resolve=isinstance(settings.lam, str),
+    )  # fmt: skip
     space = _space(settings, rows, sample, kinds, features)
     of_held = np.isin(sample.fold, held)
     held_rows = HeldOutRows(sample.x[of_held], sample.fold[of_held], sample.weights[of_held])
@@ -158,7 +164,8 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     theta = choice.best.theta
     return LatticePlan(
         asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=choice,
-        start=None if theta is None else theta.mean(axis=0), resolution=_resolution(sample),
+        start=None if theta is None else theta.mean(axis=0),
+        resolution=_resolution(sample, settings, rows),
     )  # fmt: skip
 
 
@@ -208,7 +215,7 @@ def _plan_as_given(settings: Settings, rows: Rows, axes: Axes, sample: Sample) -
     chosen = _with_answers(settings, method, str(kernel), float(gamma), float(lam), word)
     return LatticePlan(
         asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=None,
-        start=None, resolution=_resolution(sample),
+        start=None, resolution=_resolution(sample, settings, rows),
     )  # fmt: skip
 
 
@@ -228,18 +235,18 @@ def _make_lattice(settings: Settings, rows: Rows, axes: Axes, sample: Sample) ->
     """The box of the rows, with as many modes as rows and resolution warrant."""
     d = rows.dimension
     modes = MODES_PER_ROW[d] * rows.n ** (1.0 / d)
-    modes = 2 ** math.ceil(math.log2(min(max(modes, LEAST_MODES[d]), MOST_MODES[d])))
+    modes = 2 ** math.ceil(math.log2(min(max(modes, LEAST_MODES[d]), MOST_LATTICE_MODES[d])))
     width = BOX_BANDWIDTH[d] * sample.deviation
     if not isinstance(settings.gamma, str):
         width = settings.gamma
     features = LatticeFeatures.for_data(
-        sample.x, min(modes, MOST_MODES[d]), "matern32", width, support=axes.support,
+        sample.x, min(modes, MOST_LATTICE_MODES[d]), "matern32", width, support=axes.support,
         period=axes.periods,
     )  # fmt: skip
     origin = np.where(axes.domain.periodic, axes.domain.low, features.origin)
     features = replace(features, origin=origin)
     # no wave is shorter than two steps of a column
-    steps = np.maximum(_resolution(sample), 1e-300)
+    steps = np.maximum(_resolution(sample, settings, rows), 1e-300)
     finest = np.maximum(1.0, np.minimum(np.pi / (steps * features.frequency_steps), modes))
     return features.with_modes(np.minimum(features.n_modes, finest.astype(int)).tolist())
 
@@ -252,9 +259,12 @@ def _with_most_features(features: LatticeFeatures, most: int) -> LatticeFeatures
     return smaller
 
 
-def _resolution(sample: Sample) -> Array:
-    """Steps of the columns in the model's coordinates, (d,)."""
-    return measure_columns(sample.x, sample.weights).resolution
+def _resolution(sample: Sample, settings: Settings, rows: Rows) -> Array:
+    """Steps of the columns in the model's coordinates, (d,); noise hides those of discrete ones."""
+    found = np.array(measure_columns(sample.x, sample.weights).resolution)
+    for k, step in find_discrete(settings, rows).items():
+        found[k] = DISCRETE_RESOLUTION * step / rows.scaling.scale[k]
+    return found
 
 
 def _space(
@@ -295,7 +305,7 @@ def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
         return [settings.base]
     if not axes.is_open:
         return ["empirical", "uniform"] if axes.domain.is_bounded else ["empirical"]
-    return [kind for kind in BASES if kind != "mixture" or rows.n >= LEAST_MIXTURE_ROWS]
+    return [kind for kind in LATTICE_BASES if kind != "mixture" or rows.n >= LEAST_MIXTURE_ROWS]
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,7 +486,7 @@ class LatticePlan:
         """The candidates that were compared, the chosen one first; scores in units of the data."""
         if self.choice is None:
             return None
-        chosen, log_volume = self.choice.best, rows.scaling.log_volume
+        chosen, log_volume = self.choice.best, rows.log_volume
         alone = [s for s in self.choice.scored if s.candidate.is_base_alone]
         if settings["method"] == "base" and not chosen.candidate.is_base_alone:
             chosen = next(s for s in alone if s.candidate.base == chosen.candidate.base)

@@ -14,8 +14,7 @@ from .settings import Settings
 def noise_levels(sigma_max: float, n_levels: int) -> Array:
     """sigma = h sigma_max / H, h = 0 .. H - 1; one level of 0 without noise."""
     count = n_levels if sigma_max > 0 else 1
-    levels: Array = sigma_max * np.arange(count) / count
-    return levels
+    return sigma_max * np.arange(count) / count
 
 
 def most_noise(settings: Settings, rows: Rows) -> float:

@@ -92,7 +92,10 @@ class RandomFeaturesPlan:
         check_base_serves(base, chosen.method, from_spectrum=rows.spectrum is not None)
         refined = Refined(self.features.n_features, self.features.bandwidth, chosen.lam)
         if rows.spectrum is not None:
-            stats = self._read_spectrum(rows)
+            stats: Any = rows.spectrum.scaled_statistics(
+                self.features, self.noise_levels, rows.scaling, origin=rows.mean,
+                weight=rows.weight_factor, **chosen.threads.options,
+            )  # fmt: skip
         elif self._refines(rows):
             stats, refined = self._refine(self._sums(rows, base), rows)
         else:
@@ -124,14 +127,6 @@ class RandomFeaturesPlan:
             rows.blocks, base, chosen.method, rows.mean, self.noise_levels,
             means_only=means_only, engine=chosen.engine, precision=chosen.precision,
             progress=chosen.progress, tolerance=self._tolerance(rows.n), threads=chosen.threads,
-        )  # fmt: skip
-
-    def _read_spectrum(self, rows: Rows) -> Any:
-        """The statistics of rows that were read only once."""
-        assert rows.spectrum is not None
-        return rows.spectrum.scaled_statistics(
-            self.features, self.noise_levels, rows.scaling, origin=rows.mean,
-            weight=rows.weight_factor, **_run(self.settings),
         )  # fmt: skip
 
     def _tolerance(self, n: float) -> float:
@@ -234,7 +229,7 @@ class RandomFeaturesProblem:
         """Options of ``solve`` but for lambda."""
         options = {
             "eta": self.settings.eta, "solver": self.settings.solver, "seed": self.settings.seed,
-            **_run(self.settings),
+            **self.settings.threads.options,
         }  # fmt: skip
         if self.selection is not None:
             few = self.statistics.n_rows < MANY_ROWS
@@ -263,7 +258,7 @@ class RandomFeaturesProblem:
         split, chosen = split_for_scales(rows), self.settings
         stats = accumulate(
             split.kept, self.statistics.features, noise_levels=self.statistics.noise_levels,
-            origin=self.base.mean, sample_weight=split.kept_weights, **_run(chosen),
+            origin=self.base.mean, sample_weight=split.kept_weights, **chosen.threads.options,
         )  # fmt: skip
         kept = replace(self, statistics=stats, settings=replace(chosen, progress=False))
         scaled = scale_base(
@@ -320,7 +315,7 @@ class RandomFeaturesProblem:
 
     def _record_trials(self, rows: Rows) -> list[dict[str, float]]:
         """What was compared on all rows; scores in the units of the data."""
-        log_volume = rows.scaling.log_volume
+        log_volume = rows.log_volume
         records = [trial.record() for trial in self.trials]
         return [{**row, "score": row["score"] - log_volume} for row in records]
 
@@ -329,11 +324,7 @@ class RandomFeaturesProblem:
         if self.selection is None:
             return None
         refined = [trial.record() for trial in self.trials]
-        return self.selection.table(settings, refined, rows.scaling.log_volume)
-
-
-def _run(settings: Settings) -> dict[str, Any]:
-    return {"backend": settings.backend, "n_threads": settings.n_threads}
+        return self.selection.table(settings, refined, rows.log_volume)
 
 
 def _word(value: Any) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from .. import kernels
-from ..data.column_checks import warn_columns
+from ..data.column_checks import measure_repeats, warn_columns
 from ..density.density import Density
 from ..runtime.warnings import DataWarning, PoorFitWarning, warn
 from ..selection.candidates import BASE_ALONE
 from ..selection.verification import Verification
+from .discrete_columns import find_discrete
 from .plan import Problem
 from .rows import Rows
 from .settings import Settings
@@ -35,9 +37,10 @@ def finish_model(
         **model.settings,
         **_record_weights(asked, problem, rows),
         "backend": kernels.load(asked.backend).NAME,
-        "scale": asked.scale, "seed": asked.seed, "n": rows.n, "n_rows": problem.statistics.n_rows,
+        **rows.scale_record, "seed": asked.seed, "n": rows.n, "n_rows": problem.statistics.n_rows,
         "dimension": rows.dimension, "auto": sorted(asked.auto), "n_passes": rows.blocks.n_passes,
         **_record_verification(model, verified, problem),
+        **_record_missing(asked, rows),
         **problem.record(model, rows),
     }  # fmt: skip
     if rows.column_notes:
@@ -47,9 +50,18 @@ def finish_model(
     warn_columns(rows.column_notes)
     if verified is not None:
         _warn_of_misfit(verified, rows)
-    return model.with_record(
+    return _with_repeats(model, asked, rows).with_record(
         scaling=rows.scaling, table=rows.table, settings=settings, selection=selection
     )
+
+
+def _with_repeats(model: Density, asked: Settings, rows: Rows) -> Density:
+    """The model, whose diagnostics say how often rows and values of the sample repeat."""
+    sample = rows.blocks.sample
+    if sample is None:
+        return model
+    found = measure_repeats(sample.x, rows.table.columns, find_discrete(asked, rows))
+    return replace(model, diagnostics={**model.diagnostics, "repeats": found})
 
 
 def _record_weights(asked: Settings, problem: Problem, rows: Rows) -> dict[str, Any]:
@@ -72,6 +84,16 @@ def _record_weights(asked: Settings, problem: Problem, rows: Rows) -> dict[str, 
         "weights": word if are_weighted else "none",
         "weight_factor": rows.weight_factor if are_rescaled else None,
     }
+
+
+def _record_missing(asked: Settings, rows: Rows) -> dict[str, Any]:
+    """How many rows were left out because of missing values; warns if there are any."""
+    if asked.missing != "drop":
+        return {}
+    found = rows.blocks.missing
+    if found.n_missing:
+        warn(found.describe(rows.table.columns), DataWarning)
+    return {"n_missing": found.n_missing}
 
 
 def _record_verification(

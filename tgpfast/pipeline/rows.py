@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..selection.sample_split import SampleSplit
 from ..statistics.spectrum import Spectrum
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import Array
-from .settings import Settings
+from .settings import STANDARD_SCALES, Settings
 
 STREAM_FIRST_ROWS = 1_000  # of an iterator read once; their spread is taken for that of all rows
 # The grid of such an iterator resolves Scott's bandwidth for so many rows, with frequencies up to
@@ -38,7 +38,7 @@ class Rows:
     table : Table
         Names of the columns, and the kind of table that samples are returned as.
     moments : Moments
-        In the units of the data.
+        In the units of the data, or of the columns after their maps.
     scaling : Scaling
         Between the units of the data and the model's coordinates.
     weight_factor : float
@@ -53,6 +53,8 @@ class Rows:
         Columns for which a density is a poor description.
     spectrum : Spectrum or None
         Of rows that can be read only once: all that is left of them.
+    scale_record : dict
+        What ``model.settings`` says of the coordinates.
     """
 
     blocks: Blocks
@@ -65,6 +67,7 @@ class Rows:
     split: SampleSplit | None
     column_notes: list[ColumnNote]
     spectrum: Spectrum | None
+    scale_record: dict[str, Any] = field(default_factory=dict)
 
     @property
     def n(self) -> float:
@@ -79,20 +82,27 @@ class Rows:
     @property
     def mean(self) -> Array:
         """(d,), in the model's coordinates."""
-        mean: Array = self.scaling.apply(self.moments.mean[None])[0]
-        return mean
+        return self.scaling.affine.apply(self.moments.mean[None])[0]
 
     @property
     def covariance(self) -> Array:
         """(d, d), in the model's coordinates."""
         deviation = self.moments.deviation / self.scaling.scale
-        covariance: Array = self.moments.correlation * np.outer(deviation, deviation)
-        return covariance
+        return self.moments.correlation * np.outer(deviation, deviation)
 
     @property
     def variance(self) -> float:
         """Mean variance of the columns, in the model's coordinates."""
         return float(np.trace(self.covariance)) / self.dimension
+
+    @property
+    def log_volume(self) -> float:
+        """What log densities in the model's coordinates exceed those in the units of the data by,
+        on average over the sample where columns are bent."""
+        sample = self.blocks.sample
+        if self.scaling.is_affine or sample is None:
+            return self.scaling.log_volume
+        return -float(np.average(self.scaling.log_slope(sample.x), weights=sample.weights))
 
 
 def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: Any = None) -> Rows:
@@ -108,7 +118,10 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
     ValueError
         If the rows have no density: a constant column, columns that depend on each other.
     """
-    blocks = as_blocks(X, sample_weight=sample_weight)
+    blocks = as_blocks(
+        X, sample_weight=sample_weight, drop_missing=settings.missing == "drop",
+        jitter=settings.jitter,
+    )  # fmt: skip
     spectrum = None
     if moments is not None:
         found = given_moments(moments, blocks.dimension)
@@ -130,12 +143,12 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
         weight_factor=factor, spectrum=spectrum,
         are_weighted=sample_weight is not None or found.n != found.n_effective,
         has_late_weights=moments is not None and blocks.weight_ratio is None,
-        split=_sample(scaled, settings, len(found.mean)) if settings.needs_sample else None,
+        split=split_sample(scaled, settings, len(found.mean)) if settings.needs_sample else None,
         column_notes=_check_columns(blocks) if settings.auto else [],
     )  # fmt: skip
 
 
-def _sample(blocks: Blocks, settings: Settings, d: int) -> SampleSplit | None:
+def split_sample(blocks: Blocks, settings: Settings, d: int) -> SampleSplit | None:
     """The sample, and what a mixture may take to grow on it."""
     work = Budget.for_rows(settings.effort, SAMPLE_ROWS, d).growth_work
     return SampleSplit.of(
@@ -146,7 +159,7 @@ def _sample(blocks: Blocks, settings: Settings, d: int) -> SampleSplit | None:
 def make_scaling(scale: str, moments: Moments) -> Scaling:
     """The map to the model's coordinates that a word stands for."""
     d = len(moments.mean)
-    if scale == "standardize":
+    if scale in STANDARD_SCALES:
         return Scaling(moments.mean, moments.deviation)
     moments.check_range()
     return Scaling.identity(d) if scale == "none" else Scaling(moments.mean, np.ones(d))

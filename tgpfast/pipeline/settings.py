@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bases.base import Base
+from ..data.jitter import Jitter
+from ..data.missing_rows import MISSING_ROWS
 from ..features.spectral_density import KERNELS, SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
 from ..selection.candidates import SEARCHED_AS, SearchSpace
@@ -14,12 +16,18 @@ from ..solvers.solver import METHODS, SOLVERS, check_kernel, check_solver
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from ..validation import as_seed, check_choice, check_flag, positive, whole
 
-SCALES = ("standardize", "center", "none")
+SCALES = ("auto", "standardize", "gaussianize", "center", "none")
+STANDARD_SCALES = ("auto", "standardize", "gaussianize")  # columns of mean 0 and variance 1
 FREQUENCIES = ("auto", "data", "identity", "precision")
 BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 EM_BASES = ("mixture", "student")  # bases that expectation maximization fits to a sample
 GRAM_BASES = ("scaled", "learned")  # bases that are made from the full statistics
 FEATURE_KINDS = ("auto", "random", "lattice")
+WORDS = {  # that settings take which are words in any case
+    "method": ("auto", *METHODS), "scale": SCALES, "features": FEATURE_KINDS, "engine": ENGINES,
+    "precision": PRECISIONS, "effort": EFFORTS, "kernel": ("auto", *KERNELS),
+    "missing": MISSING_ROWS,
+}  # fmt: skip
 MOST_NOISE_LEVELS = 1_000  # each level adds a rank-k update to the pass over the rows
 
 # What "auto" stands for where candidates cannot be compared: few rows, or rows read only once.
@@ -51,7 +59,7 @@ class Settings:
     eta: Any = "auto"
     sigma_max: Any = "paper"
     n_noise_levels: int = 10
-    scale: str = "standardize"
+    scale: str = "auto"
     frequency_covariance: Any = "auto"
     base: Any = "auto"
     normalize_weights: bool = True
@@ -69,6 +77,8 @@ class Settings:
     progress: bool = False
     effort: str = "balanced"
     interactions: Any = "auto"
+    missing: str = "error"
+    discrete: Any = None
 
     @classmethod
     def from_options(cls, **options: Any) -> Settings:
@@ -138,12 +148,23 @@ class Settings:
     def needs_sample(self) -> bool:
         """Whether a sample of the rows decides on some setting."""
         sampled = isinstance(self.base, str) and self.base in (*EM_BASES, "scaled")
-        return bool(self.compared) or sampled or self.needs_lattice
+        bends = self.scale == "gaussianize"
+        return bool(self.compared) or sampled or self.needs_lattice or bends
 
     @property
     def needs_lattice(self) -> bool:
         """Whether only a lattice can do what is asked."""
-        return self.features == "lattice" or _is_given(self.support) or _is_given(self.period)
+        return self.features == "lattice" or self.has_support or self.has_period
+
+    @property
+    def has_support(self) -> bool:
+        """Whether walls are given."""
+        return _is_given(self.support)
+
+    @property
+    def has_period(self) -> bool:
+        """Whether periods are given."""
+        return _is_given(self.period)
 
     @property
     def of_random_features(self) -> list[str]:
@@ -165,8 +186,13 @@ class Settings:
         """Whether nothing is asked that concerns random features alone."""
         return (
             self.method in ("auto", "map") and not self.of_random_features
-            and bool(self.compared) and self.scale == "standardize"
+            and bool(self.compared) and self.scale in STANDARD_SCALES
         )  # fmt: skip
+
+    @property
+    def jitter(self) -> Jitter | None:
+        """Noise on discrete columns; None where there are none."""
+        return Jitter.of(self.discrete, self.seed)
 
     @property
     def threads(self) -> Threads:
@@ -205,13 +231,8 @@ def _unless(name: str, value: Any, *rules: str, check: Any = None) -> Any:
 
 def _check_words(asked: Settings) -> None:
     """ValueError for a word that is not known."""
-    check_choice("method", asked.method, ("auto", *METHODS))
-    check_choice("scale", asked.scale, SCALES)
-    check_choice("features", asked.features, FEATURE_KINDS)
-    check_choice("engine", asked.engine, ENGINES)
-    check_choice("precision", asked.precision, PRECISIONS)
-    check_choice("effort", asked.effort, EFFORTS)
-    check_choice("kernel", asked.kernel, ("auto", *KERNELS))
+    for name, words in WORDS.items():
+        check_choice(name, getattr(asked, name), words)
     if asked.method not in ("auto", "map") and asked.kernel != "auto":
         check_kernel(asked.kernel, asked.method)
     if asked.interactions is not None and not _is_word(asked.interactions, "auto"):

@@ -38,15 +38,12 @@ def update_model(
             "Models of fit and solve hold them; save them with save(path, statistics=True)"
         )
     decay = check_decay(decay)
-    run = {
-        "backend": model.threads.backend, "n_threads": model.threads.n_threads,
-        "progress": check_flag("progress", progress),
-    }  # fmt: skip
+    run = {**model.threads.options, "progress": check_flag("progress", progress)}
     blocks = as_blocks(
         X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
     )
     scaling = model.scaling
-    rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply)
+    rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply_inside)
     part = accumulate_like(model.statistics, rows, model.base, **run)
     merged = _merge(model, part, decay)
     base = _update_base(model, merged.statistics)

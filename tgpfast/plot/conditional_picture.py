@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..density.answering import check_levels
-from ..density.column_choice import find_column
+from ..data.table import find_column
+from ..density.column_choice import check_levels
 from ..validation import Seed, as_seed, whole
 from .canvas import (
     GRAY,
@@ -22,8 +22,8 @@ from .canvas import (
     require_matplotlib,
     simplify_axes,
 )
-from .model_limits import find_model_limits, name_columns
-from .plotted_rows import choose_rows, name_model, read_rows
+from .model_limits import name_columns, read_model_rows
+from .plotted_rows import choose_rows
 
 BAND_LEVELS = (0.5, 0.9)  # default probabilities of the bands
 LINE_POINTS = 120  # values of the given column
@@ -70,13 +70,11 @@ def conditional_bands(
         The model does not have two columns, the column is not known, or a level is not in (0, 1).
     """
     require_matplotlib()
-    named, seed = name_model(model), as_seed(seed)
-    shares = np.unique(check_levels("levels", levels))[::-1]
-    if model.dimension != 2:
-        raise ValueError(
-            f"the model has {model.dimension} columns; conditional bands need two: give values of "
-            "the others with model.conditional first"
-        )
+    seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
+    rows, *ends = read_model_rows(
+        model, X, 2,
+        "conditional bands need two: give values of the others with model.conditional first",
+    )  # fmt: skip
     up = find_column(column, model.table.columns, 2)
     across = 1 - up
     low, high = model.quantile([NEAR_ENDS, 1.0 - NEAR_ENDS], column=across)
@@ -85,10 +83,7 @@ def conditional_bands(
     figure = make_figure(5.2, 3.8)
     axes = figure.subplots()
     legend: dict[str, tuple[Any, str]] = {}
-    ends = find_model_limits(model, None)
-    if X is not None:
-        rows = read_rows(named, X, needed=2)[0]
-        ends = find_model_limits(model, rows)
+    if rows is not None:
         shown = choose_rows(rows, whole("n_shown", n_shown), seed)
         draw_points(axes, shown[:, [across, up]], GRAY)
         legend["data"] = (GRAY, "o")

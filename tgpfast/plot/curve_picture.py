@@ -18,8 +18,8 @@ from .canvas import (
     require_matplotlib,
     simplify_axes,
 )
-from .model_limits import find_model_limits, name_columns
-from .plotted_rows import choose_rows, name_model, read_rows
+from .model_limits import name_columns, read_model_rows
+from .plotted_rows import choose_rows
 
 DENSITY_PLACES = 501  # enough for a smooth curve
 RUG_ROWS = 500  # default number of rows in the rug; more would merge into a bar
@@ -66,12 +66,9 @@ def density_curve(
         The model or X has more than one column, or a band is asked for and the model has none.
     """
     require_matplotlib()
-    named, seed = name_model(model), as_seed(seed)
-    if model.dimension != 1:
-        raise ValueError(f"the model has {model.dimension} columns; a curve needs one")
+    seed = as_seed(seed)
+    rows, low, high = read_model_rows(model, X, 1, "a curve needs one")
     has_band = _has_band(model) if band is None else check_flag("band", band)
-    rows = None if X is None else read_rows(named, X, needed=1)[0]
-    low, high = find_model_limits(model, rows)
     line = np.linspace(low[0], high[0], DENSITY_PLACES)
     figure = make_figure(5.0, 3.2)
     axes = figure.subplots()

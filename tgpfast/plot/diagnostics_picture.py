@@ -36,7 +36,7 @@ from .plotted_rows import (
 )
 
 N_BINS = 60
-CURVE_POINTS = 400  # enough for a smooth curve on a logarithmic axis
+LOG_CURVE_POINTS = 400  # enough for a smooth curve on a logarithmic axis
 HIDDEN_TAIL = 0.002  # share of log densities that may lie left of the axis
 LEAST_DRAWS = 1_000  # draws whose log density is compared with that of the data
 
@@ -111,7 +111,7 @@ def _draw_shares(axes: Any, share: Array, effective: float, normalizer: Normaliz
     """Share of the weight against the share of the draws, heaviest first."""
     n = len(share)
     part = np.arange(1, n + 1) / n
-    keep = np.unique(np.geomspace(1, n, CURVE_POINTS).astype(int)) - 1
+    keep = np.unique(np.geomspace(1, n, LOG_CURVE_POINTS).astype(int)) - 1
     axes.plot(part[keep], part[keep], color=GRAY, linewidth=1.3, label="equal weights")
     axes.plot(part[keep], share[keep], color=VERMILION, linewidth=2.0, label="these weights")
     axes.set(xscale="log", xlim=(1.0 / n, 1.0) if n > 1 else (0.5, 1.0), ylim=(0.0, 1.02),

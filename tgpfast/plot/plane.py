@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from .plotted_rows import choose_rows, find_limits, read_rows
 
 MASSES = (0.95, 0.75, 0.5, 0.25)  # share of the probability inside each contour
 PANEL_INCHES = 3.1  # longer side of a panel
+UNSEEN = 10.0  # nats below the lowest contour, where a node without density is put
 EQUAL_RANGES = 5.0  # ratio of the ranges up to which both axes have the same scale
 
 
@@ -54,11 +55,18 @@ class Plane:
     @classmethod
     def of(cls, models: dict[str, Any], X: Any, n_shown: int, seed: int, margin: float) -> Plane:
         """The plane of X, which must have two columns."""
-        n_shown = whole("n_shown", n_shown)
         x, names, columns = read_rows(models, X, needed=2)
-        low, high = find_limits(x, margin)
-        outside = int(((x < low) | (x > high)).any(axis=1).sum())
-        return cls(names, columns, choose_rows(x, n_shown, seed), low, high, outside)
+        return cls.around(x, find_limits(x, margin), names, columns, n_shown, seed)
+
+    @classmethod
+    def around(
+        cls, x: Array, ends: tuple[Array, Array], names: list[str], columns: list[str] | None,
+        n_shown: int, seed: int,
+    ) -> Plane:  # fmt: skip
+        """The plane between two ends, with some of the rows x (n, 2)."""
+        outside = int(((x < ends[0]) | (x > ends[1])).any(axis=1).sum())
+        shown = choose_rows(x, whole("n_shown", n_shown), seed)
+        return cls(names, columns, shown, *ends, outside)
 
     @property
     def is_equal(self) -> bool:
@@ -102,18 +110,19 @@ class Plane:
         axes.set(xlim=(left, right), ylim=(bottom, top), aspect=aspect)
         simplify_axes(axes)
 
+    def evaluate(self, model: Any, n_grid: int) -> tuple[list[Array], Array]:
+        """Points along both sides, and the log density on their grid, (n_grid, n_grid)."""
+        n_grid = whole("n_grid", n_grid, 2)
+        sides = [np.linspace(a, b, n_grid) for a, b in zip(self.low, self.high, strict=True)]
+        nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
+        values = np.asarray(model.log_density(nodes), dtype=float)
+        return sides, values.reshape(n_grid, n_grid)
+
     def draw_contours(self, axes: Any, model: Any, n_grid: int) -> None:
         """The rows, and contours of the model around the shares MASSES."""
-        n_grid = whole("n_grid", n_grid, 2)
         draw_points(axes, self.shown, GRAY)
-        sides = [np.linspace(a, b, n_grid) for a, b in zip(self.low, self.high, strict=True)]
-        nodes = np.stack(np.meshgrid(*sides), axis=-1)
-        values = np.asarray(model.log_density(nodes.reshape(-1, 2)), dtype=float)
-        values = values.reshape(nodes.shape[:2])
-        levels = mass_levels(values)
-        if levels:  # a node without density would cut holes into the lines around it
-            values = np.where(np.isfinite(values), values, levels[0] - 10.0)
-        levels = [v for v in levels if values.min() < v < values.max()]
+        sides, values = self.evaluate(model, n_grid)
+        values, levels = visible_levels(values, mass_levels(values))
         if levels:
             axes.contour(*sides, values, levels=levels, colors=VERMILION, linewidths=1.0,
                          linestyles="solid")  # fmt: skip
@@ -123,6 +132,16 @@ class Plane:
         masses = ", ".join(f"{100 * mass:.0f}" for mass in sorted(MASSES))
         draw_legend(figure, {self.data_label: (GRAY, "o"),
                              f"contours around {masses} %": (VERMILION, "solid")})  # fmt: skip
+
+
+def visible_levels(values: Array, levels: Iterable[float]) -> tuple[Array, list[float]]:
+    """Values for contours, and the levels that they cross, increasing.
+
+    A node without density would cut holes into the lines around it; it gets a value below them.
+    """
+    ordered = sorted(levels)
+    filled = np.where(np.isfinite(values), values, ordered[0] - UNSEEN if ordered else 0.0)
+    return filled, [v for v in ordered if filled.min() < v < filled.max()]
 
 
 def mass_levels(log_density: Array, masses: Sequence[float] = MASSES) -> list[float]:

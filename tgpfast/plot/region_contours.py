@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..density.answering import check_levels
-from ..validation import Array, Seed, as_seed, check_flag, whole
+from ..density.column_choice import check_levels
+from ..validation import Array, Seed, as_seed, check_flag
 from .canvas import (
     BLUE,
     GRAY,
@@ -19,15 +19,13 @@ from .canvas import (
     draw_points,
     require_matplotlib,
 )
-from .model_limits import find_model_limits, name_columns
-from .plane import Plane, mass_levels
-from .plotted_rows import choose_rows, name_model, read_rows
+from .model_limits import name_columns, read_model_rows
+from .plane import Plane, mass_levels, visible_levels
 
 REGION_LEVELS = (0.5, 0.75, 0.95)  # default probabilities of the regions
 CONTOUR_SIDE = 120  # default number of grid points along a side
 REGION_OPACITY = 0.3  # opacity of each region; they overlap, so that the innermost is the darkest
 LABEL_MARGIN = 0.12  # between labels and the edges of the picture, as a share of its sides
-UNSEEN = 10.0  # nats below the lowest contour, where a node without density is put
 
 
 def region_contours(
@@ -73,23 +71,18 @@ def region_contours(
         The model or X does not have two columns, or a level is not in (0, 1).
     """
     require_matplotlib()
-    named, seed = name_model(model), as_seed(seed)
-    shares = np.unique(check_levels("levels", levels))[::-1]
-    if model.dimension != 2:
-        raise ValueError(f"the model has {model.dimension} columns; contours need two")
-    rows = np.empty((0, 2)) if X is None else read_rows(named, X, needed=2)[0]
-    low, high = find_model_limits(model, None if X is None else rows)
-    outside = int(((rows < low) | (rows > high)).any(axis=1).sum())
-    shown = choose_rows(rows, whole("n_shown", n_shown), seed)
-    plane = Plane(name_columns(model), model.table.columns, shown, low, high, outside)
+    seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
+    rows, *ends = read_model_rows(model, X, 2, "contours need two")
+    plane = Plane.around(
+        np.empty((0, 2)) if rows is None else rows, (ends[0], ends[1]), name_columns(model),
+        model.table.columns, n_shown, seed,
+    )  # fmt: skip
     figure, (axes,) = plane.make_panels([""])
     if X is not None:
-        draw_points(axes, shown, GRAY)
+        draw_points(axes, plane.shown, GRAY)
         draw_legend(figure, {plane.data_label: (GRAY, "o"),
                              "highest-density regions": (BLUE, "solid")})  # fmt: skip
-    sides = [np.linspace(a, b, whole("n_grid", n_grid, 2)) for a, b in zip(low, high, strict=True)]
-    nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
-    values = np.asarray(model.log_density(nodes), dtype=float).reshape(len(sides[1]), -1)
+    sides, values = plane.evaluate(model, n_grid)
     has_regions = hasattr(model, "highest_density_region")
     if has_regions if by_draws is None else check_flag("by_draws", by_draws):
         found = _regions_by_draws(model, shares, seed)
@@ -116,18 +109,14 @@ def _draw_regions(
     axes: Any, sides: list[Array], values: Array, regions: dict[float, float]
 ) -> None:
     """Filled regions, and lines with labels; those outside the values on the grid are left out."""
-    if not regions:
-        return
-    lowest = min(regions)
-    values = np.where(np.isfinite(values), values, lowest - UNSEEN)
-    seen = {v: p for v, p in sorted(regions.items()) if values.min() < v < values.max()}
+    values, seen = visible_levels(values, regions)
     for threshold in seen:
         axes.contourf(*sides, values, levels=[threshold, values.max() + 1.0], colors=[SKY],
                       alpha=REGION_OPACITY)  # fmt: skip
     if seen:
-        lines = axes.contour(*sides, values, levels=list(seen), colors=BLUE, linewidths=1.0,
+        lines = axes.contour(*sides, values, levels=seen, colors=BLUE, linewidths=1.0,
                              linestyles="solid")  # fmt: skip
-        axes.clabel(lines, fmt={v: f"{100 * p:.3g} %" for v, p in seen.items()},
+        axes.clabel(lines, fmt={v: f"{100 * regions[v]:.3g} %" for v in seen},
                     fontsize="small", colors=[axes.xaxis.label.get_color()],
                     manual=_place_labels(lines, sides))  # fmt: skip
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..validation import Array
 from .canvas import (
     BLUE,
     GRAY,
@@ -19,7 +18,7 @@ from .canvas import (
     require_matplotlib,
     simplify_axes,
 )
-from .plane import Plane
+from .plane import Plane, visible_levels
 from .plotted_rows import find_limits
 
 REGION_MARGIN = 0.1  # around the rows, as a share of their range
@@ -59,11 +58,10 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
     plane = Plane.of({"region": model}, rows, SHOWN_POINTS, 0, REGION_MARGIN)
     figure, (axes,) = plane.make_panels([""])
     draw_points(axes, plane.shown, GRAY)
-    sides = [np.linspace(a, b, REGION_SIDE) for a, b in zip(plane.low, plane.high, strict=True)]
-    nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
-    values = _log_density(model, nodes).reshape(REGION_SIDE, REGION_SIDE)
-    if values.min() < region.threshold < values.max():
-        axes.contour(*sides, values, levels=[region.threshold], colors=VERMILION)
+    sides, values = plane.evaluate(model, REGION_SIDE)
+    values, levels = visible_levels(values, [region.threshold])
+    if levels:
+        axes.contour(*sides, values, levels=levels, colors=VERMILION)
     shown = "draws" if X is None else plane.data_label
     draw_legend(figure, {shown: (GRAY, "o"), label: (VERMILION, "solid")})
     return figure
@@ -74,7 +72,7 @@ def _draw_curve(region: Any, rows: Any, label: str) -> Any:
     x = Blocks(rows, columns=model.table.columns).whole()
     low, high = find_limits(x, REGION_MARGIN)
     line = np.linspace(low[0], high[0], CURVE_POINTS)
-    values = _log_density(model, line[:, None])
+    values = np.asarray(model.log_density(line[:, None]), dtype=float)
     density = np.exp(values)
     figure = make_figure(5.0, 3.2)
     axes = figure.subplots()
@@ -85,8 +83,3 @@ def _draw_curve(region: Any, rows: Any, label: str) -> Any:
     simplify_axes(axes)
     draw_legend(figure, {"density": (BLUE, "solid"), label: (VERMILION, "s")})
     return figure
-
-
-def _log_density(model: Any, rows: Array) -> Array:
-    values = np.asarray(model.log_density(rows), dtype=float)
-    return np.where(np.isfinite(values), values, -1e3)

@@ -129,11 +129,9 @@ class _StandardError:
     encoding = property(lambda self: getattr(sys.stderr, "encoding", "ascii"))
 
     def write(self, text: str) -> None:
-        if sys.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(text)
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            sys.stderr.write(text)
 
     def flush(self) -> None:
-        if sys.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.flush()
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            sys.stderr.flush()

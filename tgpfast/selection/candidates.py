@@ -27,6 +27,7 @@ from .sample_split import SampleSplit
 from .scoring import Fold, FoldFeatures, HeldOutScore, standard_error
 
 PILOT_ROWS = 4_500  # rows that candidates are learned from, at most
+LEAST_PILOT_ROWS = 20  # distinct rows from which settings are chosen from the data
 WORTHY_BASES = 2  # bases that are tilted: the best so many by themselves,
 # unless the best beats the next one by so many standard errors of the difference in a brief search
 SURE_ERRORS = 3.0

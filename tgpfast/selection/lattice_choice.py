@@ -18,7 +18,7 @@ FIRST_BANDWIDTH = 1.0 / 12.0  # of the widest that is tried
 NARROWEST, WIDEST = 0.02, 6.0  # bandwidths that are tried, in standard deviations
 LEAST_LAM, MOST_LAM = 4e-3, 1e4  # that are tried: below, solves take long and spikes win
 WORTH_RESOLVING = 0.01  # nats a row that a finer level must gain for another one to be tried
-WORTH_DOUBLING = 0.002  # the same once kernel, bandwidth and lambda are known
+WORTH_DOUBLING_MODES = 0.002  # the same once kernel, bandwidth and lambda are known
 COARSE_STEPS, FINE_STEPS = (2.0, 4.0), (2.0**0.5, 2.0)  # factors of bandwidth and lambda
 RETUNED_MODES = {1: 512, 2: 32, 3: 8}  # most at which bandwidth and lambda are searched again
 FINE_TRIES, RETUNING_TRIES = 5, 3  # candidates of one fine pattern search at most
@@ -107,7 +107,7 @@ def search_settings(search: LatticeSearch, space: LatticeSpace) -> LatticeCandid
         found = sorted(found, key=lambda s: -s.score)[:kept]
         found = [_pattern_search(search, space, s.candidate, steps, tries) for s in found]
     best = max(found, key=lambda s: s.score).candidate
-    return _raise_modes(search, space, best, WORTH_DOUBLING, refines=True)
+    return _raise_modes(search, space, best, WORTH_DOUBLING_MODES, refines=True)
 
 
 def try_base(
@@ -179,7 +179,7 @@ def _raise_modes(
     while candidate.n_modes < space.max_modes:
         finer = replace(candidate, n_modes=min(2 * candidate.n_modes, space.max_modes))
         gained = search.score(finer).score - score
-        if gained < worth:
+        if not gained >= worth:
             break
         candidate = finer
         if refines and candidate.n_modes <= RETUNED_MODES[search.features.dimension]:

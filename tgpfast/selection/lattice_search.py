@@ -135,6 +135,8 @@ class LatticeSearch:
         of ``folds`` are in the order of this dictionary.
     workers : int, default 1
         Threads of each FFT.
+    must_resolve : bool, default True
+        Score tilts of a base that no affordable grid resolves as minus infinity.
 
     ``log_base`` has the sums of the log density of each base over each held-out fold.
     """
@@ -144,6 +146,7 @@ class LatticeSearch:
     held: Sequence[int]
     bases: dict[str, list[Base]]
     workers: int = 1
+    must_resolve: bool = True
     log_base: dict[str, Array] = field(init=False)
     _scored: dict[LatticeCandidate, ScoredCandidate] = field(default_factory=dict)
 
@@ -219,6 +222,10 @@ class LatticeSearch:
 
     def _score_tilt(self, candidate: LatticeCandidate) -> ScoredCandidate:
         posteriors = self.posteriors(candidate)
+        grids = self._grids[candidate.base]
+        if self.must_resolve and not all(one.resolve_base(posteriors.shape) for one in grids):
+            nothing = np.zeros_like(posteriors.data)
+            return ScoredCandidate(candidate, -np.inf, nothing, np.zeros(len(self.held)))
         start = posteriors.whiten(self._start(candidate))
         theta = maximize_posteriors(posteriors, start, least_gain=SEARCH_GAIN).theta
         log_z = self.posteriors(candidate, finer=True).log_partition(theta)[0]

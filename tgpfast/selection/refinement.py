@@ -24,7 +24,15 @@ from ..statistics.required_sums import RowSums, accumulate_like
 from .candidates import BASE_ALONE
 from .folds import Split, assign_folds
 from .sample_split import SampleSplit
-from .scoring import Fold, FoldFeatures, HeldOutScore, PilotSums, standard_error
+from .scoring import (
+    NEAR_ROWS,
+    NO_EQUATIONS,
+    Fold,
+    FoldFeatures,
+    HeldOutScore,
+    PilotSums,
+    standard_error,
+)
 
 REFINED_METHODS = ("fd", "fvpd", "map")  # NCFD has densities at several levels of noise
 FEATURE_COUNTS = (250, 500, 1000, 2000)  # numbers of features, tried upwards
@@ -33,7 +41,6 @@ WORTH_DOUBLING = 0.004  # gain in log-likelihood per row after which more featur
 COMPARED_FEATURES = 500
 NARROWER_MULTIPLES = (1.0, 2.0**-0.5, 0.5, 2.0**-1.5)  # of the pilot's bandwidth, tried downwards
 WORTH_NARROWING = 0.002  # gain in log-likelihood per row after which a smaller one is tried
-NEARBY_ROWS = 5_000  # rows that distances of draws are taken to
 REFINEMENT_LOG2_DRAWS = 14  # draws behind a normalizer, and nodes of MAP, as a power of two
 
 
@@ -114,7 +121,7 @@ class Refinement:
         x, weights, held = self.split.x, self.split.weights, self.split.held
         none = x[:0], weights[:0]
         split = Split(*none, x[held], weights[held] / weights[held].sum())
-        nearby = x[assign_folds(len(x), -(-len(x) // NEARBY_ROWS)) == 0]
+        nearby = x[assign_folds(len(x), -(-len(x) // NEAR_ROWS)) == 0]
         return Fold.make(
             self.base, split, nearby=nearby, log2_draws=REFINEMENT_LOG2_DRAWS, seed=self.seed,
             has_nodes=self.method == "map",
@@ -124,16 +131,15 @@ class Refinement:
         """The statistics of all rows minus those of the rows held out."""
         held = self.split.held
         rows = Blocks(self.split.x[held], sample_weight=self.split.weights[held])
-        run = {"backend": self.threads.backend, "n_threads": self.threads.n_threads}
-        return stats - accumulate_like(stats, rows, self.base, **run)
+        return stats - accumulate_like(stats, rows, self.base, **self.threads.options)
 
     def score(self, rest: Any, fold: Fold) -> list[RefinementTrial]:
         """What the rows held out say of every lambda.
 
         rest : statistics without the rows held out
         """
-        system = (None, None) if self.method == "map" else fd_system(rest, self.base)
-        sums = PilotSums(rest.features, rest.n, rest.sum_phi, *system)
+        equations = NO_EQUATIONS if self.method == "map" else fd_system(rest, self.base)
+        sums = PilotSums(rest.features, rest.n, rest.sum_phi, equations)
         block = FoldFeatures(rest.features, fold, self.threads, sums)
         if self.method == "fvpd":
             eta = self.tempering.at(rest.features.bandwidth)

@@ -33,9 +33,11 @@ from .folds import Split
 LEAST_EFFECTIVE_SHARE = 0.005  # of the draws that must carry the density; 40 of 8,192
 FAR_BANDWIDTHS = 3.0  # distance from every row, in bandwidths, at which features see no row
 MOST_FAR_SHARE = 0.02  # of the mass that may lie so far from every row, beyond the base's own
+NEAR_ROWS = 5_000  # rows that distances are taken to
 TREE_COLUMNS = 6  # columns up to which a tree finds nearest rows faster than products
 DISTANCE_BLOCK = 256  # points whose distances to all rows are held at once
 PILOT_MAP_STEPS = 15  # Newton steps for each lambda, at most; each starts at the one before
+NO_EQUATIONS = np.zeros((0, 0)), np.zeros(0)
 PILOT_MAP_GAIN = 1e-4  # gain of the objective for each row below which the ascent ends
 
 
@@ -172,21 +174,13 @@ def distances_to(rows: Array, points: Array) -> Array:
 class PilotSums(NamedTuple):
     """What the methods need of the rows that are kept: FD and FVPD the system, MAP sum phi.
 
-    system, b : A and b of Algorithm 2; None where only MAP is scored
+    equations : A and b of Algorithm 2; empty where only MAP is scored
     """
 
     features: Features
     n: float
     sum_phi: Array
-    system: Array | None
-    b: Array | None
-
-    @property
-    def equations(self) -> tuple[Array, Array]:
-        """A and b."""
-        assert self.system is not None
-        assert self.b is not None
-        return self.system, self.b
+    equations: tuple[Array, Array] = NO_EQUATIONS
 
 
 class FoldFeatures:
@@ -216,7 +210,7 @@ class FoldFeatures:
         """The same with no more of the rows that the fold keeps than MAP needs: sum phi."""
         rows, weights = fold.split.kept, fold.split.kept_weights
         sum_phi = sum_features(features, rows, weights, origin=fold.base.mean, threads=threads)
-        sums = PilotSums(features, float(weights.sum()), sum_phi, None, None)
+        sums = PilotSums(features, float(weights.sum()), sum_phi)
         return cls(features, fold, threads, sums)
 
     def _evaluate(self, x: Array) -> tuple[Array, Array]:
@@ -230,10 +224,10 @@ class FoldFeatures:
         pull = dphi @ (self.fold.base.score_at(x) * weights[:, None])
         psi_prime = -np.einsum("sk,sk->s", self.features.frequencies, pull)
         sum_phi = phi @ weights
-        system, b = score_matching_system(
+        equations = score_matching_system(
             self.features, weighted_gram(dphi, weights), sum_phi, psi_prime
         )
-        return PilotSums(self.features, float(weights.sum()), sum_phi, system, b)
+        return PilotSums(self.features, float(weights.sum()), sum_phi, equations)
 
     # -- theta ------------------------------------------------------------------------------------
 
@@ -304,6 +298,4 @@ class FoldFeatures:
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:
         """Of the features under the base: the same for every lambda and eta."""
-        return self.fold.base.feature_moments(
-            self.features, backend=self.threads.backend, n_threads=self.threads.n_threads
-        )
+        return self.fold.base.feature_moments(self.features, **self.threads.options)

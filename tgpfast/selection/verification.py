@@ -18,10 +18,9 @@ from ..density.density import Density
 from ..density.normalizer import MOST_LOG_Z_ERROR
 from ..validation import Array
 from .candidates import BASE_ALONE
-from .scoring import FAR_BANDWIDTHS, MOST_FAR_SHARE, distances_to
+from .scoring import FAR_BANDWIDTHS, MOST_FAR_SHARE, NEAR_ROWS, distances_to
 
 VERIFIED_DRAWS = 2**15  # of the density, behind far_share and the KS distances
-NEAR_ROWS = 5_000  # rows that distances are taken to
 # A draw is far from the rows beyond FAR_BANDWIDTHS, and beyond this quantile of the distances of
 # rows to their nearest neighbors.
 SPACING_QUANTILE = 0.995

@@ -72,7 +72,7 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
 
     def __init__(
         self, *, priors: Any = None, method: Any = "auto", n_features: Any = "auto",
-        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "standardize",
+        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "auto",
         backend: Any = "auto", n_threads: Any = None, random_state: Any = 0, decay: Any = 1.0,
         fit_options: Any = None,
     ) -> None:  # fmt: skip
@@ -163,8 +163,7 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
         (n,) array
         """
         best = np.argmax(self._joint_log_density(X), axis=1)
-        labels: Array = self.classes_[best]
-        return labels
+        return self.classes_[best]
 
     def predict_log_proba(self, X: Any) -> Array:
         """Log probability of every class for every row.
@@ -179,8 +178,7 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
             Columns in the order of ``classes_``.
         """
         joint = self._joint_log_density(X)
-        log_probability: Array = joint - logsumexp(joint, axis=1, keepdims=True)
-        return log_probability
+        return joint - logsumexp(joint, axis=1, keepdims=True)
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of every class for every row.
@@ -296,8 +294,7 @@ class LabeledRows:
 def _check_priors(priors: Any, class_count: Array) -> Array:
     """Probabilities of the classes; ValueError where those given are not valid."""
     if priors is None:
-        shares: Array = class_count / class_count.sum()
-        return shares
+        return class_count / class_count.sum()
     given = as_floats(priors, "priors", "(n_classes,)", 1)
     if len(given) != len(class_count):
         raise ValueError(f"priors has {len(given)} entries; there are {len(class_count)} classes")

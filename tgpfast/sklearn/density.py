@@ -19,7 +19,7 @@ class TGPDensity(DensityMixin, DensityEstimator):
     ----------
     method, n_features, lam, gamma, base : default "auto"
         As for ``tgpfast.fit``, which chooses those that are "auto" by held-out rows.
-    scale : {"standardize", "center", "none"}, default "standardize"
+    scale : {"auto", "standardize", "gaussianize", "center", "none"}, default "auto"
         As for ``tgpfast.fit``.
     backend : str, default "auto"
         As for ``tgpfast.fit``.
@@ -130,8 +130,7 @@ class TGPDensity(DensityMixin, DensityEstimator):
             Normalized, in the units of X.
         """
         check_is_fitted(self)
-        values: Array = self.model_.log_density(self._check_rows(X, reset=False))
-        return values
+        return self.model_.log_density(self._check_rows(X, reset=False))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Total log-likelihood of the rows, as that of scikit-learn's KernelDensity.
@@ -169,5 +168,4 @@ class TGPDensity(DensityMixin, DensityEstimator):
         (n_samples, d) array
         """
         check_is_fitted(self)
-        rows: Array = self.model_.sample(n_samples, seed=draw_seed(random_state))
-        return rows
+        return self.model_.sample(n_samples, seed=draw_seed(random_state))

@@ -27,7 +27,7 @@ class DensityEstimator(BaseEstimator):
 
     def __init__(
         self, *, method: Any = "auto", n_features: Any = "auto", lam: Any = "auto",
-        gamma: Any = "auto", base: Any = "auto", scale: Any = "standardize", backend: Any = "auto",
+        gamma: Any = "auto", base: Any = "auto", scale: Any = "auto", backend: Any = "auto",
         n_threads: Any = None, random_state: Any = 0, decay: Any = 1.0, fit_options: Any = None,
     ) -> None:  # fmt: skip
         self.method = method

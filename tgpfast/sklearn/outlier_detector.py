@@ -16,7 +16,7 @@ MOST_SHARE = 0.5  # scikit-learn's bound: beyond it, outliers would be the usual
 # Weighted draws of the model. If a tenth of them is effective, the share below the threshold has a
 # standard error of 0.003.
 THRESHOLD_DRAWS = 50_000
-ROUNDING = 1e-12  # relative error of a product of a share and a number of rows
+SHARE_ROUNDING = 1e-12  # relative error of a product of a share and a number of rows
 
 
 class TGPOutlierDetector(OutlierMixin, TGPDensity):
@@ -61,7 +61,7 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
 
     def __init__(
         self, *, contamination: Any = "auto", method: Any = "auto", n_features: Any = "auto",
-        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "standardize",
+        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "auto",
         backend: Any = "auto", n_threads: Any = None, random_state: Any = 0, decay: Any = 1.0,
         fit_options: Any = None,
     ) -> None:  # fmt: skip
@@ -179,5 +179,5 @@ def _find_threshold(scores: Array, weights: Array | None, share: float) -> float
     """The largest score that at most this share of the weights is below."""
     order = np.argsort(scores)
     total = np.cumsum(np.ones(len(scores)) if weights is None else weights[order])
-    first = np.searchsorted(total, share * total[-1] * (1.0 + ROUNDING), side="right")
+    first = np.searchsorted(total, share * total[-1] * (1.0 + SHARE_ROUNDING), side="right")
     return float(scores[order[min(first, len(order) - 1)]])

@@ -68,5 +68,4 @@ def pool_covariance(X: Array, labels: Array, weights: Array) -> Array:
         raise ValueError(f"column {k} is constant, so the data have no density in it; drop it")
     scatter = (residuals * weights[:, None]).T @ residuals
     within = np.maximum(np.diag(scatter) / n, LEAST_VARIANCE * variance)
-    pooled: Array = (scatter + d * np.diag(within)) / (n + d)
-    return pooled
+    return (scatter + d * np.diag(within)) / (n + d)

@@ -127,8 +127,7 @@ def conjugate_gradients(
 def inner_products(a: Vector, b: Vector) -> Array:
     """Re(conj(a_j) b_j) summed over all but the first axis, (B,)."""
     mine, theirs = (_as_reals(v) for v in (a, b))
-    products: Array = np.einsum("ij,ij->i", mine, theirs)
-    return products
+    return np.einsum("ij,ij->i", mine, theirs)
 
 
 def norms(a: Vector) -> Array:
@@ -145,5 +144,4 @@ def columns(values: Array, like: Vector) -> Array:
 def _as_reals(a: Vector) -> Array:
     """Rows of real numbers, (B, n); those of complex numbers are their parts."""
     flat = np.ascontiguousarray(a).reshape(len(a), -1)
-    reals: Array = flat.view(np.float64) if flat.dtype.kind == "c" else flat
-    return reals
+    return flat.view(np.float64) if flat.dtype.kind == "c" else flat

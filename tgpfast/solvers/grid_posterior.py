@@ -8,19 +8,16 @@ gradients on those products.
 
 from __future__ import annotations
 
-import importlib.util
-import warnings
 from typing import Any
 
 import numpy as np
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
-from ..bases.quasirandom import logsumexp
 from ..density.whitened_grid import WhitenedGrid, resolving_steps
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
-from ..statistics.transforms import load_finufft
+from ..statistics.transforms import has_finufft, quiet_finufft
 from ..validation import Array
 from .conjugate_gradients import conjugate_gradients
 from .posterior import PosteriorObjective
@@ -57,7 +54,7 @@ def transforms_pay(features: Features, base: Base) -> bool:
         isinstance(base, GaussianBase)
         and features.n_features >= TRANSFORM_FEATURES
         and base.dimension <= 3
-        and importlib.util.find_spec("finufft") is not None
+        and has_finufft()
         and make_posterior_grid(features, base) is not None
     )
 
@@ -92,12 +89,6 @@ class GridObjective(PosteriorObjective):
         grid = weights.reshape(self.shape).astype(np.complex128)
         return np.asarray((self._turn * self._to_features.execute(grid)).real)
 
-    def log_weights(self, theta: Array) -> tuple[Array, float]:
-        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
-        terms = self.at_nodes(theta) + self.log_mass
-        total = float(logsumexp(terms))
-        return terms - total, total
-
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi], and the weights themselves, which the Hessian is made of."""
         weights = np.exp(log_weights)
@@ -120,11 +111,9 @@ class GridObjective(PosteriorObjective):
 
 def _plan(kind: int, shape: tuple[int, ...], points: Array, threads: Threads) -> Any:
     """A transform between S points (S, d), in radians, and a grid of this shape."""
-    columns = [np.ascontiguousarray(points[:, k]) for k in range(points.shape[1])]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        plan = load_finufft().Plan(
+    with quiet_finufft() as finufft:
+        plan = finufft.Plan(
             kind, shape, 1, TRANSFORM_EPS, 1, nthreads=threads.resolve()[1], showwarn=0
         )
-        plan.setpts(*columns)
+        plan.setpts(*(np.ascontiguousarray(column) for column in points.T))
     return plan

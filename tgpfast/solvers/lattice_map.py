@@ -18,9 +18,10 @@ from ..statistics.lattice_statistics import LatticeStatistics
 from ..validation import positive
 from .conjugate_gradients import Operator, norms
 from .lattice_posterior import LatticePosteriors, PosteriorPoint, maximize_posteriors
+from .problem_checks import check_pair
 
 ROUGH_TOLERANCES = (1e-2, 1e-4)  # of the gradient, at which grids are compared on the way
-REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
+GRID_REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
 NEGLIGIBLE = 1e-14  # of the largest prior variance: such modes move f by 1e-6 of its scale
 GRID_TOLERANCE = 1e-4  # change of log Z, and of the relative gradient, on a finer grid
 MOST_NODES = {1: 2**20, 2: 2**22, 3: 2**24}  # of a grid, by dimension: a second of work a step
@@ -78,12 +79,7 @@ def solve_lattice_map(
     Algorithm 1 of the paper, whose gradient ascent Newton's method replaces.
     """
     lam, tolerance = positive("lam", lam), positive("tolerance", tolerance)
-    if not stats.n > 0.0:
-        raise ValueError("the statistics are of no rows")
-    if base.dimension != stats.features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the lattice has {stats.features.dimension}"
-        )
+    check_pair(stats, base)
     kept = stats.corner(_modes_that_matter(stats.features))
     run = _Run(kept, lam, BaseGrids(base, kept.features) if grids is None else grids, workers)
     run.begin(tuple(kept.features.grid_shape() if shape is None else shape), start)
@@ -165,7 +161,7 @@ class _Run:
 
 def _finer(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """A grid to compare with, or None where it would have too many nodes."""
-    by = REFINEMENT[len(shape)]
+    by = GRID_REFINEMENT[len(shape)]
     finer = tuple(fft.next_fast_len(math.ceil(by * n), True) for n in shape)
     return finer if math.prod(finer) <= MOST_NODES[len(finer)] else None
 

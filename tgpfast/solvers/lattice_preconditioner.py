@@ -64,5 +64,4 @@ class LevelPreconditioner:
         values *= self._weights
         modes = self._transform.from_grid(values)
         modes = modes * self._to_modes
-        total: Modes = modes.sum(axis=0)
-        return total
+        return modes.sum(axis=0)

@@ -37,6 +37,7 @@ from ..validation import Array, positive
 from .conjugate_gradients import conjugate_gradients
 from .lattice_pairs import FeaturePairs
 from .lattice_preconditioner import LevelPreconditioner
+from .problem_checks import check_pair
 
 CG_TOLERANCE, SCORE_CG_STEPS = 1e-10, 20_000
 SMOOTHING = 4.0  # width of a Gaussian that smooths the rows, times the highest frequency
@@ -246,12 +247,7 @@ def _check(stats: LatticeStatistics, base: Base, method: str) -> None:
             f"method={method!r} needs the Laplacian of f, which functions of kernel={kernel!r} do "
             f"not have; use one of {SMOOTH_KERNELS}, or method=\"map\""
         )
-    if base.dimension != stats.features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the lattice has {stats.features.dimension}"
-        )
-    if not stats.n > 0.0:
-        raise ValueError("the statistics are of no rows")
+    check_pair(stats, base)
     if stats.scores_of != scores_kind(base, stats.features):
         raise ValueError(
             f"these statistics do not know the score of this {type(base).__name__}; make them by "

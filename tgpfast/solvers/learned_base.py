@@ -20,7 +20,7 @@ from ..statistics.fisher import fd_system
 from ..statistics.statistics import Statistics
 from ..validation import Array, positive
 from .linear_systems import factorize
-from .solver import check_pair
+from .problem_checks import check_pair
 
 # Least eigenvalue over the largest, below which P does not count as positive definite.
 LEAST_EIGENVALUE_SHARE = 1e-8
@@ -157,8 +157,6 @@ class JointObjective:
     """The objective in (theta, P, h), with x taken about the mean of the data (``center``)."""
 
     def __init__(self, stats: Statistics, lam: float) -> None:
-        if stats.n <= 0:
-            raise ValueError("the statistics are of no rows")
         self.z, self.gamma = stats.features.frequencies, stats.features.bandwidth
         self.n, self.lam, d = stats.n, lam, stats.features.dimension
         shift = stats.sum_x / stats.n
@@ -177,13 +175,11 @@ class JointObjective:
         """The coefficient of theta that comes from the base: (z_s^T P sum phi'_s x - z_s^T h sum
         phi'_s) / gamma, (S,)."""
         pull = np.einsum("sk,sk->s", self.z @ P, self.sum_dphi_x)
-        cross: Array = (pull - (self.z @ h) * self.sum_dphi) / self.gamma
-        return cross
+        return (pull - (self.z @ h) * self.sum_dphi) / self.gamma
 
     def theta(self, P: Array, h: Array) -> Array:
         """The theta-step (Algorithm 2)."""
-        theta: Array = cho_solve((self.factor, True), self.linear + self.cross(P, h))
-        return theta
+        return cho_solve((self.factor, True), self.linear + self.cross(P, h))
 
     def base_part(self, P: Array, h: Array) -> float:
         """The objective at theta = 0; sums of x about their mean vanish."""

@@ -33,8 +33,7 @@ def cholesky_factor(matrix: Array) -> Array:
     upper, info = potrf(matrix.T, lower=False, overwrite_a=True, clean=True)
     if info > 0:
         raise np.linalg.LinAlgError(f"leading minor {info} is not positive")
-    factor: Array = upper.T
-    return factor
+    return upper.T
 
 
 def cholesky(matrix: Array) -> tuple[Array, float]:
@@ -193,8 +192,7 @@ class NystromPreconditioner:
     def __call__(self, r: Array) -> Array:
         floor = (self.values[-1] if len(self.values) else 0.0) + self.shift
         along = self.U.T @ r
-        product: Array = r + self.U @ (along * (floor / (self.values + self.shift) - 1.0))
-        return product
+        return r + self.U @ (along * (floor / (self.values + self.shift) - 1.0))
 
 
 def _nystrom(matrix: Array, rank: int, seed: int) -> tuple[Array, Array]:

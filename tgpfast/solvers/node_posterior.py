@@ -15,7 +15,6 @@ from scipy.linalg.blas import dsyrk
 from .. import kernels
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
-from ..bases.quasirandom import logsumexp
 from ..data.blocks import Blocks
 from ..density.exponent import PointTilt
 from ..density.quadrature import QUADRATURE_DIMENSIONS
@@ -25,7 +24,7 @@ from ..kernels.thread_choice import Threads
 from ..statistics.direct import accumulate_direct
 from ..validation import Array
 from .grid_posterior import GRID_REACH, make_posterior_grid
-from .linear_systems import cholesky_factor, factorize, shifted
+from .linear_systems import cholesky_factor, shifted
 from .posterior import PosteriorObjective
 
 NEGLIGIBLE_WEIGHT = 1e-18  # nodes whose weight is this share of the largest are left out of a pass
@@ -81,12 +80,9 @@ class NodeObjective(PosteriorObjective):
         f = self.features
         self._turned = Features(f.frequencies, f.phases - 0.5 * np.pi, f.bandwidth)
 
-    def log_weights(self, theta: Array) -> tuple[Array, float]:
-        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
-        terms = PointTilt(self.features, theta, self.origin).value(self.nodes, self.threads)
-        terms += self.log_mass
-        total = float(logsumexp(terms))
-        return terms - total, total
+    def at_nodes(self, theta: Array) -> Array:
+        """theta^T phi at every node."""
+        return PointTilt(self.features, theta, self.origin).value(self.nodes, self.threads)
 
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
@@ -106,12 +102,6 @@ class NodeObjective(PosteriorObjective):
             backend=module, n_threads=count,
         )  # fmt: skip
         return mean, sums.gram / sums.n
-
-    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
-        """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
-        factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
-        direction: Array = cho_solve((factor, True), gradient, check_finite=False)
-        return direction
 
 
 class StoredObjective(PosteriorObjective):
@@ -133,11 +123,9 @@ class StoredObjective(PosteriorObjective):
         super().__init__(sums, lam)
         self.phi, self.log_mass, self.n_nodes = phi, log_mass, len(log_mass)
 
-    def log_weights(self, theta: Array) -> tuple[Array, float]:
-        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
-        terms = self.phi.T @ theta + self.log_mass
-        total = float(logsumexp(terms))
-        return terms - total, total
+    def at_nodes(self, theta: Array) -> Array:
+        """theta^T phi at every node."""
+        return self.phi.T @ theta
 
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
@@ -148,10 +136,9 @@ class StoredObjective(PosteriorObjective):
     def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
         """Newton's direction; LinAlgError where rounding leaves the Hessian indefinite."""
         hessian = shifted(self.n * (second - np.outer(mean, mean)), self.lam)
-        direction: Array = cho_solve(
+        return cho_solve(
             (cholesky_factor(hessian), True), gradient, check_finite=False
         )
-        return direction
 
 
 class StoredNodeObjective(StoredObjective):
@@ -169,11 +156,7 @@ class StoredNodeObjective(StoredObjective):
         with kernels.threads(*self.threads.resolve(0.0)):
             return super().moments(log_weights, second=second)
 
-    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
-        """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
-        factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
-        direction: Array = cho_solve((factor, True), gradient, check_finite=False)
-        return direction
+    direction = PosteriorObjective.direction
 
 
 def weighted_gram(block: Array, weights: Array) -> Array:

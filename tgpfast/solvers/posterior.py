@@ -10,10 +10,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_solve
 
+from ..bases.quasirandom import logsumexp
 from ..features.random import Features
 from ..runtime.progress import Progress
 from ..validation import Array
+from .linear_systems import factorize
 
 MAP_TOLERANCE = 1e-6  # norm of the gradient, relative to that of sum phi, that ends an ascent
 ARMIJO = 1e-4  # share of the slope that a step of the line search must gain
@@ -51,6 +54,7 @@ class PosteriorObjective:
 
     kind: str  # of the nodes, as reported
     n_nodes: int
+    log_mass: Array  # log of the base's mass at every node
 
     def __init__(self, sums: Any, lam: float) -> None:
         self.features: Features = sums.features
@@ -65,25 +69,32 @@ class PosteriorObjective:
 
     def gradient(self, theta: Array, mean: Array) -> Array:
         """Gradient of F, given E[phi] under the tilted base."""
-        gradient: Array = self.sum_phi - self.n * mean - self.lam * theta
-        return gradient
+        return self.sum_phi - self.n * mean - self.lam * theta
 
     @property
     def scale(self) -> float:
         """Norm of sum phi, the unit of gradient norms."""
         return float(np.linalg.norm(self.sum_phi)) or 1.0
 
-    def log_weights(self, theta: Array) -> tuple[Array, float]:
-        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
+    def at_nodes(self, theta: Array) -> Array:
+        """theta^T phi at every node, as a new array."""
         raise NotImplementedError
 
+    def log_weights(self, theta: Array) -> tuple[Array, float]:
+        """log of the nodes' shares of e^(theta phi) under the base, and log E[e^(theta phi)]."""
+        terms = self.at_nodes(theta) + self.log_mass
+        total = float(logsumexp(terms))
+        return terms - total, total
+
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
-        """E[phi] (S,) under the weights, and what `direction` needs, where asked for."""
+        """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
         raise NotImplementedError
 
     def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
-        """Newton's direction, (n Cov[phi] + lam I)^-1 gradient."""
-        raise NotImplementedError
+        """Newton's direction, (n Cov[phi] + lam I)^-1 gradient; more is added to the diagonal where
+        rounding leaves the Hessian indefinite."""
+        factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
+        return cho_solve((factor, True), gradient, check_finite=False)
 
 
 def maximize_by_newton(

@@ -14,7 +14,6 @@ from ..density.lattice_exponent import LatticeTilt
 from ..features.lattice import LatticeFeatures
 from ..features.spectral_density import SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
-from ..statistics.feature_means import FeatureMeans
 from ..statistics.fisher import fd_system, ncfd_system
 from ..statistics.lattice_statistics import LatticeStatistics, doubled
 from ..statistics.statistics import Statistics
@@ -34,6 +33,7 @@ from .lattice_map import solve_lattice_map
 from .lattice_score_matching import solve_lattice_fd, solve_lattice_fvpd, solve_lattice_ncfd
 from .linear_systems import SYSTEM_CG_STEPS, factorize, solve_system
 from .maximum_posterior import map_theta
+from .problem_checks import check_pair
 
 # Method -> its solvers, the default first.
 SOLVERS = {
@@ -135,24 +135,24 @@ def solve(
     (50,)
     """
     check_choice("method", method, METHODS)
-    if isinstance(stats, LatticeStatistics):
-        return _solve_lattice(
-            stats, base, method, positive("lam", lam), eta, start, Threads(backend, n_threads)
-        )
-    check_pair(stats, base, sums_serve=method == "map")
-    check_kernel(stats.features.kernel, method)
-    gamma, lam = stats.features.bandwidth, positive("lam", lam)
-    check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
-    threads = Threads(backend, n_threads)
+    lam, threads = positive("lam", lam), Threads(backend, n_threads)
     threads.resolve()  # errors before any work
-    options = Options(
-        lam, _check_eta(eta, gamma, method), _resolve_solver(solver, method, stats.features),
-        whole("n_draws", n_draws), None if n_steps is None else whole("n_steps", n_steps),
-        as_seed(seed), _check_start(start, stats.features.n_features), threads,
-        check_flag("progress", progress),
-    )  # fmt: skip
-    learn = {"map": _solve_map, "fvpd": _solve_fvpd}.get(method, _solve_score_matching)
-    tilt, of_method, diagnostics = learn(stats, base, method, options)
+    check_pair(stats, base, sums_serve=method == "map")
+    gamma = stats.features.bandwidth
+    if isinstance(stats, LatticeStatistics):
+        tilt, of_method, diagnostics = _solve_lattice(stats, base, method, lam, eta, start, threads)
+    else:
+        check_kernel(stats.features.kernel, method)
+        check_bandwidth(gamma, float(np.trace(base.covariance)) / base.dimension, lam, np.inf)
+        options = Options(
+            lam, _check_eta(eta, gamma, method), _resolve_solver(solver, method, stats.features),
+            whole("n_draws", n_draws), None if n_steps is None else whole("n_steps", n_steps),
+            as_seed(seed),
+            None if start is None else as_floats(start, "start", (stats.features.n_features,)),
+            threads, check_flag("progress", progress),
+        )  # fmt: skip
+        learn = {"map": _solve_map, "fvpd": _solve_fvpd}.get(method, _solve_score_matching)
+        tilt, of_method, diagnostics = learn(stats, base, method, options)
     settings = {"method": method, "lam": lam, "gamma": gamma, **_facts_of(stats), **of_method}
     return Density(
         method, tilt, base, settings, diagnostics, threads=threads, statistics=stats
@@ -172,9 +172,7 @@ def _solve_map(stats: Any, base: Base, method: str, options: Options) -> Solutio
 
 def _solve_fvpd(stats: Statistics, base: Base, method: str, options: Options) -> Solution:
     """Algorithm 4."""
-    moments = base.feature_moments(
-        stats.features, backend=options.threads.backend, n_threads=options.threads.n_threads
-    )
+    moments = base.feature_moments(stats.features, **options.threads.options)
     matrix, m = fvpd_system(
         *fd_system(stats, base), moments, stats.features.bandwidth, options.eta, overwrite=True
     )
@@ -204,10 +202,10 @@ def _solve_score_matching(
 def _solve_lattice(
     stats: LatticeStatistics, base: Base, method: str, lam: float, eta: float | None,
     start: Any, threads: Threads,
-) -> Density:  # fmt: skip
+) -> Solution:  # fmt: skip
     """Algorithms 1 to 4 with lattice features."""
-    check_pair(stats, base)
-    workers, features, of_method = threads.resolve()[1], stats.features, {}
+    workers, features = threads.resolve()[1], stats.features
+    of_method: dict[str, Any] = {}
     if method == "map":
         theta, report = solve_lattice_map(stats, base, lam, start=start, workers=workers)
     elif method == "fvpd":
@@ -219,13 +217,7 @@ def _solve_lattice(
         theta, report = learn(stats, base, lam, start=start, workers=workers)
         if method == "ncfd":
             of_method = {"noise_levels": stats.noise_levels.tolist()}
-    settings = {
-        "method": method, "lam": lam, "gamma": features.bandwidth, **_facts_of(stats), **of_method
-    }  # fmt: skip
-    return Density(
-        method, LatticeTilt(features, theta), base, settings, report, threads=threads,
-        statistics=stats,
-    )  # fmt: skip
+    return Solution(LatticeTilt(features, theta), of_method, report)
 
 
 def base_alone(stats: Any, base: Base, threads: Threads) -> Density:
@@ -265,24 +257,6 @@ def _facts_of(stats: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
-    """TypeError or ValueError unless these are statistics of some rows and a base for them.
-
-    sums_serve : whether sums of features alone, which `fit` makes for MAP, will do
-    """
-    serves = (Statistics, LatticeStatistics, *((FeatureMeans,) if sums_serve else ()))
-    if not isinstance(stats, serves):
-        raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
-    if not isinstance(base, Base):
-        raise TypeError(f"base must be tgpfast.GaussianBase, got {type(base).__name__}")
-    if base.dimension != stats.features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the statistics have {stats.features.dimension}"
-        )
-    if stats.n <= 0:
-        raise ValueError("the statistics are of no rows")
-
-
 def check_solver(solver: str, method: str) -> None:
     """ValueError unless the solver is "auto" or one of the method's."""
     if solver not in ("auto", *SOLVERS[method]):
@@ -319,13 +293,3 @@ def _check_eta(eta: float | None, gamma: float, method: str) -> float:
             f"expected eta from {least:.3g} to {min(1e307, 1e307 / gamma**2):.3g}"
         )
     return eta
-
-
-def _check_start(start: Any, n_features: int) -> Array | None:
-    """The start of conjugate gradients as floats; ValueError if it has another length."""
-    if start is None:
-        return None
-    start = as_floats(start, "start", f"({n_features},)", 1)
-    if len(start) != n_features:
-        raise ValueError(f"start must have shape ({n_features},), got {start.shape}")
-    return start

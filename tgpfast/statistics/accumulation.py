@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from ..bases.base import Base
+from ..bases.base import Base, check_base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
 from ..features.lattice import LatticeFeatures
@@ -48,8 +48,9 @@ def accumulate(
     """Sum over the rows of X, in one pass, what every estimator is solved from.
 
     `Statistics` lists the sums. Memory does not grow with the number of rows. The direct engine
-    gives the same bits for any ``n_threads``; the spectral one gives the same bits for the same
-    number of threads, and differs by less than its tolerance for another.
+    gives the same bits for any ``n_threads``. The spectral one, and sums of a lattice, give the
+    same bits every time with ``n_threads=1``; with more threads, whose sums are added as they come,
+    they differ in the last digits, by less than the tolerance.
 
     Parameters
     ----------
@@ -149,12 +150,7 @@ def accumulate(
 
 
 def _check_base(base: Any, features: Features, blocks: Blocks) -> None:
-    if not isinstance(base, Base):
-        raise TypeError(f"base must be a base of tgpfast, got {type(base).__name__}")
-    if base.dimension != features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the features have {features.dimension}"
-        )
+    check_base(base, features.dimension, "the features have")
     if not blocks.can_repeat and not isinstance(base, GaussianBase):
         raise ValueError(
             f"X can be read only once, and with a {type(base).__name__} it is read twice; pass a "

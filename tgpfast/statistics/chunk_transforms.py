@@ -110,8 +110,7 @@ class ChunkTransforms(FourierSums):
         turns = np.exp(-1j * plan.middle[:, None] * (offsets / plan.half[:, None]))
         slopes = np.einsum("kbj,kj->kb", neighbors, turns * coefficients)
         here = self.at_base(result)
-        total: Complex = -1j * plan.half[:, None] * slopes + plan.middle[:, None] * here
-        return total
+        return -1j * plan.half[:, None] * slopes + plan.middle[:, None] * here
 
     def _is_accurate(self, y: Array, w: Array | None, F: Complex) -> bool:
         """Whether some entries of F, picked evenly, agree with sums term by term. Coarse grids err

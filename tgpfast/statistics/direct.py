@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..data.blocks import Blocks
-from ..features.evaluation import Angles
+from ..features.evaluation import NO_WEIGHTS, Angles, read_only
 from ..features.random import Features
 from ..validation import Array
 from .row_counts import RowCounts
@@ -143,8 +143,7 @@ class _DirectSums(RowCounts):
     def add(self, x: Array, w: Array | None) -> None:
         """Add the rows of one block: the data themselves, then every noise level above zero."""
         self.count(x, w)
-        root_weights = np.zeros(0) if w is None else np.sqrt(w)
-        root_weights.flags.writeable = False
+        root_weights = NO_WEIGHTS if w is None else read_only(np.sqrt(w))
         rows = self._lane_rows(len(x))
         self.backend.moments(
             x, root_weights, self.origin, rows, self.sum_x, self.sum_xx, self.n_threads

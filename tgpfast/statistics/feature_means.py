@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from ..runtime import memory
 from ..validation import Array
 from . import costs
 from .chunks import Chunks
-from .mergeable_sums import MergeableSums
+from .mergeable_sums import MergeableSums, read_counts
 from .row_counts import RowCounts
 from .statistics import check_feature_sums
 from .transform_plan import FINE, TransformPlan, plan_transform
@@ -69,14 +68,6 @@ class FeatureMeans(MergeableSums):
         factor = float(np.sqrt(self.features.n_features / n))
         return replace(self, features=self.features.first(n), sum_phi=factor * self.sum_phi[:n])
 
-    def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Facts and arrays to save, without those of the features."""
-        facts = {
-            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
-            "provenance": self.provenance,
-        }  # fmt: skip
-        return facts, {"sum_phi": self.sum_phi}
-
     @classmethod
     def from_members(
         cls, path: Any, features: Features, facts: dict[str, Any], arrays: dict[str, Any]
@@ -102,12 +93,8 @@ class FeatureMeans(MergeableSums):
             If the file is damaged.
         """
         sum_phi = storage.take(arrays, "sum_phi", (features.n_features,), path)
-        if arrays:
-            raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
-        return cls(
-            features, float(facts["n"]), int(facts["n_rows"]), float(facts["sum_w2"]), sum_phi,
-            provenance=dict(facts["provenance"]),
-        )  # fmt: skip
+        storage.check_all_taken(arrays, path)
+        return cls(features=features, sum_phi=sum_phi, **read_counts(facts))
 
 
 def accumulate_feature_means(

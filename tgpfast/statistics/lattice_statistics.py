@@ -16,7 +16,7 @@ from ..data import storage
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..validation import Array
-from .mergeable_sums import MergeableSums
+from .mergeable_sums import MergeableSums, read_counts
 from .statistics import check_levels
 
 KIND = "lattice"  # of a saved file
@@ -153,15 +153,8 @@ class LatticeStatistics(MergeableSums):
     def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Facts and arrays to save, those of the features included."""
         facts, arrays = self.features.members
-        arrays["noise_levels"] = self.noise_levels
-        for name in SUMS:
-            value = getattr(self, name)
-            if isinstance(value, np.ndarray):
-                arrays[name] = as_reals(value)
-        return facts | {
-            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
-            "scores_of": self.scores_of, "provenance": self.provenance,
-        }, arrays  # fmt: skip
+        counts, sums = super().to_members()
+        return facts | counts, arrays | sums
 
     @classmethod
     def from_members(
@@ -178,12 +171,10 @@ class LatticeStatistics(MergeableSums):
         sums: dict[str, Any] = {"sum_log_bases": logs.reshape(-1)}
         for name, shape in shapes.items():
             sums[name] = take_modes(arrays, name, shape, features, path)
-        if arrays:
-            raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
+        storage.check_all_taken(arrays, path)
         return cls(
-            features, float(facts["n"]), int(facts["n_rows"]), float(facts["sum_w2"]),
-            scores_of=facts["scores_of"], noise_levels=levels,
-            provenance=dict(facts["provenance"]), **sums,
+            features=features, scores_of=facts["scores_of"], noise_levels=levels,
+            **read_counts(facts), **sums,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -227,13 +218,6 @@ def shapes_of_sums(
             "noise_core_scores": (n_levels, d, *narrow),
         }  # fmt: skip
     return shapes
-
-
-def as_reals(array: Modes) -> Array:
-    """Complex numbers as pairs along one more axis."""
-    if array.dtype.kind != "c":
-        return array
-    return np.ascontiguousarray(array).view(np.float64).reshape(*array.shape, 2)
 
 
 def take_modes(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bases.base import Base
+from ..bases.base import Base, check_base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
 from ..data.checkpoint import State, as_kind, as_real
@@ -224,10 +224,8 @@ def _accumulate(
 
 
 def _check_base(base: Base | None, features: LatticeFeatures, levels: Array) -> None:
-    if base is not None and base.dimension != features.dimension:
-        raise ValueError(
-            f"base has dimension {base.dimension}, the lattice has {features.dimension}"
-        )
+    if base is not None:
+        check_base(base, features.dimension, "the lattice has")
     if len(levels) and not isinstance(base, GaussianBase):
         raise ValueError("noise levels need a Gaussian base")
     if len(levels) and set(features.walls) != {"open"}:

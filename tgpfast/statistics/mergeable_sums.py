@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..validation import as_floats, positive
+from ..validation import Array, as_floats, positive
 
 WEIGHT_ROUNDING = 1e-9  # relative: a part may seem to weigh this much more than the whole
 MOST_FACTS = 8  # distinct texts of one fact that are kept
@@ -88,6 +89,13 @@ class MergeableSums:
         sums = {name: operate(a, b) for name, (a, b) in pairs.items() if a is not None}
         return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
 
+    def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Facts and arrays to save, without those of the features."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
+        arrays = {n: as_reals(v) for n, v in values.items() if isinstance(v, np.ndarray)}
+        marks = [n for n in self.not_added if n in values and n not in arrays]
+        return {n: values[n] for n in ("n", "n_rows", "sum_w2", *marks)}, arrays
+
     def decay(self: T, factor: float) -> T:
         """The same rows with all weights multiplied by a factor; ``n_rows`` stays as it is.
 
@@ -112,6 +120,21 @@ class MergeableSums:
         return self if by == 1.0 else replace(self, **{**scaled, "sum_w2": self.sum_w2 * by * by})
 
     __mul__ = __rmul__ = times
+
+
+def read_counts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that all sums have, from the facts of a file."""
+    return {
+        "n": float(facts["n"]), "n_rows": int(facts["n_rows"]), "sum_w2": float(facts["sum_w2"]),
+        "provenance": dict(facts["provenance"]),
+    }  # fmt: skip
+
+
+def as_reals(array: NDArray[Any]) -> NDArray[Any]:
+    """Complex numbers as pairs along one more axis; others as they are."""
+    if array.dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).view(np.float64).reshape(*array.shape, 2)
 
 
 def check_decay(factor: Any) -> float:

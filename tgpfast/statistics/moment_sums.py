@@ -7,6 +7,7 @@ from types import ModuleType
 import numpy as np
 
 from .. import kernels
+from ..features.evaluation import NO_WEIGHTS, read_only
 from ..validation import Array
 
 MOMENT_LANES = 64  # parts in which a chunk is summed: fixed, so that threads do not change the sums
@@ -32,8 +33,7 @@ class MomentSums:
 
     def add(self, x: Array, w: Array | None) -> None:
         """Add rows (n, d) with weights (n,), or None."""
-        root = np.zeros(0) if w is None else np.sqrt(w)
-        root.flags.writeable = False
+        root = NO_WEIGHTS if w is None else read_only(np.sqrt(w))
         rows = -(-len(x) // MOMENT_LANES)
         part_x = np.zeros((MOMENT_LANES, x.shape[1]))
         part_xx = np.zeros((MOMENT_LANES, x.shape[1], x.shape[1]))

@@ -83,19 +83,15 @@ class RequiredSums:
         if self.means_only:
             return accumulate_feature_means(
                 self.rows, features, self.origin, tolerance=FEATURE_MEAN_TOLERANCE,
-                progress=self.progress, **self._run,
+                progress=self.progress, **self.threads.options,
             )  # fmt: skip
         if self.spectrum is not None:
-            return self.spectrum.statistics(features, origin=self.origin, **self._run)
+            return self.spectrum.statistics(features, origin=self.origin, **self.threads.options)
         return accumulate(
             self.rows, features, noise_levels=self.noise_levels, origin=self.origin,
             engine=self.engine, precision=self.precision, base=self.base,
-            tolerance=self.tolerance, progress=self.progress, **self._run,
+            tolerance=self.tolerance, progress=self.progress, **self.threads.options,
         )  # fmt: skip
-
-    @property
-    def _run(self) -> dict[str, Any]:
-        return {"backend": self.threads.backend, "n_threads": self.threads.n_threads}
 
     @property
     def are_cheap(self) -> bool:
@@ -117,7 +113,7 @@ class RequiredSums:
         if self.means_only:
             known = accumulate_feature_means_of_each(
                 self.rows, candidates, self.origin, tolerance=FEATURE_MEAN_TOLERANCE,
-                progress=self.progress, **self._run,
+                progress=self.progress, **self.threads.options,
             )  # fmt: skip
             return replace(self, known=tuple(known))
         if not self._can_use_spectrum(features):
@@ -126,7 +122,7 @@ class RequiredSums:
         try:
             spectrum = Spectrum.from_data(
                 self.rows, narrowest.bandlimit, tolerance=self.tolerance, progress=self.progress,
-                **self._run,
+                **self.threads.options,
             )  # fmt: skip
         except OutsideError:
             return self

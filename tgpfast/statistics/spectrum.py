@@ -461,7 +461,7 @@ def _spread_partition(
     blocks: Blocks, threads: Threads, bandlimit: Any, **options: Any
 ) -> Spectrum:
     return Spectrum.from_data(
-        blocks, bandlimit, backend=threads.backend, n_threads=threads.n_threads, **options
+        blocks, bandlimit, **threads.options, **options
     )
 
 

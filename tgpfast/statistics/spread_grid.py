@@ -10,7 +10,6 @@ where A_k, B_k are the Fourier sums of the grids times the position of their nod
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..validation import Array
 from .chunks import Rows
-from .transforms import FINEST_EPS, Complex, kernel_width, load_finufft
+from .transforms import FINEST_EPS, Complex, kernel_width, quiet_finufft
 
 UPSAMPLING = 2.0  # grid nodes for each node that the band limit needs
 READ_SHARE = 0.1  # of eps, asked of the transform that reads: spreading dominates the error
@@ -113,9 +112,8 @@ class SpreadGrid:
         """Fourier sums of grids at the frequencies, one (targets,) array for each grid."""
         points = [axis * h for axis, h in zip(axes, self.spacing, strict=True)]
         eps = max(READ_SHARE * self.eps, FINEST_EPS)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about a tolerance near rounding
-            plan = load_finufft().Plan(2, self.shape, 1, eps, 1, nthreads=n_threads, showwarn=0)
+        with quiet_finufft() as finufft:
+            plan = finufft.Plan(2, self.shape, 1, eps, 1, nthreads=n_threads, showwarn=0)
             plan.setpts(*points)
             return [plan.execute(grid.astype(np.complex128)) for grid in grids]
 
@@ -172,9 +170,8 @@ class GridFiller:
         self._part = np.empty(place.shape, np.complex128)
         self._columns = [np.zeros(0)] * place.dimension
         self._ones = np.zeros(0, np.complex128)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about a tolerance near rounding
-            self._plan = load_finufft().Plan(
+        with quiet_finufft() as finufft:
+            self._plan = finufft.Plan(
                 1, place.shape, 1, place.eps, 1, nthreads=n_threads, upsampfac=UPSAMPLING,
                 spreadinterponly=1, showwarn=0,
             )  # fmt: skip
@@ -229,8 +226,7 @@ class GridFiller:
         for k, (column, middle) in enumerate(zip(columns, place.center, strict=True)):
             column -= middle
             column *= 2.0 * np.pi / (place.shape[k] * place.spacing[k])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet_finufft():
             self._plan.setpts(*columns)
             self._plan.execute(strengths, out=self._part)
         self.grid += self._part.real

@@ -14,7 +14,7 @@ import numpy as np
 from ..data import storage
 from ..features.random import Features
 from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
-from .mergeable_sums import MergeableSums
+from .mergeable_sums import MergeableSums, read_counts
 
 STATISTICS_KIND = "statistics"  # of a saved file
 SYMMETRIC = ("gram", "gram_phi", "noise_gram")  # sums that are saved and sent as triangles
@@ -47,12 +47,7 @@ def check_levels(noise_levels: Any) -> Array:
 
 def check_origin(origin: Any, d: int) -> Array:
     """The origin as (d,) float64; None is zero."""
-    if origin is None:
-        return np.zeros(d)
-    point = as_floats(origin, "origin", f"({d},)", 1)
-    if len(point) != d:
-        raise ValueError(f"origin must have shape ({d},), got {point.shape}")
-    return point
+    return np.zeros(d) if origin is None else as_floats(origin, "origin", (d,))
 
 
 def check_feature_sums(sum_phi: Array) -> None:
@@ -320,34 +315,16 @@ class Statistics(MergeableSums):
         ----------
         path : str or path
         """
-        facts, sums = self.to_members()
-        arrays = {"frequencies": self.features.frequencies, "phases": self.features.phases}
-        if self.features.covariance is not None:
-            arrays["covariance"] = self.features.covariance
-        arrays.update(sums)
-        storage.write(path, STATISTICS_KIND, {**facts, **self.features.facts}, arrays)
+        (facts, sums), (of_features, arrays) = self.to_members(), self.features.members
+        storage.write(path, STATISTICS_KIND, {**facts, **of_features}, {**arrays, **sums})
 
     def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Facts and arrays to save, without those of the features."""
-        values = {name: value for name, value in vars(self.pack()).items() if name != "features"}
-        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-        facts = {
-            "n": self.n, "n_rows": self.n_rows, "sum_w2": self.sum_w2,
-            "provenance": self.provenance, "score_base": self.score_base,
-        }  # fmt: skip
-        return facts, arrays
+        return MergeableSums.to_members(self.pack())
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Statistics:
-        z = storage.take(arrays, "frequencies", None, path)
-        if z.ndim != 2:
-            raise ValueError(f"{os.fspath(path)!r} is damaged: frequencies")
-        S, d = z.shape
-        covariance = None
-        if "covariance" in arrays:
-            covariance = storage.take(arrays, "covariance", (d, d), path)
-        phases = storage.take(arrays, "phases", (S,), path)
-        features = Features.from_facts(z, phases, covariance, facts)
+        features = Features.from_members(path, facts, arrays)
         return cls.from_members(path, features, facts, arrays)
 
     @classmethod
@@ -374,9 +351,7 @@ class Statistics(MergeableSums):
         ValueError
             If the file is damaged.
         """
-        levels = storage.take(arrays, "noise_levels", None, path)
-        if levels.ndim != 1:
-            raise ValueError(f"{os.fspath(path)!r} is damaged: noise_levels")
+        levels = check_levels(storage.take(arrays, "noise_levels", None, path))
         (S, d), H = features.frequencies.shape, len(levels)
         shapes = {
             "origin": (d,), "sum_x": (d,), "sum_xx": (d, d), "sum_phi": (S,), "sum_dphi": (S,),
@@ -390,12 +365,10 @@ class Statistics(MergeableSums):
             values[name] = storage.take(arrays, name, triangle, path) if wanted else None
         if facts.get("score_base") is not None:
             values["sum_dphi_score"] = storage.take(arrays, "sum_dphi_score", (S, d), path)
-        if arrays:
-            raise ValueError(f"{os.fspath(path)!r} holds unexpected members: {sorted(arrays)}")
+        storage.check_all_taken(arrays, path)
         packed = cls(
-            features=features, n=float(facts["n"]), n_rows=int(facts["n_rows"]),
-            sum_w2=float(facts["sum_w2"]), noise_levels=check_levels(levels),
-            provenance=dict(facts["provenance"]), score_base=facts.get("score_base"), **values,
+            features=features, noise_levels=levels,
+            score_base=facts.get("score_base"), **read_counts(facts), **values,
         )  # fmt: skip
         return packed.unpack()
 

@@ -6,16 +6,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import warnings
+from collections.abc import Iterator
 from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
-from ..features.evaluation import Angles
+from ..features.evaluation import NO_WEIGHTS, Angles, read_only
 from ..validation import Array
 
 Complex = NDArray[np.complex128]
@@ -46,8 +48,15 @@ def load_finufft() -> ModuleType:
             f"the spectral engine needs finufft, which cannot be imported ({error}); install it "
             'with: pip install finufft, or use engine="direct"'
         ) from error
-    module: ModuleType = finufft
-    return module
+    return finufft
+
+
+@contextlib.contextmanager
+def quiet_finufft() -> Iterator[ModuleType]:
+    """finufft without its warnings about a tolerance near rounding; callers check results."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield load_finufft()
 
 
 def eps_for(tolerance: float) -> float:
@@ -85,11 +94,9 @@ def transform(
     -------
     (m,) complex array
     """
-    finufft = load_finufft()
     if len(strengths) + len(axes[0]) < SERIAL_SIZE:
         n_threads = 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about a tolerance near rounding; callers check results
+    with quiet_finufft() as finufft:
         plan = finufft.Plan(
             3, len(columns), 1, eps, 1, nthreads=n_threads, upsampfac=upsampling, showwarn=0
         )
@@ -120,13 +127,11 @@ def sum_waves(
     block = np.empty((m, size))
     with kernels.threads(backend, n_threads):
         for start in range(0, len(y), size):
-            rows = np.ascontiguousarray(y[start : start + size])
-            rows.flags.writeable = False
-            root = np.zeros(0) if w is None else np.sqrt(w[start : start + size])
-            root.flags.writeable = False
+            part = slice(start, start + size)
+            root = NO_WEIGHTS if w is None else read_only(np.sqrt(w[part]))
             backend.feature_block(
-                rows, root, *angles, block, block[:0, :0], cosines, sines, np.zeros((m, d)),
-                n_threads,
+                read_only(y[part]), root, *angles, block, block[:0, :0], cosines, sines,
+                np.zeros((m, d)), n_threads,
             )  # fmt: skip
     return cosines - 1j * sines
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..validation import Array
 from .spread_grid import UPSAMPLING
-from .transforms import SERIAL_SIZE, Complex, eps_for, has_finufft, load_finufft
+from .transforms import SERIAL_SIZE, Complex, eps_for, has_finufft, quiet_finufft
 
 EXACT_NUMBERS = 2**22  # complex numbers of a block of waves where the sums are exact: 64 MB
 
@@ -84,17 +84,16 @@ class WaveSums:
 
     def _transform(self, phases: list[Array], strengths: Array) -> Complex:
         n_threads = 1 if strengths.size < SERIAL_SIZE else self.n_threads
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a tolerance near rounding
-            plan = self._plan(len(strengths), n_threads)
+        with quiet_finufft() as finufft:
+            plan = self._plan(finufft, len(strengths), n_threads)
             plan.setpts(*phases)
             full: Complex = plan.execute(strengths.astype(np.complex128, order="C"))
         return full.reshape(len(strengths), *self._sizes)
 
-    def _plan(self, n_sets: int, n_threads: int) -> Any:
+    def _plan(self, finufft: ModuleType, n_sets: int, n_threads: int) -> Any:
         key = (n_sets, n_threads)
         if key not in self._plans:
-            self._plans[key] = load_finufft().Plan(
+            self._plans[key] = finufft.Plan(
                 1, tuple(self._sizes), n_sets, self._eps, -1, nthreads=n_threads, modeord=1,
                 upsampfac=UPSAMPLING, showwarn=0,
             )  # fmt: skip

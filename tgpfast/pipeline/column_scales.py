@@ -1,0 +1,187 @@
+"""The coordinates that a fit learns in: columns as they are, or bent by increasing maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bases.base import Base
+from ..data.blocks import Blocks
+from ..data.column_maps import ColumnMaps, MappedScaling, OutsideSupportError
+from ..data.moments import check_full_rank, moments_of
+from ..data.scaling import Scaling
+from ..features.lattice import LATTICE_DIMENSIONS
+from ..selection.column_gaussians import learn_maps
+from ..selection.folds import distinct_rows
+from ..selection.scale_choice import COMPARED_ROWS, ScaleScores, compare_scales
+from ..statistics.lattice_sums import WallError
+from ..validation import Array
+from .domain import Axes
+from .rows import Rows, make_scaling, split_sample
+from .settings import Settings
+
+MOST_TOP_SHARE = 0.05  # share of the rows at one value, from which on it is a spike
+SMOOTH_VALUES = 1_000  # different values of a sample, from which on steps of a column are narrow
+
+
+def map_columns(rows: Rows, settings: Settings) -> Rows:
+    """The rows in the coordinates that ``scale`` and ``support`` ask for.
+
+    Walls bend columns where no lattice serves them, that is with more than three columns or with
+    scale="gaussianize".
+
+    Parameters
+    ----------
+    rows : Rows
+        As `read_rows` returns them.
+    settings : Settings
+
+    Raises
+    ------
+    ValueError
+        Names a row outside of the walls, or an option that does not go with maps.
+    """
+    gaussianize = settings.scale == "gaussianize"
+    has_walls = settings.has_support and (gaussianize or rows.dimension > LATTICE_DIMENSIONS)
+    if gaussianize or has_walls:
+        _check_options(settings, rows, has_walls)
+    may_compare = _may_compare(settings, rows)
+    word = "standardize" if settings.scale == "auto" else settings.scale
+    if not (gaussianize or has_walls or may_compare):
+        return replace(rows, scale_record={"scale": word})
+    axes = Axes.of(settings, rows)
+    low, high = axes.given.walls
+    x, weights = _take_sample(rows)
+    if ((x < low) | (x > high)).any():
+        _refuse_outside_rows(rows, axes)
+    record: dict[str, Any] = axes.record_support() if has_walls else {}
+    bends = np.full(rows.dimension, gaussianize)
+    if may_compare:
+        smooth = _smooth_columns(rows)
+        scores = _compare(rows, low, high, smooth, settings)
+        if scores is not None:
+            record["scale_scores"] = scores.record()
+            if scores.prefers_gaussianize:
+                word, bends = "gaussianize", smooth
+    record = {"scale": word, **record}
+    if not (has_walls or bends.any()):
+        return replace(rows, scale_record=record)
+    maps = learn_maps(x, weights, low, high, bends=bends)
+    try:
+        return replace(_apply_maps(rows, settings, maps), scale_record=record)
+    except OutsideSupportError:
+        _refuse_outside_rows(rows, axes)
+        raise
+
+
+def _may_compare(settings: Settings, rows: Rows) -> bool:
+    """Whether scale="auto" compares coordinates: nothing is given that depends on them."""
+    return (
+        settings.scale == "auto" and rows.dimension > LATTICE_DIMENSIONS
+        and {"base", "gamma", "frequency_covariance"} <= settings.auto
+        and settings.method != "ncfd" and not settings.has_period and settings.jitter is None
+        and rows.blocks.can_repeat and rows.blocks.sample is not None and not rows.has_late_weights
+    )  # fmt: skip
+
+
+def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
+    """Columns without wide steps or spikes: maps would turn equal steps of rounded values and whole
+    numbers into unequal ones, which no wave follows. None where most columns have steps: there a
+    tilt gains far more than the mixtures that are compared."""
+    smooth = np.ones(rows.dimension, bool)
+    for note in rows.column_notes:
+        has_steps = note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES
+        if has_steps or note.facts.get("top_share", 0.0) > MOST_TOP_SHARE:
+            smooth[note.column] = False
+    return smooth & (smooth.mean() > 0.5)
+
+
+def _compare(
+    rows: Rows, low: Array, high: Array, smooth: NDArray[np.bool_], settings: Settings
+) -> ScaleScores | None:
+    """Scores of both coordinates on some rows of the sample."""
+    assert rows.blocks.sample is not None
+    x, weights = distinct_rows(rows.blocks.sample.take(COMPARED_ROWS))
+    weights = weights * rows.weight_factor
+    return compare_scales(
+        x, weights, low, high, smooth, seed=settings.seed, threads=settings.threads
+    )
+
+
+def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:
+    """ValueError for what does not go with bent columns."""
+    why = 'scale="gaussianize"' if settings.scale == "gaussianize" else "support"
+    if isinstance(settings.base, Base):
+        raise ValueError(
+            f"{why} bends columns, and a given base stays in the units of the data; use "
+            'base="auto", or leave that out'
+        )
+    if has_walls and settings.method == "ncfd":
+        raise ValueError('method="ncfd" takes no support: its noise crosses walls; use "fd"')
+    if settings.has_period and settings.scale == "gaussianize":
+        raise ValueError('period needs scale="standardize": a map of the line has no period')
+    if settings.jitter is not None:
+        raise ValueError(
+            f"{why} bends columns, and discrete columns have equal steps; leave out one of them"
+        )
+    if rows.spectrum is not None or not rows.blocks.can_repeat:
+        raise ValueError(
+            f"{why}: X can be read only once, and the maps of its columns are learned before; pass "
+            "a list of blocks, or a callable that returns a fresh iterator"
+        )
+
+
+def _take_sample(rows: Rows) -> tuple[Array, Array]:
+    """The sample in the units of the data, and its weights."""
+    rows.blocks.draw_sample()  # where the moments were given
+    sample = rows.blocks.sample
+    assert sample is not None
+    weights = np.ones(len(sample.x)) if sample.weights is None else sample.weights
+    return sample.x, weights * rows.weight_factor
+
+
+def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
+    """The rows after their maps, with the moments that they have then."""
+    d = rows.dimension
+    bent = MappedScaling(np.zeros(d), np.ones(d), maps)
+    moments = moments_of(rows.blocks.mapped(bent.apply_inside))
+    check_full_rank(moments, rows.table.columns)
+    affine: Scaling = make_scaling(settings.scale, moments)
+    scaling = MappedScaling(affine.shift, affine.scale, maps)
+    factor = moments.n_effective / moments.n if settings.normalize_weights else 1.0
+    blocks = rows.blocks.mapped(scaling.apply_inside, factor)
+    return replace(
+        rows, blocks=blocks, moments=moments, scaling=scaling, weight_factor=factor,
+        has_late_weights=False, are_weighted=moments.n != moments.n_effective,
+        split=split_sample(blocks, settings, d) if settings.needs_sample else None,
+    )  # fmt: skip
+
+
+def _refuse_outside_rows(rows: Rows, axes: Axes) -> None:
+    """ValueError that names a row outside of the walls, and its column."""
+    search = _OutsideSearch(*axes.given.walls)
+    axes.explain(lambda: rows.blocks.mapped(_as_it_is).reduce(search))
+
+
+def _as_it_is(x: Array) -> Array:
+    return x
+
+
+class _OutsideSearch:
+    """A pass over the rows that raises WallError at the first one outside of the walls."""
+
+    def __init__(self, low: Array, high: Array) -> None:
+        self.low, self.high = low, high
+
+    def __call__(self, blocks: Blocks, threads: Any) -> int:
+        first = blocks.first_row
+        for x, _ in blocks:
+            outside = (x < self.low) | (x > self.high)
+            if outside.any():
+                row, k = (int(i) for i in np.argwhere(outside)[0])
+                raise WallError(first + row, k, "outside of the support")
+            first += len(x)
+        return 0
