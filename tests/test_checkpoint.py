@@ -58,7 +58,7 @@ def stop_in(monkeypatch, name):
 
     def write_and_stop(path, kind, facts, arrays):
         write(path, kind, facts, arrays)
-        if kind == checkpoint.KIND and facts["passes"][-1]["name"] == name:
+        if kind == checkpoint.CHECKPOINT_KIND and facts["passes"][-1]["name"] == name:
             seen.append(facts["passes"][-1]["n_rows"])
             if len(seen) == 3:
                 raise KeyboardInterrupt

@@ -35,7 +35,7 @@ N_DIRECTIONS, N_DRAWS = 100, 50_000  # that measure the distances of each model
 AUTOMATIC = "fit(X)"  # the model whose settings are all chosen from the data
 GIVEN = 1.0  # value of the first column in the question about the second
 LEVEL = 0.9  # probability of the region and of the interval
-REGION_SIDE, REGION_OPACITY = 160, 0.5  # grid points along a side of the region; how it is drawn
+ANSWER_SIDE, ANSWER_OPACITY = 160, 0.5  # grid points along a side of the region; how it is drawn
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -175,12 +175,12 @@ def _draw_answers(figure: Any, answers: Answers) -> None:
     """Add the region and the interval to the first panel."""
     axes, region = figure.axes[0], answers.region
     limits = (axes.get_xlim(), axes.get_ylim())
-    sides = [np.linspace(low, high, REGION_SIDE) for low, high in limits]
+    sides = [np.linspace(low, high, ANSWER_SIDE) for low, high in limits]
     nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
-    values = region.model.log_density(nodes).reshape(REGION_SIDE, REGION_SIDE)
+    values = region.model.log_density(nodes).reshape(ANSWER_SIDE, ANSWER_SIDE)
     if values.max() > region.threshold:
         axes.contourf(*sides, values, levels=[region.threshold, np.inf], colors=[SKY],
-                      alpha=REGION_OPACITY)  # fmt: skip
+                      alpha=ANSWER_OPACITY)  # fmt: skip
     axes.plot([GIVEN, GIVEN], [answers.low, answers.high], color=BLACK, linewidth=2.0)
     axes.plot([GIVEN], [answers.mean], color=BLACK, marker="o", markersize=5)
     share = f"{100 * LEVEL:.0f} %"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from . import storage
 
-KIND = "checkpoint"
+CHECKPOINT_KIND = "checkpoint"
 SAVE_SECONDS = 30.0  # between two saves: what a stop may cost
 
 State = dict[str, NDArray[Any]]
@@ -168,13 +168,13 @@ class Checkpoint:
             f"pass_{k}_{name}": array
             for k, each in enumerate(self._passes) for name, array in each.state.items()
         }  # fmt: skip
-        storage.write(self.path, KIND, {"origin": self.origin, "passes": passes}, arrays)
+        storage.write(self.path, CHECKPOINT_KIND, {"origin": self.origin, "passes": passes}, arrays)
         self._saved_at = self._clock()
 
     def _load(self) -> list[PassRecord]:
         kind, facts, arrays = storage.read(self.path)
         name = repr(str(self.path))
-        if kind != KIND:
+        if kind != CHECKPOINT_KIND:
             raise ValueError(f"{name} holds {kind!r}, not a checkpoint; name another file")
         old = facts["origin"]
         changed = [key for key in {**self.origin, **old} if old.get(key) != self.origin.get(key)]
