@@ -77,7 +77,7 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = "tgpfast"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sphinx = False
 

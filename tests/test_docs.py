@@ -1,6 +1,7 @@
 """The code of the documentation's pages runs, and the API reference has every public name."""
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from code_blocks import ROOT, find_blocks, pages, read_page, run_blocks
 
 import tgpfast as tgp
-from tgpfast import datasets, plot, sklearn
+from tgpfast import cli, datasets, plot, sklearn
+from tgpfast.cli.command_line import COMMANDS
+from tgpfast.data.files import write_rows
 
 RUN = [name for name in pages() if name != "README.md" and find_blocks(read_page(name), "python")]
 API = read_page("docs/api.rst")
@@ -66,6 +69,28 @@ def test_sums_are_updated_as_the_page_says():
     assert stats.n_rows == 600
     assert (stats - fold).n_rows == 500
     assert stats.decay(0.5).n == pytest.approx(300.0)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_shell_run(tmp_path, monkeypatch, capsys):
+    """Every line of the blocks of the command line's page, in order."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    x = datasets.two_moons(400)
+    for name, rows in {"data": x, "new": x[:100], "part-1": x[:200], "part-2": x[200:]}.items():
+        write_rows(f"{name}.csv", rows, ["x", "y"])
+    features = tgp.Features.draw(20, bandwidth=0.5, covariance=np.eye(2), seed=0)
+    for name, rows in {"a": x[:150], "b": x[150:]}.items():
+        tgp.accumulate(rows, features).save(f"{name}.npz")
+    blocks = "\n".join(find_blocks(read_page("docs/command_line.md"), "sh"))
+    lines = [shlex.split(line, comments=True) for line in blocks.splitlines() if line]
+    assert {words[1] for words in lines} == set(COMMANDS) - {
+        "demo", "paper", "warmup", "completion"
+    }
+    for words in lines:
+        assert cli.main(words[1:]) == 0, (words, capsys.readouterr().err)
+    assert tgp.load("sum.npz").n_rows == 400
+    assert not Path("fit.checkpoint").exists()
 
 
 def listed(module):

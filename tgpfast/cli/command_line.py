@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import os
 import sys
 import traceback
@@ -73,7 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    arguments = make_parser().parse_args(argv)
+    arguments, unknown = make_parser().parse_known_args(argv)
+    if unknown:
+        arguments.parser.refuse(unknown)
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)
         warnings.showwarning = _make_warning_printer()
@@ -144,6 +147,12 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
 
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """End with an error that names arguments that are not known, and a similar option."""
+        similar = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
+        hint = f" (perhaps {similar[0]}?)" if similar else ""
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+
 
 class _Help(argparse.HelpFormatter):
     """Help that keeps every example on a line of its own."""
@@ -167,7 +176,7 @@ def make_parser() -> argparse.ArgumentParser:
         )  # fmt: skip
         command.add_options(own)
         own.add_argument("--debug", action="store_true", help="print the trace of an error")
-        own.set_defaults(run=command.run, parsers=commands.choices)
+        own.set_defaults(run=command.run, parser=own, parsers=commands.choices)
     return parser
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..evaluation.evaluation import evaluate
 from ..evaluation.exact_kde import ExactKDE
 from ..paper.datasets import two_moons
 from ..pipeline.fitting import fit
+from ..plot.canvas import BLACK, SKY, VERMILION, draw_legend
 from ..solvers.solver import METHODS
 from ..validation import Array
 from .options import Command, count_or
@@ -32,7 +34,8 @@ LAM = 10.0
 N_DIRECTIONS, N_DRAWS = 100, 50_000  # that measure the distances of each model
 AUTOMATIC = "fit(X)"  # the model whose settings are all chosen from the data
 GIVEN = 1.0  # value of the first column in the question about the second
-LEVEL = 0.9  # probability of the region, and of the interval, that are printed
+LEVEL = 0.9  # probability of the region and of the interval
+ANSWER_SIDE, ANSWER_OPACITY = 160, 0.5  # grid points along a side of the region; how it is drawn
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +71,8 @@ def _run(arguments: argparse.Namespace) -> None:
         table.append([name, f"{seconds:.2f}", *measure_quality(model, held_out)])
         if name == AUTOMATIC:
             _show_status("")
-            _print_answers(model)
+            answers = Answers.of(model)
+            _print_answers(model, answers)
         if isinstance(model, Density):
             models[name.upper() if name in METHODS else name] = model
     _show_status("")
@@ -81,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> None:
         f"KS, WD: median distance to them along {N_DIRECTIONS} directions of standardized columns, "
         "lower is better"
     )
-    _draw(models, x, arguments)
+    _draw(models, x, answers, arguments)
 
 
 def _learn(name: str, rows: Array, gamma: float, arguments: argparse.Namespace) -> Any:
@@ -97,17 +101,43 @@ def _learn(name: str, rows: Array, gamma: float, arguments: argparse.Namespace) 
     )  # fmt: skip
 
 
-def _print_answers(model: Density) -> None:
+@dataclass(frozen=True)
+class Answers:
+    """What the demo asks a model.
+
+    Attributes
+    ----------
+    region : HighestDensityRegion
+        With the probability LEVEL.
+    low, high : float
+        Ends of the interval with that probability of y given x = GIVEN, with equal tails.
+    mean : float
+        Of y given x = GIVEN.
+    """
+
+    region: Any
+    low: float
+    high: float
+    mean: float
+
+    @classmethod
+    def of(cls, model: Density) -> Answers:
+        """Ask a model of two columns."""
+        rest = model.conditional({0: GIVEN})
+        low, high = rest.quantile([(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
+        mean = float(rest.expectation(lambda y: y[:, 0]))
+        return cls(model.highest_density_region(LEVEL), float(low), float(high), mean)
+
+
+def _print_answers(model: Density, answers: Answers) -> None:
     """Print what the model is, and answers to three questions."""
-    region = model.highest_density_region(LEVEL)
-    rest = model.conditional({0: GIVEN})
-    low, high = rest.quantile([(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
-    mean, share = rest.expectation(lambda y: y[:, 0]), f"{LEVEL:.0%}"
+    region, share = answers.region, f"{LEVEL:.0%}"
     print_pairs({
         "model = tgp.fit(X)": str(model),
         f"region with {share} of the mass": f"area {region.volume:.3g}, where the log density is "
         f"above {region.threshold:.3g}",
-        f"y given x = {GIVEN:g}": f"mean {mean:.3g}, {share} between {low:.3g} and {high:.3g}",
+        f"y given x = {GIVEN:g}": f"mean {answers.mean:.3g}, {share} between {answers.low:.3g} and "
+        f"{answers.high:.3g}",
         "P(x < 0 and y > 0.5)": f"{model.probability([None, 0.5], [0.0, None]):.4g}",
     })  # fmt: skip
     print()
@@ -124,7 +154,9 @@ def measure_quality(model: Any, held_out: Array) -> list[str]:
     return [effective, f"{score:.3f}", f"{100 * ks:.2f}", f"{100 * wd:.2f}"]
 
 
-def _draw(models: dict[str, Any], x: Array, arguments: argparse.Namespace) -> None:
+def _draw(
+    models: dict[str, Any], x: Array, answers: Answers, arguments: argparse.Namespace
+) -> None:
     _show_status("drawing ...")
     title = f"two moons: {len(x):,} rows; fit(X), and the paper's methods"
     try:
@@ -133,9 +165,30 @@ def _draw(models: dict[str, Any], x: Array, arguments: argparse.Namespace) -> No
         _show_status("")
         print(f"\nno picture: {error}")
         return
+    _draw_answers(figure, answers)
     plot.save(figure, arguments.output)
     _show_status("")
     print(f"\nwrote {arguments.output}")
+
+
+def _draw_answers(figure: Any, answers: Answers) -> None:
+    """Add the region and the interval to the first panel."""
+    axes, region = figure.axes[0], answers.region
+    limits = (axes.get_xlim(), axes.get_ylim())
+    sides = [np.linspace(low, high, ANSWER_SIDE) for low, high in limits]
+    nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
+    values = region.model.log_density(nodes).reshape(ANSWER_SIDE, ANSWER_SIDE)
+    if values.max() > region.threshold:
+        axes.contourf(*sides, values, levels=[region.threshold, np.inf], colors=[SKY],
+                      alpha=ANSWER_OPACITY)  # fmt: skip
+    axes.plot([GIVEN, GIVEN], [answers.low, answers.high], color=BLACK, linewidth=2.0)
+    axes.plot([GIVEN], [answers.mean], color=BLACK, marker="o", markersize=5)
+    share = f"{100 * LEVEL:.0f} %"
+    draw_legend(figure, {
+        "contours around 25, 50, 75, 95 %": (VERMILION, "solid"),
+        f"fit(X): region with {share} of the mass": (SKY, "s"),
+        f"fit(X): mean and {share} of y given x = {GIVEN:g}": (BLACK, "o"),
+    })  # fmt: skip
 
 
 def _show_status(text: str) -> None:
@@ -150,7 +203,7 @@ COMMAND = Command(
     "Learns two moons by fit(X), which chooses all settings, and prints answers of the model. Then "
     "it prints how long this and the four methods of the paper took and how well they fit held-out "
     "rows, beside the Gaussian base and a kernel density estimate. If matplotlib is installed, it "
-    "writes a picture of data, contours and samples.",
+    "writes a picture of data, contours and samples, with the answers.",
     ("tgpfast demo", "tgpfast demo --rows 5000 -o moons.png"),
     _add_options,
     _run,

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import kernels
+from .._version import __version__
 from ..data import files
+from ..data.blocks import as_blocks
+from ..data.checkpoint import Checkpoint
 from ..data.missing_rows import MISSING_ROWS
 from ..density.density import Density
 from ..features.spectral_density import KERNELS
+from ..kernels.thread_choice import Threads
 from ..pipeline import fitting
 from ..pipeline.settings import BASES, FEATURE_KINDS, FREQUENCIES, PAPER, SCALES
 from ..selection.effort import EFFORTS
 from ..solvers.solver import METHODS
 from ..statistics.pass_options import ENGINES, PRECISIONS
-from .data_source import add_data, open_data
+from .data_source import STANDARD_INPUT, add_data, open_data
 from .options import (
     Command,
     add_json,
@@ -95,30 +104,74 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
            type=column_step, nargs="+", metavar="COLUMN")  # fmt: skip
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
+    add("--checkpoint", type=Path, metavar="FILE", help="save sums over rows to this file every "
+        "half minute; the same command goes on from there after a stop, to the same model; deleted "
+        "at the end")  # fmt: skip
     add_json(parser)
     add_progress(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     output = files.check_writable(arguments.output, suffixes=None)
+    if arguments.checkpoint is not None and STANDARD_INPUT in arguments.data:
+        raise ValueError(
+            "--checkpoint needs data that can be read again, and standard input cannot; save the "
+            "rows to a file first"
+        )
     options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
     given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
     options.update({
         name: dict(value) if name in ("support", "period", "discrete") else value
         for name, value in given.items() if value is not None
     })  # fmt: skip
-    with open_data(arguments.data) as data:
+    start = time.perf_counter()
+    with open_data(arguments.data) as data, _open_checkpoint(arguments, data, options) as saved:
         if arguments.columns is not None:
             data = files.select_columns(data, arguments.columns)
-        start = time.perf_counter()
+        if saved is not None:
+            data = as_blocks(data)
+            data.checkpoint = saved
         model = fitting.fit(data, **options, progress=shows_progress(arguments))
-    _ = model.log_normalizer  # saved with the model, so that `tgpfast score` is quick
-    seconds = time.perf_counter() - start
-    model.save(output)
+        _ = model.log_normalizer  # saved with the model, so that `tgpfast score` is quick
+        seconds = time.perf_counter() - start
+        model.save(output)
     if arguments.json:
         print_json(_list_facts(model, seconds, output))
     elif not arguments.quiet:
         _print_report(model, seconds, output)
+
+
+@contextlib.contextmanager
+def _open_checkpoint(
+    arguments: argparse.Namespace, data: Any, options: dict[str, Any]
+) -> Iterator[Checkpoint | None]:
+    """Give the checkpoint that was asked for; its file is deleted if the block succeeds."""
+    if arguments.checkpoint is None:
+        yield None
+        return
+    for name in ("missing", "discrete"):  # passes of such rows are not the rows of the files
+        if name in options:
+            raise ValueError(
+                f"--checkpoint does not go together with --{name}; leave one of them out"
+            )
+    path = files.check_writable(arguments.checkpoint, suffixes=None)
+    paths = data.paths if isinstance(data, files.FileSet) else [data]
+    facts = [(file.name, file.stat()) for file in paths]
+    threads = Threads(options.get("backend", "auto"), options.get("n_threads"))
+    backend, n_threads = threads.resolve()
+    checkpoint = Checkpoint(path, {
+        "data files": [(name, stat.st_size, stat.st_mtime_ns) for name, stat in facts],
+        "columns": arguments.columns, "version of tgpfast": __version__,
+        "version of numpy": np.__version__, "backend": backend.NAME,
+        "number of threads": n_threads, **options,
+    })  # fmt: skip
+    if checkpoint.n_rows and not arguments.quiet:
+        print(
+            f"tgpfast: going on after row {checkpoint.n_rows:,} of a pass, from {str(path)!r}",
+            file=sys.stderr,
+        )
+    yield checkpoint
+    checkpoint.remove()
 
 
 def _list_facts(model: Density, seconds: float, output: Path) -> dict[str, Any]:

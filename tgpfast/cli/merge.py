@@ -28,6 +28,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     output = files.check_writable(arguments.output, suffixes=None)
+    paths = [os.path.realpath(path) for path in arguments.files]
+    for path, where in zip(arguments.files, paths, strict=True):
+        if paths.count(where) > 1:
+            raise ValueError(
+                f"{os.fspath(path)!r} is given twice, and its rows would count twice; give it once"
+            )
     total: Any = None
     for path in arguments.files:  # one by one: two files at most are in memory
         part = _load_part(path)

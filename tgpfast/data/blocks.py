@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..kernels.thread_choice import Threads
+from ..runtime.progress import Progress
 from ..validation import Array
 from .arrow import as_frame
+from .checkpoint import Checkpoint, PassSums
 from .csv import TextRows
-from .files import open_rows
+from .files import FileSetRows, open_rows
 from .jitter import Jitter
 from .missing_rows import MissingCounts, fill_objects, find_missing
 from .parquet import PAGE_ROWS, ParquetRows
@@ -89,12 +91,17 @@ class Blocks:
         Names of the columns and the kind of frame.
     sample : RowSample or None
         A random sample of the rows, in the units of the source, if one was drawn.
+    checkpoint : Checkpoint or None
+        Where sums of passes are saved on the way.
     """
 
     in_parts = False  # whether passes run by ``reduce``, where the rows are; see `as_blocks`
     budget: Any = None  # bytes for the grids of a pass where the caller names none
     first_row = 0  # number of the first row among all; of partitions of unknown length see `dask`
     sample: RowSample | None = None
+    checkpoint: Checkpoint | None = None
+    _n_skipped = 0  # rows that the next pass leaves out: a stopped one has summed them
+    _is_summed = False  # whether that pass had ended
 
     def __init__(
         self,
@@ -200,6 +207,8 @@ class Blocks:
         if self._started:
             return self._started.pop()
         self._passes[0] += 1
+        if self._is_summed:
+            return iter(())
         # one block leaves nothing to read while it is in use
         has_several = self._is_stream or len(self._source) > self.block_rows
         if not (self._is_prefetched and has_several):
@@ -226,7 +235,12 @@ class Blocks:
         for table, own_weights, label in self._tables():
             self.dimension = count_columns(table, label, self.dimension)
             for start in range(0, len(table), self.block_rows):
-                x = slice_rows(table, start, min(start + self.block_rows, len(table)))
+                stop = min(start + self.block_rows, len(table))
+                if total < self._n_skipped:
+                    total += stop - start
+                    n_kept, weight_total = total, float(total)
+                    continue
+                x = slice_rows(table, start, stop)
                 w = self._block_weights(own_weights, start, total, len(x))
                 numbers: Any = total
                 total += len(x)
@@ -286,7 +300,10 @@ class Blocks:
         elif not self._is_stream:
             yield self._source, None, self.name
         else:
-            items = self._source() if callable(self._source) else self._source
+            if isinstance(self._source, TextRows | FileSetRows):
+                items = self._source(self._n_skipped)
+            else:
+                items = self._source() if callable(self._source) else self._source
             for index, item in enumerate(items):
                 label = f"block {index} of {self.name}"
                 yield *self._read_item(item, label), label
@@ -339,6 +356,43 @@ class Blocks:
             x = np.ascontiguousarray(self._map(x)).view()
             x.flags.writeable = False
         return x, w if w is None or self._factor == 1.0 else w * self._factor
+
+    @contextlib.contextmanager
+    def track(
+        self, name: str, sums: PassSums, progress: bool = False
+    ) -> Iterator[Callable[[int], None]]:
+        """Give a function to call with the number of rows just added to the sums of a pass.
+
+        It moves a bar and saves the sums, if there is a checkpoint. Where a stopped fit has saved
+        the sums of this pass, they are restored, and the pass leaves their rows out.
+
+        Parameters
+        ----------
+        name : str
+            Of the pass.
+        sums : PassSums
+        progress : bool, default False
+            Whether to show the bar.
+        """
+        with Progress(progress, "rows", self.n_rows) as bar:
+            if self.checkpoint is None:
+                yield bar.add
+                return
+            checkpoint, record = self.checkpoint, self.checkpoint.begin(name, sums)
+            bar.add(record.n_rows)
+
+            def add(n_rows: int) -> None:
+                bar.add(n_rows)
+                checkpoint.add(record, n_rows, sums)
+
+            self._n_skipped, self._is_summed = record.n_rows, record.has_ended
+            try:
+                yield add
+            finally:
+                self._n_skipped, self._is_summed = 0, False
+            record.n_columns = record.n_columns or self.dimension
+            self.n_rows, self.dimension = record.n_rows, record.n_columns
+            checkpoint.end(record, sums)
 
     def reduce(
         self,

@@ -100,9 +100,12 @@ class TextRows:
         """Read only these columns, in this order; the others may hold text."""
         self._columns = columns
 
-    def __call__(self) -> Iterator[Array]:
-        """Yield all rows in blocks of BLOCK_ROWS; the last block may be shorter."""
-        return _regroup(self._parse_all(), BLOCK_ROWS)
+    def __call__(self, n_unread: int = 0) -> Iterator[Array]:
+        """Yield all rows in blocks of BLOCK_ROWS; the last block may be shorter.
+
+        The values of the first ``n_unread`` rows are arbitrary: these rows are only counted.
+        """
+        return _regroup(self._parse_all(n_unread), BLOCK_ROWS)
 
     # -- the first lines
 
@@ -170,19 +173,23 @@ class TextRows:
 
     # -- numbers
 
-    def _parse_all(self) -> Iterator[Array]:
+    def _parse_all(self, n_unread: int) -> Iterator[Array]:
         """Yield the rows of one window after the other."""
         piece = max(min(PIECE_ROWS * self._line_bytes, MOST_PIECE), LEAST_PIECE)
         piece = max(piece, 4 * self._line_bytes)  # pyarrow refuses lines longer than a piece
         parse = self._make_arrow_parser(piece) if _load_arrow_csv() else self._parse_by_numpy
         number, is_empty = self._first_line, True
         for window in self._windows(WINDOW_PIECES * piece):
-            rows = self._parse(window, number, parse)
-            number += _count_lines(window)
+            n_lines = _count_lines(window)
+            if n_lines <= n_unread and not _may_have_blank_lines(window):
+                rows = np.zeros((n_lines, self.n_columns))
+            else:
+                rows = self._parse(window, number, parse)
+            number, n_unread = number + n_lines, max(0, n_unread - len(rows))
             is_empty = is_empty and not len(rows)
             yield rows
         if is_empty:
-            raise ValueError(f"{self.file.name} has a header and no rows below it")
+            raise ValueError(f"{self.file.name} has a header and no rows below it; add some")
 
     def _parse(self, window: bytes, number: int, parse: Callable[[bytes], Array]) -> Array:
         """Return the rows of a window, whose first line has this number."""
@@ -324,6 +331,14 @@ def _count_lines(window: bytes) -> int:
     return n_lines
 
 
+def _may_have_blank_lines(window: bytes) -> bool:
+    """Whether a line may hold nothing, or nothing but what ``str.strip`` removes."""
+    ends = (b"\n\n", b"\n\r", b"\r\r", b" \n", b" \r", b"\t\n", b"\t\r",
+            *(bytes([code]) for code in b"\v\f\x1c\x1d\x1e\x1f"))  # fmt: skip
+    starts = window[:1] in b"\r\n"
+    return starts or not window.isascii() or any(end in window for end in ends)
+
+
 def _find_delimiter(line: str) -> str | None:
     """Return the first of tab, semicolon and comma that stands outside quotes; None: blanks."""
     bare = "".join(line.split('"')[::2])
@@ -363,4 +378,4 @@ def _describe_fault(cell: str) -> str:
         return f"{cell!r} is not a finite number; drop the line"
     if _is_number(cell.replace(",", ".")):
         return f"{cell!r} is not a number; write decimals with a point"
-    return f"{cell!r} is not a number; correct it, or leave the column out"
+    return f"{cell!r} is not a number; correct it, or leave the column out (shell: --columns)"

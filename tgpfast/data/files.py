@@ -92,33 +92,59 @@ class FileSet(os.PathLike[str]):
         self, order: list[str] | None, *, keep_missing: bool = False
     ) -> tuple[Any, list[str] | None]:
         """Open the files as `open_rows` does; the first lines of all are checked here."""
-        _, names = self._open_file(self.paths[0], order)
+        _, names = self.open_file(self.paths[0], order)
         width = columns_of(self.paths[0])[1]
         for file in self.paths[1:]:
-            self._open_file(file, names)
+            self.open_file(file, names)
             found = columns_of(file)[1]
             if names is None and self.columns is None and found != width:
                 raise ValueError(
                     f"{file.name} has {found} columns, but {self.paths[0].name} has {width}; "
                     "leave one of them out"
                 )
-        return lambda: self._read(names, keep_missing), names
+        return FileSetRows(self, names, keep_missing), names
 
-    def _read(self, names: list[str] | None, keep_missing: bool) -> Iterator[Any]:
-        for file in self.paths:
-            rows, _ = self._open_file(file, names, keep_missing)
-            if isinstance(rows, ParquetRows):
-                yield from rows.iterate(BLOCK_ROWS)
-            elif callable(rows):
-                yield from rows()
-            else:
-                yield rows
-
-    def _open_file(
+    def open_file(
         self, file: Path, order: list[str] | None, keep_missing: bool = False
     ) -> tuple[Any, list[str] | None]:
+        """Open one of the files as `open_rows` does."""
         path = file if self.columns is None else Columns(file, self.columns)
         return open_rows(path, order, keep_missing=keep_missing)
+
+
+class FileSetRows:
+    """The rows of a `FileSet` in blocks; each call reads the files again.
+
+    Parameters
+    ----------
+    files : FileSet
+    names : list of str or None
+        Columns to read of files that have names.
+    keep_missing : bool, default False
+        Whether missing values become nan; else they are an error.
+    """
+
+    def __init__(
+        self, files: FileSet, names: list[str] | None, keep_missing: bool = False
+    ) -> None:
+        self.files, self.names, self.keep_missing = files, names, keep_missing
+
+    def __call__(self, n_unread: int = 0) -> Iterator[Any]:
+        """Yield all rows; the values of the first ``n_unread`` are arbitrary."""
+        for file in self.files.paths:
+            rows, _ = self.files.open_file(file, self.names, self.keep_missing)
+            for block in _blocks_of(rows, n_unread):
+                n_unread = max(0, n_unread - len(block))
+                yield block
+
+
+def _blocks_of(rows: Any, n_unread: int) -> Iterator[Any]:
+    """The rows of one file in blocks."""
+    if isinstance(rows, TextRows):
+        return rows(n_unread)
+    if isinstance(rows, ParquetRows):
+        return iter([np.zeros(rows.shape)]) if len(rows) <= n_unread else rows.iterate(BLOCK_ROWS)
+    return rows() if callable(rows) else iter([rows])
 
 
 def select_columns(path: str | os.PathLike[str], columns: Sequence[str | int]) -> Any:

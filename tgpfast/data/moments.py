@@ -10,6 +10,7 @@ import numpy as np
 
 from ..validation import Array, as_floats, positive
 from .blocks import Blocks
+from .checkpoint import KeptSums, State
 from .row_sample import SAMPLE_ROWS, Reservoir, RowSample
 from .table import column_name
 
@@ -133,37 +134,65 @@ def moments_and_sample(
     return sums.moments(), sums.sample.sample()
 
 
-def _sum_moments(blocks: Blocks, threads: Any, size: int = 0) -> MomentSums:
-    """Sum the rows, and sample ``size`` of them.
+def _sum_moments(
+    blocks: Blocks, threads: Any, size: int = 0, progress: bool = False
+) -> MomentSums:
+    """Sum the rows, and sample ``size`` of them."""
+    sums = _RunningMoments(size, blocks.first_row)
+    with blocks.track("moments", sums, progress) as count:
+        for x, w in blocks:
+            sums.add(x, w)
+            count(len(x))
+    return MomentSums(
+        sums.n, sums.sum_w2, sums.centre, sums.unit, sums.mean, sums.scatter, sums.sample
+    )
+
+
+class _RunningMoments(KeptSums):
+    """The sums of `MomentSums` while a pass runs.
 
     Rows are taken about the first one, in units of the first block's spread, so that neither far
     offsets nor extreme scales cost digits. Partial sums merge by the pairwise formula.
     """
-    n, sum_w2, mean, scatter = 0.0, 0.0, np.zeros(0), np.zeros((0, 0))
-    centre = unit = np.zeros(0)
-    sample, first_row = Reservoir(size), blocks.first_row
-    for x, w in blocks:
-        sample.add(first_row, x, w)
-        first_row += len(x)
+
+    kept = ("n", "sum_w2", "centre", "unit", "mean", "scatter", "next_row")
+
+    def __init__(self, size: int, first_row: int) -> None:
+        self.n, self.sum_w2, self.mean, self.scatter = 0.0, 0.0, np.zeros(0), np.zeros((0, 0))
+        self.centre = self.unit = np.zeros(0)
+        self.sample, self.next_row = Reservoir(size), first_row
+
+    def add(self, x: Array, w: Array | None) -> None:
+        """Add rows and their weights."""
+        self.sample.add(self.next_row, x, w)
+        self.next_row += len(x)
         weights = np.ones(len(x)) if w is None else w
         m = float(weights.sum())
-        if not len(centre):
-            centre, d = x[0].copy(), x.shape[1]
-            spread = np.abs(x - centre).max(axis=0)
-            spread = np.where(spread > 0, spread, np.maximum(np.abs(centre), 1.0))
-            unit = np.exp2(np.round(np.log2(spread)))  # a power of two: no rounding
-            mean, scatter = np.zeros(d), np.zeros((d, d))
+        if not len(self.centre):
+            self.centre, d = x[0].copy(), x.shape[1]
+            spread = np.abs(x - self.centre).max(axis=0)
+            spread = np.where(spread > 0, spread, np.maximum(np.abs(self.centre), 1.0))
+            self.unit = np.exp2(np.round(np.log2(spread)))  # a power of two: no rounding
+            self.mean, self.scatter = np.zeros(d), np.zeros((d, d))
         if m == 0.0:
-            continue
-        y = (x - centre) / unit
+            return
+        n, y = self.n, (x - self.centre) / self.unit
         block_mean = weights @ y / m
         y -= block_mean
-        gap = block_mean - mean
-        scatter += (y.T * weights) @ y + np.outer(gap, gap) * (n * m / (n + m))
-        mean = mean + gap * (m / (n + m))
-        n += m
-        sum_w2 += float(weights @ weights)
-    return MomentSums(n, sum_w2, centre, unit, mean, scatter, sample)
+        gap = block_mean - self.mean
+        self.scatter += (y.T * weights) @ y + np.outer(gap, gap) * (n * m / (n + m))
+        self.mean = self.mean + gap * (m / (n + m))
+        self.n += m
+        self.sum_w2 += float(weights @ weights)
+
+    def state(self) -> State:
+        """The sums and the rows that are kept."""
+        return super().state() | self.sample.state()
+
+    def restore(self, state: State) -> None:
+        """Take over what ``state`` returned."""
+        super().restore(state)
+        self.sample.restore(state)
 
 
 def given_moments(moments: Any, dimension: int | None) -> Moments:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..validation import Array
+from .checkpoint import State
 
 SAMPLE_ROWS = 20_000  # rows of the sample that settings are chosen by
 HASHED_ROWS = 2**18  # row numbers hashed at a time where no rows are read: 2 MB of them
@@ -143,6 +144,21 @@ class Reservoir:
         """Bytes of the rows that are held."""
         arrays = (a for part in self._parts for a in part if a is not None)
         return sum(a.nbytes for a in arrays)
+
+    def state(self) -> State:
+        """What a checkpoint saves: the rows that are kept, their keys and weights."""
+        keys, x, w = np.zeros(0, np.uint64), np.zeros((0, 0)), None
+        if self._parts:
+            self._reduce()
+            keys, x, w = self._parts[0]
+        return {"keys": keys, "rows": x, "weights": np.zeros(0) if w is None else w}
+
+    def restore(self, state: State) -> None:
+        """Take over what ``state`` returned."""
+        keys, x, w = state["keys"], state["rows"], state["weights"]
+        if len(keys):
+            self._parts, self._held = [(keys, x, w if len(w) else None)], len(keys)
+            self._reduce()
 
     def sample(self) -> RowSample:
         """Return the rows that are kept."""

@@ -125,7 +125,7 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
         found = given_moments(moments, blocks.dimension)
         found = replace(found, n_effective=found.n * (blocks.weight_ratio or 1.0))
     elif blocks.can_repeat:
-        bar = settings.progress and blocks.in_parts
+        bar = settings.progress and (blocks.in_parts or blocks.is_prefetched)
         found, blocks.sample = moments_and_sample(blocks, progress=bar)
     else:
         spectrum = _read_once(blocks, settings)

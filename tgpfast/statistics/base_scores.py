@@ -14,14 +14,14 @@ import numpy as np
 from .. import kernels
 from ..bases.base import Base
 from ..data.blocks import Blocks
+from ..data.checkpoint import KeptSums
 from ..features.evaluation import Angles, evaluate_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
-from ..runtime.progress import Progress
 from ..validation import Array
 from .chunks import Chunks
-from .feature_means import plan_sums, transform_inside
+from .feature_means import plan_sums, sum_rows, transform_inside
 from .transforms import eps_for
 
 SCORE_ROWS = 4_096  # rows of a block of features
@@ -56,26 +56,35 @@ def _accumulate_part(
     """The sum over all rows, or over one partition."""
     _, count = threads.resolve()
     angles = Angles.of(features, base.mean)
-    eps, total = eps_for(tolerance), np.zeros(features.frequencies.shape)
-    with Progress(progress, "rows", blocks.n_rows) as bar:
-        for x, w in Chunks(blocks):
+    eps, sums = eps_for(tolerance), _ScoreSums(features)
+    with blocks.track("base scores", sums, progress) as count_rows:
+        for x, w in Chunks(blocks, sum_rows(features)):
             score = base.score_at(x)
             if w is not None:
                 score *= w[:, None]
             y = x - base.mean
             plan, inside = plan_sums(y, angles.frequencies, eps, budget)
             if plan is not None:
-                sums = transform_inside(
+                waves = transform_inside(
                     y[inside], score[inside].T, plan, angles.frequencies, eps, count
                 )
                 # phi' = -sqrt(2/S) sin a
-                total -= angles.amplitude * (np.exp(1j * angles.phases) * sums).imag.T
+                sums.total -= angles.amplitude * (np.exp(1j * angles.phases) * waves).imag.T
             if not inside.all():
-                total += _sum_term_by_term(
+                sums.total += _sum_term_by_term(
                     x[~inside], score[~inside], features, base.mean, threads
                 )
-            bar.add(len(x))
-    return total
+            count_rows(len(x))
+    return sums.total
+
+
+class _ScoreSums(KeptSums):
+    """The sum while a pass runs."""
+
+    kept = ("total",)
+
+    def __init__(self, features: Features) -> None:
+        self.total = np.zeros(features.frequencies.shape)
 
 
 def _sum_term_by_term(

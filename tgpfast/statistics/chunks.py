@@ -54,7 +54,8 @@ class Chunks:
                 held, size = [], 0
             held.append((x, w) if stays_valid else copy_block(x, w))
             size += len(x)
-        yield _join(held)
+        if held:  # else a checkpoint has all rows
+            yield _join(held)
 
 
 def _join(parts: list[Rows]) -> Rows:

@@ -18,8 +18,8 @@ from .. import kernels
 from ..data.blocks import Blocks
 from ..features.evaluation import NO_WEIGHTS, Angles, read_only
 from ..features.random import Features
-from ..runtime.progress import Progress
 from ..validation import Array
+from .row_counts import RowCounts
 from .statistics import Statistics, check_feature_sums, check_moments
 
 LANE_FEATURES = 1024  # above it a Gram matrix for each lane (8 MB here) would take too much memory
@@ -87,32 +87,35 @@ def accumulate_direct(
     sums = _DirectSums(
         features, noise_levels, origin, gram_phi, DTYPES[precision], backend, n_threads
     )
-    n, n_rows, sum_w2 = 0.0, 0, 0.0
     with (
         kernels.threads(backend, n_threads),
         np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
-        Progress(progress, "rows", blocks.n_rows) as bar,
+        blocks.track("direct", sums, progress) as count,
     ):
         for x, w in blocks:
-            sums.add(x, NO_WEIGHTS if w is None else read_only(np.sqrt(w)))
-            n += len(x) if w is None else float(w.sum())
-            sum_w2 += len(x) if w is None else float(w @ w)
-            n_rows += len(x)
-            bar.add(len(x))
+            sums.add(x, w)
+            count(len(x))
     provenance = {
         "engine": "direct", "backend": backend.NAME, "precision": precision,
         "tolerance": 0.0, "threads": n_threads,
     }  # fmt: skip
-    return sums.finish(n, n_rows, sum_w2, provenance)
+    return sums.finish(provenance)
 
 
-class _DirectSums:
-    """Buffers of a pass. Axis 0 of every sum is the lane; with tiles there is one lane."""
+class _DirectSums(RowCounts):
+    """Buffers of a pass. The first axis of every sum of x, and of Gram matrices, is the lane; that
+    of features the noise level, then the lane. With tiles there is one lane."""
+
+    kept = (
+        *RowCounts.kept, "sum_x", "sum_xx", "sum_phi", "sum_dphi", "sum_dphi_x", "gram",
+        "gram_phi", "noise_gram",
+    )  # fmt: skip
 
     def __init__(
         self, features: Features, noise_levels: Array, origin: Array, gram_phi: bool, dtype: Any,
         backend: ModuleType, n_threads: int,
     ) -> None:  # fmt: skip
+        super().__init__()
         S, d, H = features.n_features, features.dimension, len(noise_levels)
         self.features, self.noise_levels, self.origin = features, noise_levels, np.array(origin)
         self.backend, self.n_threads = backend, n_threads
@@ -120,10 +123,8 @@ class _DirectSums:
         lanes = self.lanes
         # memory of zeros is taken when it is written: a lane that gets no rows takes none
         self.sum_x, self.sum_xx = np.zeros((LANES, d)), np.zeros((LANES, d, d))
-        self.small = [
-            (np.zeros((lanes, S)), np.zeros((lanes, S)), np.zeros((lanes, S, d)))
-            for _ in range(1 + H)
-        ]
+        self.sum_phi, self.sum_dphi = np.zeros((2, 1 + H, lanes, S))
+        self.sum_dphi_x = np.zeros((1 + H, lanes, S, d))
         self.gram = np.zeros((lanes, S, S))
         self.gram_phi = np.zeros((lanes, S, S) if gram_phi else (0, 0, 0))
         self.noise_gram = np.zeros((lanes, S, S) if H else (0, 0, 0))
@@ -135,17 +136,23 @@ class _DirectSums:
             side = min(S, GRAM_TILE)
         self.scratch: NDArray[Any] = np.empty((n_threads, 2, side, side), dtype)
 
-    def add(self, x: Array, root_weights: Array) -> None:
+    def _small(self, level: int) -> tuple[Array, ...]:
+        """The sums of phi, phi' and phi' x^T of one noise level; 0 is the data themselves."""
+        return self.sum_phi[level], self.sum_dphi[level], self.sum_dphi_x[level]
+
+    def add(self, x: Array, w: Array | None) -> None:
         """Add the rows of one block: the data themselves, then every noise level above zero."""
+        self.count(x, w)
+        root_weights = NO_WEIGHTS if w is None else read_only(np.sqrt(w))
         rows = self._lane_rows(len(x))
         self.backend.moments(
             x, root_weights, self.origin, rows, self.sum_x, self.sum_xx, self.n_threads
         )
-        self._add_level(x, root_weights, self.features.bandwidth, None, self.small[0])
-        for sigma, small in zip(self.noise_levels, self.small[1:], strict=True):
+        self._add_level(x, root_weights, self.features.bandwidth, None, self._small(0))
+        for level, sigma in enumerate(self.noise_levels, 1):
             if sigma > 0.0:
                 gamma = float(np.hypot(self.features.bandwidth, sigma))
-                self._add_level(x, root_weights, gamma, sigma, small)
+                self._add_level(x, root_weights, gamma, sigma, self._small(level))
 
     def _lane_rows(self, n: int) -> int:
         """Rows of a lane: an equal share of the block in whole row tiles."""
@@ -199,13 +206,14 @@ class _DirectSums:
             if self.gram_phi.size:
                 self.backend.rank_k(phi, n, self.gram_phi[0], *buffers)
 
-    def finish(
-        self, n: float, n_rows: int, sum_w2: float, provenance: dict[str, Any]
-    ) -> Statistics:
+    def finish(self, provenance: dict[str, Any]) -> Statistics:
         """Add the lanes in order and mirror the triangles."""
         levels = self.noise_levels
-        used = min(self.lanes, -(-n_rows // kernels.ROW_TILE))
-        small = [tuple(_add_lanes(s, used) for s in level) for level in self.small]
+        used = min(self.lanes, -(-self.n_rows // kernels.ROW_TILE))
+        small = [
+            tuple(_add_lanes(s, used) for s in self._small(level))
+            for level in range(1 + len(levels))
+        ]
         sum_x, sum_xx = _add_lanes(self.sum_x, LANES), _add_lanes(self.sum_xx, LANES)
         check_feature_sums(small[0][0])
         check_moments(sum_x, sum_xx)
@@ -221,7 +229,7 @@ class _DirectSums:
         S, d = self.features.frequencies.shape
         noise = [np.array([level[i] for level in small[1:]]) for i in range(3)]
         return Statistics(
-            features=self.features, n=float(n), n_rows=n_rows, sum_w2=float(sum_w2),
+            features=self.features, n=self.n, n_rows=self.n_rows, sum_w2=self.sum_w2,
             origin=self.origin, sum_x=sum_x, sum_xx=sum_xx,
             sum_phi=small[0][0], sum_dphi=small[0][1], sum_dphi_x=small[0][2],
             gram=gram, gram_phi=gram_phi, noise_levels=levels, noise_gram=noise_gram,

@@ -20,11 +20,11 @@ from ..features.evaluation import Angles
 from ..features.random import Features
 from ..kernels.thread_choice import COSINE_WORK, Threads
 from ..runtime import memory
-from ..runtime.progress import Progress
 from ..validation import Array
 from . import costs
 from .chunks import Chunks
 from .mergeable_sums import MergeableSums, read_counts
+from .row_counts import RowCounts
 from .statistics import check_feature_sums
 from .transform_plan import FINE, TransformPlan, plan_transform
 from .transforms import (
@@ -35,6 +35,8 @@ from .transforms import (
     sum_waves,
     transform,
 )
+
+TERM_ROWS = 2**16  # rows of a chunk that is summed term by term: more would only take memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,36 +150,44 @@ def _accumulate_part(
     S, n_known = features.n_features, blocks.n_rows
     work = math.inf if n_known is None else n_known * S * COSINE_WORK
     module, count = threads.resolve(work)
-    angles = Angles.of(features, origin)
+    angles, sums = Angles.of(features, origin), _WaveSums(S)
     frequencies, eps = angles.frequencies, eps_for(tolerance)
-    F = np.zeros(features.n_features, np.complex128)
-    n, n_rows, sum_w2, by_transform = 0.0, 0, 0.0, False
-    with Progress(progress, "rows", blocks.n_rows) as bar:
-        for x, w in Chunks(blocks):
+    with blocks.track("feature means", sums, progress) as count_rows:
+        for x, w in Chunks(blocks, sum_rows(features)):
             y = x - origin
             plan, inside = plan_sums(y, frequencies, eps, budget)
             if plan is not None:
                 weights = np.ones(len(y)) if w is None else w
-                (sums,) = transform_inside(
+                (part,) = transform_inside(
                     y[inside], [weights[inside]], plan, frequencies, eps, count
                 )
-                F += sums
-                by_transform = True
+                sums.waves += part
+                sums.by_transform = True
             if not inside.all():
                 rest = None if w is None else w[~inside]
-                F += sum_waves(frequencies, y[~inside], rest, module, count)
-            n += len(x) if w is None else float(w.sum())
-            sum_w2 += len(x) if w is None else float(w @ w)
-            n_rows += len(x)
-            bar.add(len(x))
-    sum_phi = angles.amplitude * (np.exp(1j * angles.phases) * F).real
+                sums.waves += sum_waves(frequencies, y[~inside], rest, module, count)
+            sums.count(x, w)
+            count_rows(len(x))
+    sum_phi = angles.amplitude * (np.exp(1j * angles.phases) * sums.waves).real
     check_feature_sums(sum_phi)
     provenance = {
-        "engine": "spectral" if by_transform else "direct", "backend": module.NAME,
-        "precision": "float64", "tolerance": tolerance if by_transform else 0.0,
+        "engine": "spectral" if sums.by_transform else "direct", "backend": module.NAME,
+        "precision": "float64", "tolerance": tolerance if sums.by_transform else 0.0,
         "threads": count, "sums": "phi only",
     }  # fmt: skip
-    return FeatureMeans(features, n, n_rows, sum_w2, sum_phi, provenance=provenance)
+    return FeatureMeans(
+        features, sums.n, sums.n_rows, sums.sum_w2, sum_phi, provenance=provenance
+    )
+
+
+class _WaveSums(RowCounts):
+    """Sums of e^{i f . x} while a pass runs."""
+
+    kept = (*RowCounts.kept, "waves", "by_transform")
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__()
+        self.waves, self.by_transform = np.zeros(n_features, np.complex128), False
 
 
 def transform_inside(
@@ -190,6 +200,11 @@ def transform_inside(
     turn = np.exp(1j * (frequencies @ plan.middle))
     sets = (strength.astype(np.complex128) for strength in strengths)
     return [turn * transform(columns, s, axes, eps, FINE, n_threads) for s in sets]
+
+
+def sum_rows(features: Features) -> int | None:
+    """Rows of a chunk; None is as many as one transform takes."""
+    return TERM_ROWS if features.dimension > TRANSFORM_DIMENSIONS else None
 
 
 def plan_sums(

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from ..bases.base import Base, check_base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
+from ..data.checkpoint import State, as_kind, as_real
 from ..data.row_sample import keys_of_values, row_keys
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
-from ..runtime.progress import Progress
 from ..validation import LEAST_NUMBER, Array, positive, whole
 from .chunks import Chunks
 from .lattice_statistics import (
@@ -31,6 +31,7 @@ from .lattice_statistics import (
     scores_kind,
     shapes_of_sums,
 )
+from .row_counts import RowCounts
 from .statistics import check_levels
 from .transforms import has_finufft
 from .wave_sums import WaveSums, required_memory
@@ -290,22 +291,47 @@ def _sum_part(
     """The pass over all rows, or over one partition."""
     _, n_threads = threads.resolve()
     waves = WaveSums(band_of(features, has_scores=base is not None), tolerance, n_threads)
-    sums = [_Sums(features, waves, base, levels, fold_bases) for fold_bases in bases]
-    row = blocks.first_row
-    with Progress(progress, "rows", blocks.n_rows) as bar:
+    sums = _FoldSums(
+        [_Sums(features, waves, base, levels, fold_bases) for fold_bases in bases]
+    )
+    with blocks.track("lattice", sums, progress) as count_rows:
         for x, w in Chunks(blocks, max(LATTICE_CHUNK_ROWS, 4 * waves.n_nodes)):
+            row = blocks.first_row + sums.n_rows
             x = _within_walls(x, w, features, row)
             if folds is None:
-                sums[0].add(x, w)
+                sums.folds[0].add(x, w)
             else:
-                for fold, rows in enumerate(_rows_of_folds(folds, x, row, len(sums))):
+                for fold, rows in enumerate(_rows_of_folds(folds, x, row, len(bases))):
                     if len(rows):
-                        sums[fold].add(x[rows], None if w is None else w[rows])
-            row += len(x)
-            bar.add(len(x))
+                        sums.folds[fold].add(x[rows], None if w is None else w[rows])
+            count_rows(len(x))
     engine = "finufft" if has_finufft() else "exact"
     facts = {"engine": f"lattice/{engine}", "tolerance": tolerance, "threads": n_threads}
-    return _Folds([part.finish(facts) for part in sums])
+    return _Folds([part.finish(facts) for part in sums.folds])
+
+
+class _FoldSums:
+    """The sums of all folds while a pass runs."""
+
+    def __init__(self, folds: list[_Sums]) -> None:
+        self.folds = folds
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all folds."""
+        return sum(fold.n_rows for fold in self.folds)
+
+    def state(self) -> State:
+        """The sums of all folds, for a checkpoint."""
+        return {
+            f"fold_{k}_{name}": value
+            for k, fold in enumerate(self.folds) for name, value in fold.state().items()
+        }  # fmt: skip
+
+    def restore(self, state: State) -> None:
+        """Take over what ``state`` returned."""
+        for k, fold in enumerate(self.folds):
+            fold.restore({name: state[f"fold_{k}_{name}"] for name in fold.state()})
 
 
 def _rows_of_folds(folds: Any, x: Array, first: int, n_folds: int) -> list[NDArray[np.intp]]:
@@ -365,17 +391,19 @@ def _check_walls(x: Array, features: LatticeFeatures, first: int) -> None:
             )  # fmt: skip
 
 
-class _Sums:
+class _Sums(RowCounts):
     """The sums of one fold while a pass runs."""
+
+    kept = (*RowCounts.kept, "logs")
 
     def __init__(
         self, features: LatticeFeatures, waves: WaveSums, base: Base | None, levels: Array,
         bases: Sequence[Base],
     ) -> None:  # fmt: skip
+        super().__init__()
         self.features, self.waves, self.base, self.levels = features, waves, base, levels
         self.bases, self.scores_of = bases, scores_kind(base, features)
         self.center = features.origin + 0.5 * features.lengths
-        self.n, self.n_rows, self.sum_w2 = 0.0, 0, 0.0
         self.logs = np.zeros(len(bases))
         shapes = shapes_of_sums(features, len(levels), base is not None)
         self.sums: dict[str, Modes] = {
@@ -384,10 +412,8 @@ class _Sums:
 
     def add(self, x: Array, w: Array | None) -> None:
         """Add rows and their weights."""
+        self.count(x, w)
         weights = np.ones(len(x)) if w is None else w
-        self.n += float(weights.sum())
-        self.sum_w2 += float(weights @ weights)
-        self.n_rows += len(x)
         for place, base in enumerate(self.bases):
             self.logs[place] += float(weights @ base.log_density_at(x))
         inside = _inside(x, *self.features.core, self.features.walls)
@@ -436,6 +462,15 @@ class _Sums:
 
     def _narrow(self, sums: Modes) -> Modes:
         return self.waves.features.resize_modes(sums, self.features.n_modes)
+
+    def state(self) -> State:
+        """The sums, for a checkpoint."""
+        return super().state() | {name: as_real(value) for name, value in self.sums.items()}
+
+    def restore(self, state: State) -> None:
+        """Take over what ``state`` returned."""
+        super().restore(state)
+        self.sums = {name: as_kind(state[name], v.dtype) for name, v in self.sums.items()}
 
     def finish(self, facts: dict[str, Any]) -> LatticeStatistics:
         """The statistics of all rows that were added."""
