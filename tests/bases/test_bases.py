@@ -851,8 +851,9 @@ def test_fit_is_the_pipeline_by_hand(kind, method, monkeypatch):
     u = (x - x.mean(axis=0)) / x.std(axis=0)
     base = StudentBase.from_data(u)
     if kind == "mixture":
-        judging = np.random.default_rng(0).permutation(300) % 5 == 0  # decide on the size
-        grown = grow_mixture(u[~judging], np.ones(240), u[judging], np.ones(60))
+        out = np.random.default_rng(0).permutation(300) % 5 == 0
+        judging = out & (np.cumsum(out) % 2 == 1)  # decide on the size; the others score it
+        grown = grow_mixture(u[~out], np.ones(240), u[judging], np.ones(30))
         base = grown.refit(u, np.ones(300))
     gamma = 300 ** (-1 / 6)
     features = tgp.Features.draw(30, gamma, np.cov(u.T, bias=True), seed=0)

@@ -480,7 +480,7 @@ class Counted:
         ({}, 2, None), ({}, 4, None),
         ({"method": "map", "base": "empirical"}, 2, 3),
         ({"method": "map", "base": "empirical", "n_features": COMPARED}, 2, 2),
-        ({"method": "map", "base": "mixture"}, 4, 3),
+        ({"method": "map", "base": "mixture"}, 4, 2),
         ({"method": "fd", "base": "empirical"}, 2, 2),  # one grid for all bandwidths
         ({"method": "fvpd", "base": "empirical"}, 2, 2),
         ({"method": "fd", "base": "empirical"}, 4, 2),  # bandwidths are not compared on all rows

@@ -245,7 +245,9 @@ class Partitions(Blocks):
     def _build_pass(self, task: tasks.PassTask) -> tuple[dict[Any, Any], Any]:
         """(tasks by key, key of the result): one task per partition and a tree of sums."""
         known, name = self._found.lengths, unique_name("pass")
-        starts = [None] * len(self._parts) if known is None else np.cumsum([0, *known]).tolist()
+        starts: list[int | None] = [None] * len(self._parts)
+        if known is not None:
+            starts = np.cumsum([self.first_row, *known]).tolist()
         layer: dict[Any, Any] = {f"{name}-task": task}
         level = [f"{name}-{i}" for i in range(len(self._parts))]
         for i, key in enumerate(level):
@@ -276,7 +278,7 @@ class Partitions(Blocks):
 
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
         self._passes[0] += 1
-        starts = np.cumsum([0, *self.lengths]) if self._jitter is not None else None
+        starts = np.cumsum([self.first_row, *self.lengths]) if self._jitter is not None else None
         for i, pair in enumerate(zip(self._parts, self._weight_parts, strict=True)):
             name = unique_name("rows")
             rows, weights = tasks.split_weights(*self._compute({name: (list, list(pair))}, name))

@@ -379,9 +379,17 @@ class MappedScaling(Scaling):
         """Map rows (n, d) of the model to the units of the data."""
         return self.maps.invert(self.affine.invert(u))
 
+    def apply_bounds(self, ends: Array) -> Array:
+        """Map ends (n, d) of boxes; those at walls, which rows are taken to lie inside of, to
+        infinity."""
+        at_low, at_high = ends <= self.maps.low, ends >= self.maps.high
+        return np.where(at_low, -np.inf, np.where(at_high, np.inf, self.apply(ends)))
+
     def to_line(self, column: int, values: Array) -> Array:
-        """Map values of one column to what `affine` scales."""
-        return self.maps.maps[column].apply(values)
+        """Map ends of one column to what `affine` scales, those at walls to infinity."""
+        one = self.maps.maps[column]
+        found = np.where(values >= one.high, np.inf, one.apply(values))
+        return np.where(values <= one.low, -np.inf, found)
 
     def from_line(self, column: int, values: Array) -> Array:
         """Invert `to_line`."""

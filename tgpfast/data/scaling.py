@@ -75,6 +75,10 @@ class Scaling:
 
     # -- columns that are bent: none here
 
+    def apply_bounds(self, ends: Array) -> Array:
+        """Map ends (n, d) of boxes as `apply` maps rows; those at walls go to infinity."""
+        return self.apply(ends)
+
     def to_line(self, column: int, values: Array) -> Array:
         """Map values of one column to what `affine` scales."""
         return values

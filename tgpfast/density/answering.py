@@ -17,7 +17,7 @@ from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, check_choice, check_flag, whole
 from .answers import Answer
-from .column_choice import check_levels, find_columns, read_bounds, read_values
+from .column_choice import check_levels, check_order, find_columns, read_bounds, read_values
 from .conditionals import (
     choose_names,
     condition_on_table,
@@ -103,9 +103,7 @@ class AnsweringDensity(DescribedDensity):
         names, d = self.table.columns, self.dimension
         low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
         high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
-        if not (low <= high).all():
-            k = int(np.flatnonzero(low > high)[0])
-            raise ValueError(f"column {k}: lower={low[k]} is above upper={high[k]}; swap them")
+        check_order(low, high, names)
         return box_probability(self, low, high, whole("seed", seed, 0))
 
     def cdf(

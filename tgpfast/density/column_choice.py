@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.table import find_column
+from ..data.table import column_name, find_column
 from ..validation import Array
 
 
@@ -117,6 +117,16 @@ def read_values(given: Any, columns: list[str] | None, d: int, name: str) -> dic
             f"{name} has values of {len(values)} of {d} columns; expected at least one, and not all"
         )
     return dict(sorted(values.items()))
+
+
+def check_order(low: Array, high: Array, names: list[str] | None) -> None:
+    """ValueError where a lower bound is above the upper one."""
+    if not (low <= high).all():
+        k = int(np.flatnonzero(low > high)[0])
+        raise ValueError(
+            f"column {column_name(k, names)}: lower={low[k]:g} is above upper={high[k]:g}; swap "
+            "them, or add the period to upper where the column has one and the box crosses its end"
+        )
 
 
 def check_levels(name: str, value: Any) -> Array:

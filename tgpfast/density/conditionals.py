@@ -74,7 +74,7 @@ def _condition(
     row[given] = at
     base: Base | None = None
     with np.errstate(all="ignore"):
-        if np.isfinite(_margin_log_density(model.base, given, at)):
+        if np.isfinite(at).all() and np.isfinite(_margin_log_density(model.base, given, at)):
             base = condition_base(model.base, given, at)
             row[[k for k in range(len(row)) if k not in given]] = base.mean
     if base is None or not np.isfinite(model.base.log_density_at(row[None])[0]):

@@ -20,7 +20,7 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from .answers import Answer
 from .bin_masses import evaluate_around, integrate_bins, make_rule, merge_equal_rows
-from .column_choice import check_levels, find_columns, read_bounds, read_values
+from .column_choice import check_levels, check_order, find_columns, read_bounds, read_values
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS
@@ -191,14 +191,17 @@ class DiscreteDensity(DescribedDensity):
         ValueError
             Y has other columns, or values that are not finite.
         """
+        with_error = check_flag("return_error", return_error)
         if check_choice("missing", missing, MISSING_POLICIES) == "marginal":
+            _refuse_errors(with_error, 'missing="marginal"')
             return score_incomplete_rows(self, Y)
         blocks = as_blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
         if blocks.in_parts:
+            _refuse_errors(with_error, "rows in parts, such as dask's")
             return blocks.evaluated(self, "log_density")
         values, errors = self._evaluate(blocks.whole())
         answer = blocks.table.series(values, "log_density")
-        return (answer, errors) if check_flag("return_error", return_error) else answer
+        return (answer, errors) if with_error else answer
 
     def _evaluate(self, y: Array) -> tuple[Array, Array]:
         """Log densities of rows (n, d), and their errors."""
@@ -350,6 +353,13 @@ class DiscreteDensity(DescribedDensity):
         ]  # fmt: skip
         return np.concatenate(drawn)[rng.permutation(n)]
 
+    def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
+        """Draws in the units of the data and their weights, for quantiles of scores."""
+        if not self.bins and hasattr(self.inner, "_weighted_sample"):
+            rows, weights = self.inner._weighted_sample(n, seed)
+            return self._to_grid(rows), weights
+        return self._to_grid(self._draw(n, seed, {})), np.ones(n)
+
     def probability(self, lower: Any = None, upper: Any = None, *, seed: int = 0) -> Answer:
         """Probability that a row lies between two bounds in every column.
 
@@ -365,9 +375,7 @@ class DiscreteDensity(DescribedDensity):
         names, d = self.table.columns, self.dimension
         low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
         high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
-        if not (low <= high).all():
-            k = int(np.flatnonzero(low > high)[0])
-            raise ValueError(f"column {k}: lower={low[k]} is above upper={high[k]}; swap them")
+        check_order(low, high, names)
         for i, step in self._own_steps.items():
             low[i] = (np.ceil(low[i] / step - OFF_GRID) - 0.5) * step
             high[i] = self._upper_edge(high[i], step)
@@ -669,15 +677,13 @@ class DiscreteDensity(DescribedDensity):
         if is_table_of_values(given):
             if self.bins:
                 raise ValueError("many rows at once need a density without given columns")
+            self._check_table(given)
             return self.inner.conditional(given)
         names, d = self.table.columns, self.dimension
         values = read_values(given, names, d, "given")
         for i, step in self._own_steps.items():
-            if i in values and abs(values[i] / step - round(values[i] / step)) > OFF_GRID:
-                raise ValueError(
-                    f"the density is zero with column {column_name(i, names)} at {values[i]:g}, "
-                    f"which is not a multiple of its step {step:g}"
-                )
+            if i in values:
+                _check_grid(np.array([values[i]]), step, column_name(i, names))
         exact = {self.columns[i]: v for i, v in values.items() if i not in self._own_steps}
         bins = self.bins | {self.columns[i]: v for i, v in values.items() if i in self._own_steps}
         left = [k for k in range(self.inner.dimension) if k not in exact]
@@ -690,6 +696,15 @@ class DiscreteDensity(DescribedDensity):
         if not np.isfinite(found._log_given):
             raise ValueError(f"the probability of {given} is zero, so that nothing follows from it")
         return found
+
+    def _check_table(self, given: Any) -> None:
+        """ValueError for values of discrete columns that are not on their grids."""
+        names, d = self.table.columns, self.dimension
+        for key in given:
+            i = find_column(key, names, d)
+            if i in self._own_steps:
+                values = np.atleast_1d(np.asarray(given[key], dtype=float))
+                _check_grid(values, self._own_steps[i], column_name(i, names))
 
     # -- new rows, files, descriptions -------------------------------------------------------------
 
@@ -780,3 +795,19 @@ class DiscreteDensity(DescribedDensity):
 
 
 storage.register_reader(DISCRETE_KIND, DiscreteDensity._from_file)
+
+
+def _check_grid(values: Array, step: float, name: str) -> None:
+    """ValueError for a value that is not a multiple of the step."""
+    with np.errstate(invalid="ignore"):
+        off = np.abs(values / step - np.rint(values / step)) > OFF_GRID
+    if off.any():
+        raise ValueError(
+            f"the density is zero with column {name} at {values[off][0]:g}, which is not a "
+            f"multiple of its step {step:g}"
+        )
+
+
+def _refuse_errors(is_asked: bool, why: str) -> None:
+    if is_asked:
+        raise ValueError(f"return_error does not go with {why}; leave it out")

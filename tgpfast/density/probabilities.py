@@ -211,7 +211,7 @@ def _scaled_probabilities(
 
 def _scaled(model: TiltedDensity, ends: Array) -> Array:
     with np.errstate(over="ignore"):
-        return np.asarray(model.scaling.apply(ends))
+        return np.asarray(model.scaling.apply_bounds(ends))
 
 
 def _shares_of_draws(

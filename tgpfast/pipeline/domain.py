@@ -12,12 +12,14 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import Domain, domain_of
+from ..data.jitter import OFF_GRID
 from ..data.moments import moments_and_sample
 from ..data.scaling import Scaling
 from ..data.table import column_name
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..statistics.lattice_sums import WallError
 from ..validation import Array
+from .discrete_columns import find_discrete
 from .rows import Rows, make_scaling
 from .settings import GRAM_BASES, STANDARD_SCALES, Settings
 
@@ -51,7 +53,7 @@ class Axes:
         TypeError, ValueError
             For a column that is not there, or ends that make no interval.
         """
-        d, columns = rows.dimension, rows.table.columns
+        d, columns, steps = rows.dimension, rows.table.columns, find_discrete(settings, rows)
         low, high, periodic = np.full(d, -np.inf), np.full(d, np.inf), np.zeros(d, bool)
         for key, pair in _as_mapping("support", settings.support).items():
             k = _find_column("support", key, columns, d)
@@ -63,8 +65,10 @@ class Axes:
             name = column_name(k, columns)
             if np.isfinite(low[k]) or np.isfinite(high[k]):
                 raise ValueError(f"column {name} has both a period and a support; give one")
-            low[k], periodic[k] = _first_period(_as_period(length, name), k, rows), True
-            high[k] = low[k] + _as_period(length, name)
+            value, step = _as_period(length, name), steps.get(k, 0.0)
+            _check_steps(value, step, name)
+            low[k], periodic[k] = _first_period(value, k, rows, step), True
+            high[k] = low[k] + value
         given = Domain(low, high, periodic)
         return cls(_rescaled(given, rows.scaling), given, columns)
 
@@ -287,14 +291,23 @@ def _as_period(length: Any, name: str) -> float:
     return value
 
 
-def _first_period(length: float, k: int, rows: Rows) -> float:
+def _check_steps(length: float, step: float, name: str) -> None:
+    """ValueError where a period is not a whole number of steps of a discrete column."""
+    if step and abs(length / step - round(length / step)) > OFF_GRID:
+        raise ValueError(
+            f"period of column {name}: {length:g} is not a multiple of its step {step:g}"
+        )
+
+
+def _first_period(length: float, k: int, rows: Rows, step: float) -> float:
     """Where the period begins that samples lie in: at 0, or half a period below, if the rows are
-    there; else at the least row."""
+    there; else at the least row. Half a step below for discrete columns, whose noise reaches so
+    far."""
     sample = rows.blocks.sample
     if sample is None:
         return 0.0
     low, high = float(sample.x[:, k].min()), float(sample.x[:, k].max())
-    for start in (0.0, -0.5 * length):
+    for start in (-0.5 * step, -0.5 * length - 0.5 * step):
         if start <= low and high <= start + length:
             return start
-    return low
+    return low if step == 0.0 else (round(low / step) - 0.5) * step

@@ -10,17 +10,20 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.bounded import domain_of
 from ..bases.gaussian import GaussianBase
-from ..data.blocks import as_blocks
+from ..data.blocks import Blocks, as_blocks
+from ..data.table import column_name
 from ..density.density import Density, register_updater
 from ..runtime.warnings import DataWarning, warn
 from ..solvers.solver import base_alone, solve
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.lattice_statistics import LatticeStatistics
+from ..statistics.lattice_sums import WallError
 from ..statistics.mergeable_sums import check_decay
 from ..statistics.required_sums import accumulate_like
 from ..validation import Array, check_flag
 from .domain import place_rows
 
+MOST_ROWS_BEYOND = 0.05  # share of new rows beyond a lattice, above which a warning says so
 OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold
 
 
@@ -49,7 +52,8 @@ def update_model(
     rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply_inside)
     if domain.periodic.any():
         rows = blocks.mapped(functools.partial(place_rows, scaling, domain))
-    part = accumulate_like(model.statistics, rows, model.base, **run)
+    part = _add_rows(model, rows, run)
+    _warn_if_beyond(model.statistics, part)
     merged = _merge(model, part, decay)
     base = _update_base(model, merged.statistics)
     new = _solve_again(model, merged.statistics, base, run)
@@ -59,6 +63,35 @@ def update_model(
     return new.with_record(
         scaling=model.scaling, table=model.table, settings=settings, selection=model.selection
     )
+
+
+def _add_rows(model: Density, rows: Blocks, run: dict[str, Any]) -> Any:
+    """Statistics of new rows; a row beyond a wall is named in the units of the data."""
+    try:
+        return accumulate_like(model.statistics, rows, model.base, **run)
+    except WallError as error:
+        domain, k = domain_of(model.base), error.axis
+        low, high = model.scaling.invert(np.array(domain.walls))[:, k]
+        name = column_name(k, model.table.columns)
+        raise ValueError(
+            f"row {error.row - rows.first_row}, column {name} lies outside of its support "
+            f"({low:g}, {high:g}); remove such rows"
+        ) from error
+
+
+def _warn_if_beyond(old: Any, part: Any) -> None:
+    """Warn where new rows lie beyond the box of a lattice, which cannot learn from them."""
+    if not isinstance(part, LatticeStatistics):
+        return
+    # the wave of frequency zero is the taper alone: 1 in the core, 0 beyond the box
+    beyond, before = (1.0 - float(s.sum_waves.flat[0].real) / s.n for s in (part, old))
+    if beyond > max(MOST_ROWS_BEYOND, 2.0 * before):
+        warn(
+            f"{beyond:.0%} of the weight of the new rows lies at or beyond the ends of the lattice "
+            "that was laid around the first ones; the density there stays that of the base. Fit "
+            "anew with all rows",
+            DataWarning,
+        )
 
 
 def _merge(model: Density, part: Any, decay: float) -> Merged:

@@ -52,7 +52,8 @@ def _measure_inset(plain: ColumnMap, values: Array, weights: Array) -> float:
     standards = measure_columns(values[:, None], weights)
     size = max(abs(end) for end in (plain.low, plain.high) if math.isfinite(end))
     step, spread = float(standards.resolution[0]), float(standards.scaling.scale[0])
-    return max(WALL_INSET * step, LEAST_INSET * spread, 4.0 * float(np.spacing(size)))
+    inset = max(WALL_INSET * step, LEAST_INSET * spread, 4.0 * float(np.spacing(size)))
+    return min(inset, 0.25 * (plain.high - plain.low))  # the walls stay apart
 
 
 def _gaussianize(plain: ColumnMap, values: Array, weights: Array) -> ColumnMap:
