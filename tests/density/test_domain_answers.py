@@ -13,8 +13,8 @@ def make_rows(d=4, n=600):
 
 @pytest.fixture(scope="module")
 def walled():
+    options = {"base": "empirical", "lam": 1.0, "n_features": 50}
     with pytest.warns(tgp.DataWarning, match="whole numbers"):
-        options = {"base": "empirical", "lam": 1.0, "n_features": 50}
         return tgp.fit(make_rows(), support={0: (0, None)}, **options)
 
 
