@@ -198,3 +198,16 @@ def test_auto_does_not_bend_up_to_three_columns_and_steps():
     maps = model.scaling.maps.maps
     assert len(maps[1].knots) == 2
     assert len(maps[0].knots) > 5
+
+
+@pytest.mark.parametrize("base", ["empirical", "student"])
+def test_bent_columns_take_no_pass_of_their_own(base):
+    x, calls = np.random.default_rng(0).gamma(2.0, size=(1_500, 4)), []
+
+    def source():
+        calls.append(None)
+        return iter(np.array_split(x, 3))
+
+    options = {"method": "fd", "lam": 10.0, "gamma": 1.0, "n_features": 30}
+    model = tgp.fit(source, scale="gaussianize", base=base, frequency_covariance="data", **options)
+    assert model.settings["n_passes"] == len(calls) == (2 if base == "empirical" else 3)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..bases.base import Base
 from ..data.blocks import Blocks
 from ..data.column_maps import ColumnMaps, MappedScaling, OutsideSupportError
-from ..data.moments import check_full_rank, moments_of
+from ..data.moments import Moments, check_full_rank, moments_of
 from ..data.scaling import Scaling
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.column_gaussians import learn_maps
@@ -147,7 +147,7 @@ def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
     """The rows after their maps, with the moments that they have then."""
     d = rows.dimension
     bent = MappedScaling(np.zeros(d), np.ones(d), maps)
-    moments = moments_of(rows.blocks.mapped(bent.apply_inside))
+    moments = _moments_after(bent, rows)
     check_full_rank(moments, rows.table.columns)
     affine: Scaling = make_scaling(settings.scale, moments)
     scaling = MappedScaling(affine.shift, affine.scale, maps)
@@ -158,6 +158,19 @@ def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
         has_late_weights=False, are_weighted=moments.n != moments.n_effective,
         split=split_sample(blocks, settings) if settings.needs_sample else None,
     )  # fmt: skip
+
+
+def _moments_after(bent: MappedScaling, rows: Rows) -> Moments:
+    """Moments of the rows after their maps: those of the sample, which the maps were learned from.
+
+    With walls, a pass over all rows looks for rows outside, unless the sample holds all of them.
+    """
+    sample, maps = rows.blocks.sample, bent.maps
+    has_walls = bool(np.isfinite(maps.low).any() or np.isfinite(maps.high).any())
+    if sample is None or (has_walls and rows.blocks.n_rows != len(sample.x)):
+        return moments_of(rows.blocks.mapped(bent.apply_inside))
+    found = moments_of(Blocks(bent.apply_inside(sample.x), sample_weight=sample.weights))
+    return replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
 
 
 def _refuse_outside_rows(rows: Rows, axes: Axes) -> None:

@@ -54,7 +54,8 @@ def fit(
 
     Reads the data two or three times: for their moments and a random sample of at most 20,000 rows;
     for the statistics; and once more where bandwidths are compared on all rows, or for the scores
-    of a base that is not Gaussian. Bent columns take one more pass, for their moments.
+    of a base that is not Gaussian. More than 20,000 rows of bent columns with walls take one
+    more.
     ``model.settings["n_passes"]`` is the number of passes. The same rows give the same sample
     whatever their source.
 
