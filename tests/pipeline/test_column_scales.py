@@ -209,5 +209,6 @@ def test_bent_columns_take_no_pass_of_their_own(base):
         return iter(np.array_split(x, 3))
 
     options = {"method": "fd", "lam": 10.0, "gamma": 1.0, "n_features": 30}
-    model = tgp.fit(source, scale="gaussianize", base=base, frequency_covariance="data", **options)
+    options |= {"base": base, "frequency_covariance": "data"}
+    model = tgpfast.fit(source, scale="gaussianize", **options)
     assert model.settings["n_passes"] == len(calls) == (2 if base == "empirical" else 3)
