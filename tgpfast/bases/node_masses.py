@@ -19,6 +19,8 @@ GRID_ARRAYS = 8  # of a grid's size, that solving on it takes
 BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time
 MOST_LOST = 0.05  # mass beyond walls and periods, where a base must have none
 UNRESOLVED = 2.5  # deviations of a part in a cell, from which on nodes may miss much of it
+# deviations of a part in a cell, up to which sums of a Gaussian err by less than 0.2 %
+RESOLVED_CELL = 1.7
 STEPS_OF_PART = 2  # of a finer grid, for each deviation of the narrowest part of a base
 MOST_FINE_NODES = 2**20  # of that grid
 LEAST_CORRECTION = 0.1  # factor of a node's mass; below, the grid does not resolve the base
@@ -96,11 +98,15 @@ class BaseGrids:
             self._known[key] = node_masses(self.base, self.features, key)
         return self._known[key]
 
+    def resolving_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape, or multiples of it along axes where cells are wider than parts of the base, as
+        many as are affordable."""
+        return _resolving_shape(self.base, self.features, shape)
+
     def resolve_base(self, shape: Sequence[int]) -> bool:
-        """Whether the masses on the grid of this shape are about those of the base."""
-        finer = _resolving_shape(self.base, self.features, shape)
-        cells = self.features.lengths / np.array(finer)
-        return bool((cells <= UNRESOLVED * part_widths(self.base)[1].min(axis=0)).all())
+        """Whether sums over the grid of this shape are about integrals against the base."""
+        cells = self.features.lengths / np.array(shape)
+        return bool((cells <= RESOLVED_CELL * part_widths(self.base)[1].min(axis=0)).all())
 
 
 def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> NodeMasses:

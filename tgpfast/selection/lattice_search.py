@@ -197,11 +197,14 @@ class LatticeSearch:
         return lattice, sums.sum(axis=0) - held, held, n - self.held_n
 
     def posteriors(self, candidate: LatticeCandidate, *, finer: bool = False) -> LatticePosteriors:
-        """The posteriors of the rows learned from, on the usual grid or a finer one."""
+        """The posteriors of the rows learned from, on the usual grid, or on a finer one that also
+        resolves the base: a tilt could hide what it takes from a narrow ridge between nodes."""
         lattice, sums, _, n = self._part(candidate.n_modes)
-        factor = FINER[lattice.dimension] if finer else 1.0
-        shape = lattice.grid_shape(factor * OVERSAMPLING)
-        masses = [grids.at(shape) for grids in self._grids[candidate.base]]
+        grids = self._grids[candidate.base]
+        shape = lattice.grid_shape((FINER[lattice.dimension] if finer else 1.0) * OVERSAMPLING)
+        if finer:
+            shape = np.max([one.resolving_shape(shape) for one in grids], axis=0)
+        masses = [one.at(shape) for one in grids]
         return LatticePosteriors(
             lattice.with_kernel(candidate.kernel, candidate.bandwidth), sums, n, masses,
             candidate.lam, self.workers,
@@ -221,14 +224,14 @@ class LatticeSearch:
         return ScoredCandidate(candidate, float(total))
 
     def _score_tilt(self, candidate: LatticeCandidate) -> ScoredCandidate:
-        posteriors = self.posteriors(candidate)
+        posteriors, finer = self.posteriors(candidate), self.posteriors(candidate, finer=True)
         grids = self._grids[candidate.base]
-        if self.must_resolve and not all(one.resolve_base(posteriors.shape) for one in grids):
+        if self.must_resolve and not all(one.resolve_base(finer.shape) for one in grids):
             nothing = np.zeros_like(posteriors.data)
             return ScoredCandidate(candidate, -np.inf, nothing, np.zeros(len(self.held)))
         start = posteriors.whiten(self._start(candidate))
         theta = maximize_posteriors(posteriors, start, least_gain=SEARCH_GAIN).theta
-        log_z = self.posteriors(candidate, finer=True).log_partition(theta)[0]
+        log_z = finer.log_partition(theta)[0]
         lattice, _, held, _ = self._part(candidate.n_modes)
         tilt = np.array([lattice.inner(*pair) for pair in zip(theta, held, strict=True)])
         sums = tilt + self.log_base[candidate.base] - self.held_n * log_z
