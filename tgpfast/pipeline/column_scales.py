@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..bases.base import Base
 from ..data.blocks import Blocks
+from ..data.column_checks import MOST_DISTINCT
 from ..data.column_maps import ColumnMaps, MappedScaling, OutsideSupportError
 from ..data.moments import Moments, check_full_rank, moments_of
 from ..data.scaling import Scaling
@@ -116,7 +117,10 @@ def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
     tilt gains far more than the mixtures that are compared."""
     smooth = np.ones(rows.dimension, bool)
     for note in rows.column_notes:
-        has_steps = note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES
+        has_steps = (
+            note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES
+            and note.facts["repeated_share"] >= 1.0 - MOST_DISTINCT
+        )
         if has_steps or note.facts.get("top_share", 0.0) > MOST_TOP_SHARE:
             smooth[note.column] = False
     return smooth & (smooth.mean() > 0.5)
