@@ -88,6 +88,8 @@ def choose(settings: Settings, rows: Rows) -> Plan:
     Plan
         With complete settings.
     """
+    if not isinstance(settings.gamma, str):
+        check_bandwidth(settings.gamma, rows.variance, settings.with_fallbacks().lam)
     if uses_lattice(settings, rows):
         return choose_lattice_plan(settings, rows)
     return choose_random_features(settings, rows)
@@ -146,8 +148,6 @@ def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan
     domain = None if rows.split is None else rows.split.domain
     if has_periodic_features(settings, rows):
         check_periodic_settings(settings, domain, rows)
-    if not isinstance(settings.gamma, str):
-        check_bandwidth(settings.gamma, rows.variance, settings.with_fallbacks().lam)
     choice = _choose_from_pilot(settings, rows)
     chosen = choice.settings
     covariance = covariance_of_frequencies(chosen.frequency_covariance, rows.covariance)
