@@ -24,7 +24,7 @@ from ..validation import Array
 from . import costs
 from .chunks import Chunks
 from .mergeable_sums import MergeableSums, read_counts
-from .row_counts import RowCounts
+from .moment_sums import RowCounts
 from .statistics import check_feature_sums
 from .transform_plan import FINE, TransformPlan, plan_transform
 from .transforms import (

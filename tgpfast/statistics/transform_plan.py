@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from ..validation import Array
 from . import costs
+from .chunks import BOX_ROWS
 from .transforms import WIDEST_KERNEL, kernel_width
 
 FINE, COARSE = 2.0, 1.25  # upsampling factors that finufft offers
 COARSE_ROWS = 100_000  # fewer points do not repay the coarse grid, whose result must be checked
-BOX_ROWS = 50_000  # rows of a sample from which the box of a grid is chosen
 FREE_GRID = 1.2  # a plan this many times as slow as one without a grid leaves no point outside
 LEAST_HALF_WIDTH = 1e-3  # of a box, in units of one over the largest frequency
 COMPLEX_BYTES = 16
@@ -54,7 +54,7 @@ class TransformPlan:
     @property
     def middle(self) -> Array:
         """(d,) center of the box."""
-        return 0.5 * (self.low + self.high)
+        return self.low + 0.5 * (self.high - self.low)  # the sum may overflow
 
     @property
     def half(self) -> Array:
@@ -98,7 +98,7 @@ class _Workload:
     def cheapest(self, low: Array, high: Array, outside: float) -> TransformPlan | None:
         """The cheapest plan with this box, outside which so many points lie; None if none fits."""
         least = LEAST_HALF_WIDTH / self.reach
-        middle, half = 0.5 * (low + high), np.maximum(0.5 * (high - low), least)
+        middle, half = low + 0.5 * (high - low), np.maximum(0.5 * (high - low), least)
         plans = []
         for upsampling in self.upsamplings:
             width = kernel_width(self.eps, upsampling)
