@@ -212,7 +212,8 @@ class GridFiller:
             strengths[:] = w
         outside = np.flatnonzero(~place.inside(x))
         if len(outside) < len(x):
-            angles = ((x - place.center) * (2.0 * np.pi / (np.array(place.shape) * place.spacing))).T.copy()
+            turns = 2.0 * np.pi / (np.array(place.shape) * place.spacing)
+            angles = ((x - place.center) * turns).T.copy()
             angles[:, outside] = strengths[outside] = 0.0  # cheaper than to remove a few rows
             self._spread(angles, strengths)
             self.weight += float(strengths.real.sum())
