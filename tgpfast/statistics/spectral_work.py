@@ -89,7 +89,7 @@ class SpectralWork:
         d = self.features.dimension
         plan = plan_transform(
             y, self.features.bandlimit, self.n_pairs, self.row_cost, self.eps, self.room,
-            coarse=False, n=n,
+            n=n,
         )  # fmt: skip
         if plan is None:
             return None, np.inf

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from ..validation import Array
 from .chunks import Rows
-from .transforms import FINEST_EPS, Complex, kernel_width, quiet_finufft
+from .transforms import FINEST_EPS, UPSAMPLING, Complex, kernel_width, quiet_finufft
 
-UPSAMPLING = 2.0  # grid nodes for each node that the band limit needs
 READ_SHARE = 0.1  # of eps, asked of the transform that reads: spreading dominates the error
 PRODUCT_NUMBERS = 2**17  # complex numbers of a product with the first axis: they stay in a cache
 FILL_ROWS = 2**18  # points spread at a time, at least: their coordinates stay in a cache
@@ -68,7 +67,7 @@ class SpreadGrid:
     @property
     def width(self) -> int:
         """Nodes along each axis that a point is spread over."""
-        return kernel_width(self.eps, UPSAMPLING)
+        return kernel_width(self.eps)
 
     @property
     def shape(self) -> tuple[int, ...]:

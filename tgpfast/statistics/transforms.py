@@ -24,7 +24,7 @@ Complex = NDArray[np.complex128]
 TRANSFORM_DIMENSIONS = 3  # finufft has transforms of one, two and three dimensions
 FINEST_EPS = 1e-14  # smallest relative error asked of finufft: float64 rounds above it
 EPS_SHARE = 0.18  # of the tolerance, asked of finufft, which erred by up to 5.4 times as much
-WIDEST_KERNEL = 16  # grid cells: finufft has no wider kernels
+UPSAMPLING = 2.0  # nodes of finufft's grids for each node that a band limit needs
 SERIAL_SIZE = 30_000  # points and targets together; below this size one thread is faster
 WAVE_ROWS = 4_096  # rows of a block of waves, at most
 WAVE_NUMBERS = 2**23  # numbers in a block of waves, at most: 64 MB
@@ -60,17 +60,14 @@ def eps_for(tolerance: float) -> float:
     return max(EPS_SHARE * tolerance, FINEST_EPS)
 
 
-def kernel_width(eps: float, upsampling: float) -> int:
+def kernel_width(eps: float) -> int:
     """Grid cells along each axis that finufft spreads a point over."""
-    if upsampling == 2.0:
-        return int(np.clip(np.ceil(-np.log10(eps / 10.0)), 2, 16))
-    return int(np.ceil(-np.log(eps) / (np.pi * np.sqrt(1.0 - 1.0 / upsampling))))
+    return int(np.clip(np.ceil(-np.log10(eps / 10.0)), 2, 16))
 
 
 def transform(
-    columns: list[Array], strengths: Complex, axes: list[Array], eps: float, upsampling: float,
-    n_threads: int,
-) -> Complex:  # fmt: skip
+    columns: list[Array], strengths: Complex, axes: list[Array], eps: float, n_threads: int
+) -> Complex:
     """F(w) = sum_i strengths_i e^{i w . y_i} at every target w.
 
     Parameters
@@ -82,8 +79,6 @@ def transform(
         Coordinates of the targets w, one array for each dimension.
     eps : float
         Relative error to ask of finufft.
-    upsampling : float
-        2.0, or 1.25 for a coarser grid.
     n_threads : int
 
     Returns
@@ -94,7 +89,7 @@ def transform(
         n_threads = 1
     with quiet_finufft() as finufft:
         plan = finufft.Plan(
-            3, len(columns), 1, eps, 1, nthreads=n_threads, upsampfac=upsampling, showwarn=0
+            3, len(columns), 1, eps, 1, nthreads=n_threads, upsampfac=UPSAMPLING, showwarn=0
         )
         plan.setpts(*columns, **dict(zip("stu", axes, strict=False)))
         result: Complex = plan.execute(strengths)
