@@ -26,7 +26,7 @@ from .statistics import Statistics
 MIXED_TOLERANCE = 1e-3  # largest predicted change of a log density that "auto" accepts
 FLOAT64_DIMENSIONS = 3  # up to here the FD system is too ill-conditioned for float32 products
 TRIAL_ROWS = 5_000  # rows solved in both precisions, at most
-TRIAL_SHARE = 8  # at most one row in so many: a larger trial costs more than it saves
+TRIAL_SHARE = 8  # a trial has 1/8 of the rows at most: a larger one costs more than it saves
 TRIAL_LEAST_ROWS = 1_000  # with fewer trial rows float64 is as fast
 TRIAL_LAM = 0.1  # the paper's lambda: the smallest in use, and so the worst conditioned
 TRIAL_POINTS = 500  # trial rows, and as many draws of the base, at which densities are compared
