@@ -20,6 +20,7 @@ import numpy as np
 from ..data.blocks import Blocks
 from ..features.random import Features
 from ..runtime.progress import Progress
+from ..runtime.warnings import FallbackWarning, warn
 from ..validation import Array
 from .chunk_transforms import ChunkTransforms
 from .chunks import Chunks, Rows
@@ -55,6 +56,12 @@ def accumulate_spectral(
         If the smallest grid of a chunk exceeds the budget, and ``must_fit``.
     """
     load_finufft()
+    if blocks.checkpoint is not None:
+        warn(
+            "the checkpoint does not hold the sums of the spectral engine: this pass starts again "
+            "after a stop. --engine direct is slower and holds them",
+            FallbackWarning,
+        )
     work = SpectralWork(features, noise_levels, gram_phi, tolerance, budget)
     moments = MomentSums(features.dimension, origin, backend, n_threads)
     outside = _OutsideRows(work, origin, backend, n_threads)
