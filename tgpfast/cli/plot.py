@@ -56,9 +56,9 @@ def _draw_beside(model: Any, source: Any, arguments: argparse.Namespace) -> Any:
 COMMAND = Command(
     "plot",
     "draw a model beside rows",
-    "Draws a model beside the rows of DATA, or alone. With DATA: one column: the distribution functions of both; two "
-    "columns: data with contours of the density, and samples; more columns: every pair of the "
-    "first six, data below the diagonal and samples above it.",
+    "Draws a model beside the rows of DATA, or the model alone. One column of DATA: the "
+    "distribution functions of both. Two columns: data with contours of the density, and samples. "
+    "More columns: every pair of the first six, data below the diagonal and samples above it.",
     (
         "tgpfast plot model.npz data.csv -o model.png",
         "tgpfast plot model.npz -o model.png",
