@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,18 @@ from ..data.blocks import Blocks
 from ..density.density import Density
 from ..validation import Array
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_output, count_or, share
-from .output import check_output, print_json, print_table, write_table
+from .options import (
+    Command,
+    add_json,
+    add_output,
+    add_progress,
+    count_or,
+    share,
+    shows_progress,
+)
+from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
+from .score import score_rows
 
 DEFAULT_ROWS = 10  # rows that are listed if nothing else is asked for
 
@@ -33,6 +41,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "the model, such as 0.99")  # fmt: skip
     add_output(parser, "OUTLIERS", "write the listed rows, with their numbers and log densities, ")
     add_json(parser)
+    add_progress(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -41,8 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
     with open_data(arguments.data) as data:
         source = match_columns(model, data, arguments.columns)
         names = model.table.columns or [f"column_{k}" for k in range(model.dimension)]
-        model.table = replace(model.table, columns=None)
-        values = np.asarray(model.log_density(source))
+        values = score_rows(model, source, shows_progress(arguments))
         numbers = _find_lowest(model, values, arguments)
         rows = _read_rows(source, numbers)
     if arguments.output is not None:
@@ -56,6 +64,8 @@ def _run(arguments: argparse.Namespace) -> None:
             [[f"{k:,}", f"{values[k]:.6g}", *(f"{cell:.6g}" for cell in row)]
              for k, row in zip(numbers, rows, strict=True)],
         )  # fmt: skip
+    elif not (arguments.quiet or is_standard_output(arguments.output)):
+        print(f"wrote {arguments.output}: {len(numbers):,} of {len(values):,} rows")
 
 
 def _find_lowest(model: Density, values: Array, arguments: argparse.Namespace) -> Any:

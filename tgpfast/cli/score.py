@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ..data.blocks import Blocks
+from ..density.density import Density
 from ..evaluation.result import rows_text
+from ..runtime.progress import Progress
 from ..validation import Array
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_output
+from .options import Command, add_json, add_output, add_progress, shows_progress
 from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
 
@@ -24,6 +27,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_data(parser, "; named columns are matched with the names in the model")
     add_output(parser, "SCORES", "write every row's log density ")
     add_json(parser)
+    add_progress(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -31,9 +35,7 @@ def _run(arguments: argparse.Namespace) -> None:
     check_output(arguments.output, with_json=arguments.json)
     with open_data(arguments.data) as data:
         source = match_columns(model, data, arguments.columns)
-        # the columns are in order now; without names the model takes them by position
-        model.table = replace(model.table, columns=None)
-        values = np.asarray(model.log_density(source))
+        values = score_rows(model, source, shows_progress(arguments))
     if arguments.output is not None:
         write_table(arguments.output, values, ["log_density"])
     facts = _summarize(values)
@@ -41,8 +43,20 @@ def _run(arguments: argparse.Namespace) -> None:
         print_json(facts)
     elif arguments.output is None:
         _print_report(facts)
-    elif not is_standard_output(arguments.output):
+    elif not (arguments.quiet or is_standard_output(arguments.output)):
         print(f"wrote {arguments.output}: {len(values):,} rows")
+
+
+def score_rows(model: Density, source: Any, show: bool) -> Array:
+    """Log densities of rows whose columns are in the order of the model; shows a bar if asked."""
+    model.table = replace(model.table, columns=None)  # columns count by position
+    blocks = Blocks(source, dimension=model.dimension)
+    with Progress(show, "rows", blocks.n_rows) as bar:
+        parts = []
+        for x, _ in blocks:
+            parts.append(np.asarray(model.log_density(x)))
+            bar.add(len(x))
+    return np.concatenate(parts)
 
 
 def _summarize(values: Array) -> dict[str, Any]:
