@@ -24,6 +24,7 @@ from .column_choice import check_levels, check_order, find_columns, read_bounds,
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS
+from .integration import ANSWER_REPLICATES
 from .local_modes import Modes
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
@@ -587,8 +588,10 @@ class DiscreteDensity(DescribedDensity):
             raise TypeError(f"level={level!r}: expected one number in (0, 1)")
         share, seed = float(check_levels("level", level)[0]), whole("seed", seed, 0)
 
-        def draw(number: int) -> Array:
-            return self._evaluate(Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole())[0]
+        def draw(number: int) -> tuple[Array, Array]:
+            rows = Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole()
+            log_p = self._evaluate(rows)[0].reshape(ANSWER_REPLICATES, -1)
+            return log_p, np.ones(log_p.shape)
 
         return region_of_draws(self, share, draw, seed)
 
