@@ -15,6 +15,7 @@ from ..bases.quasirandom import logsumexp
 from ..data import storage
 from ..data.blocks import Blocks, as_blocks
 from ..data.jitter import OFF_GRID, Jitter
+from ..data.missing_rows import MISSING_ROWS
 from ..data.table import Table, column_name, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
@@ -712,13 +713,14 @@ class DiscreteDensity(DescribedDensity):
     # -- new rows, files, descriptions -------------------------------------------------------------
 
     def update(
-        self, X: Any, *, sample_weight: Any = None, decay: float = 1.0, progress: bool = False
+        self, X: Any, *, sample_weight: Any = None, decay: float = 1.0, missing: str = "error",
+        progress: bool = False,
     ) -> DiscreteDensity:
         """The model learned from the rows so far and those of X: a new one; this one stays.
 
         Parameters
         ----------
-        X, sample_weight, decay, progress
+        X, sample_weight, decay, missing, progress
             As for ``Density.update``.
 
         Returns
@@ -728,7 +730,7 @@ class DiscreteDensity(DescribedDensity):
         noise = Jitter(dict(self.steps), self.settings.get("seed") or 0)
         blocks = as_blocks(
             X, sample_weight=sample_weight, dimension=self.dimension, columns=self.table.columns,
-            jitter=noise,
+            jitter=noise, drop_missing=check_choice("missing", missing, MISSING_ROWS) == "drop",
         )  # fmt: skip
         blocks.first_row = self.settings.get("n_rows", 0)  # noise of its own for new rows
         inner = self.inner.update(blocks, decay=decay, progress=progress)
