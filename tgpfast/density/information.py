@@ -181,7 +181,7 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     values = -_sum_known([(sign, _known_part(model, some)) for sign, some in left], u)
     of_sets = np.zeros((DRAW_REPLICATES, len(u)))
     for sign, some in left:
-        sets = rough_sets(model, some, np.ascontiguousarray(u[:, some]))
+        sets = rough_sets(model, some, np.ascontiguousarray(u[:, some]), seed)
         mean, errors = average_sets(sets)
         # the log of a mean of draws is too low by half the square of its error
         values += sign * (mean + 0.5 * np.square(errors))

@@ -134,12 +134,12 @@ def rough_log_density(model: TiltedDensity, kept: list[int], y: Array) -> Array:
     return np.asarray(values + 0.5 * np.square(errors) - model.log_normalizer.value)
 
 
-def rough_sets(model: TiltedDensity, kept: list[int], y: Array) -> Array:
+def rough_sets(model: TiltedDensity, kept: list[int], y: Array, seed: int = 0) -> Array:
     """Log marginal density, not normalized, of rows (n, a) whose values are averaged, by each set
     of points, (R, n). The sets are equal where rules integrate."""
     is_known = isinstance(model.base, (GaussianBase, MixtureBase, StudentBase))
     if is_known or model.dimension - len(kept) > RULE_DIMENSIONS:
-        return draw_sets(model, kept, y, choose_log2_points(model, len(y)))
+        return draw_sets(model, kept, y, choose_log2_points(model, len(y)), seed)
     values = marginal_log_density(model, kept, y)[0] + model.log_normalizer.value
     return np.broadcast_to(values, (DRAW_REPLICATES, len(y)))
 
@@ -322,14 +322,16 @@ def _draw_until_good(model: TiltedDensity, kept: list[int], y: Array) -> tuple[A
     return values, errors
 
 
-def draw_sets(model: TiltedDensity, kept: list[int], y: Array, log2_points: int) -> Array:
+def draw_sets(
+    model: TiltedDensity, kept: list[int], y: Array, log2_points: int, seed: int = 0
+) -> Array:
     """Log of the integral of e^f base over the other columns, (R, n), by each of R = 8 sets of
     2^log2_points draws of the base given each row."""
     parts = _condition_rows(model.base, kept, y)
     sets = np.full((DRAW_REPLICATES, len(y)), -np.inf)
-    for seed in range(DRAW_REPLICATES):
-        for block in _draw_blocks(model, kept, y, parts, log2_points, seed):
-            sets[seed, block[0]] = logsumexp(_log_masses(model, block), axis=1)
+    for k, values in enumerate(sets):
+        for block in _draw_blocks(model, kept, y, parts, log2_points, DRAW_REPLICATES * seed + k):
+            values[block[0]] = logsumexp(_log_masses(model, block), axis=1)
     return sets
 
 
