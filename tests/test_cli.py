@@ -11,6 +11,7 @@ import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import fixed_fit
 
@@ -178,6 +179,32 @@ def test_score_writes_every_row(model, data, tmp_path, name):
     rows = next(rows())[:, 0] if callable(rows) else rows
     np.testing.assert_array_equal(rows, tgp.load(model).log_density(X))
     assert columns == (["log_density"] if name == "s.csv" else None)
+
+
+def test_rows_with_missing_values_are_scored_or_left_out(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    model = tgp.fit(rows, method="fd", lam=10.0, n_features=20, base="empirical")
+    rows.iloc[[3, 7], 1] = np.nan
+    model.save(tmp_path / "model.npz")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    files, scores = (tmp_path / "model.npz", tmp_path / "rows.csv"), tmp_path / "scores.csv"
+    assert run("score", *files) != 0
+    assert "a value is missing" in capsys.readouterr().err
+    for missing, fate in (("drop", "not scored"), ("marginal", "scored by the columns")):
+        assert run("score", *files, "--missing", missing, "-o", scores) == 0
+        assert f"2 rows with missing values: {fate}" in capsys.readouterr().out
+        found = np.genfromtxt(scores, skip_header=1)
+        expected = np.array(model.log_density(rows, missing="marginal"))
+        if missing == "drop":
+            expected[[3, 7]] = np.nan
+        assert np.allclose(found, expected, equal_nan=True)
+    assert run("outliers", *files, "--missing", "drop", "-n", "500", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["n_missing"] == 2
+    assert len(document["outliers"]) == 198
+    assert run("evaluate", *files, "--missing", "drop", "--json", "--samples", "2000") == 0
+    assert json.loads(capsys.readouterr().out)["n_missing"] == 2
 
 
 def test_score_finds_columns_by_name(model, tmp_path, capsys):

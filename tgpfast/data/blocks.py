@@ -19,6 +19,7 @@ import numpy as np
 
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
+from ..runtime.warnings import DataWarning, warn
 from ..validation import Array
 from .arrow import as_frame
 from .checkpoint import Checkpoint, PassSums
@@ -80,6 +81,8 @@ class Blocks:
     drop_missing : bool, default False
         Whether to leave out rows with nan, None or NA, which are an error otherwise. Rows are then
         numbered without them.
+    keep_missing : bool, default False
+        Whether to pass on rows with nan, None or NA as they are, with nan.
     jitter : Jitter, optional
         Noise on discrete columns.
 
@@ -114,11 +117,12 @@ class Blocks:
         name: str = "X",
         is_part: bool = False,
         drop_missing: bool = False,
+        keep_missing: bool = False,
         jitter: Jitter | None = None,
     ) -> None:
         self.name, self.dimension, self.block_rows = name, dimension, block_rows
         self._is_part, self._order = is_part, columns
-        self._drops, self._jitter = drop_missing, jitter
+        self._drops, self._keeps, self._jitter = drop_missing, keep_missing, jitter
         self._missing = [MissingCounts()]  # of the last pass; shared by copies
         self._map: Callable[[Array], Array] | None = None
         self._factor = 1.0
@@ -151,9 +155,9 @@ class Blocks:
             X = X.source
         refuse_distant_rows(X, self.name)
         if isinstance(X, (str, os.PathLike)):
-            X, names = open_rows(X, self._order, keep_missing=self._drops)
+            X, names = open_rows(X, self._order, keep_missing=self._drops or self._keeps)
         X = order_columns(as_frame(X), self._order, self.name)
-        if self._drops:
+        if self._drops or self._keeps:
             X = fill_objects(X, self.name)
         return X, Table.from_rows(X, names)
 
@@ -279,7 +283,8 @@ class Blocks:
         numbers : number of the first row in the source, or of every row, for messages
         kept_numbers : the same without rows that are left out, which decides the noise
         """
-        check_finite(x, numbers, self.table.columns, self.name)
+        checked = np.where(np.isnan(x), 0.0, x) if self._keeps else x
+        check_finite(checked, numbers, self.table.columns, self.name)
         if self._jitter is not None:
             x = self._jitter.apply(x, kept_numbers, numbers, self.table.columns)
         x.flags.writeable = False
@@ -322,7 +327,7 @@ class Blocks:
             if self._weights is not None:
                 raise ValueError(f"{label} brings weights, but sample_weight was given as well")
         item = as_frame(item)
-        if self._drops:
+        if self._drops or self._keeps:
             item = fill_objects(item, label)
         if is_frame(item):
             if self.table.columns is None:
@@ -533,6 +538,14 @@ def copy_blocks(blocks: Generator[Block, None, None]) -> Iterator[Block]:
     with contextlib.closing(blocks):
         for block in blocks:
             yield copy_block(*block)
+
+
+def warn_if_dropped(blocks: Any) -> bool:
+    """Whether the last pass left out rows with missing values; warns if so."""
+    found: MissingCounts = blocks.missing
+    if found.n_missing:
+        warn(found.describe(blocks.table.columns), DataWarning)
+    return found.n_missing > 0
 
 
 def as_blocks(X: Any, **options: Any) -> Any:
