@@ -17,6 +17,7 @@ Operator = Callable[[Vector], Vector]
 
 RESTARTS = 5  # times that a residual found small is computed anew, free of the recurrence's drift
 STALL_STEPS = 50  # steps without progress that are allowed whatever the size of the system
+LEAST_SQUARE = 1e-280  # of a norm; smaller squares have lost digits
 PROGRESS = 0.99  # a residual counts as smaller below this share of the best
 
 
@@ -81,59 +82,69 @@ def conjugate_gradients(
             precondition=None if precondition is None else lambda r: precondition(r[0])[None],
         )  # fmt: skip
         return CGResult(found.x[0], found.steps, found.residual)
-    x = np.zeros_like(b) if start is None else start.copy()
-    r = b.copy() if start is None else b - product(x)
-    best, best_x, sizes = norms(r), x.copy(), norms(b)
+    def apply(operator: Operator, v: Array) -> Array:
+        return _as_reals(operator(v.view(b.dtype).reshape(b.shape)))
+
+    right = _as_reals(b)  # vectors are rows of real numbers from here on
+    x = np.zeros_like(right) if start is None else _as_reals(start).copy()
+    r = right.copy() if start is None else right - apply(product, x)
+    best, best_x, sizes = norms(r), x.copy(), norms(right)
     target = tolerance * sizes
-    z = r if precondition is None else precondition(r)
-    p, rz = z.copy(), inner_products(r, z)
+    z = r if precondition is None else apply(precondition, r)
+    p, rz = z.copy(), _inner(r, z)
     steps = stalled = restarts = 0
     while steps < max_steps and stalled < max(STALL_STEPS, b[0].size):
         if (best <= target).all():
             if is_rough or restarts == RESTARTS:
                 break
-            r, restarts = b - product(best_x), restarts + 1
+            r, restarts = right - apply(product, best_x), restarts + 1
             best = norms(r)
             if (best <= target).all():
                 break
-            x, z = best_x.copy(), r if precondition is None else precondition(r)
-            p, rz = z.copy(), inner_products(r, z)
-        image = product(p)
+            x, z = best_x.copy(), r if precondition is None else apply(precondition, r)
+            p, rz = z.copy(), _inner(r, z)
+        image = apply(product, p)
         steps += 1
-        curvature = inner_products(p, image)
+        curvature = _inner(p, image)
         goes = curvature > 0.0
         if not goes.any():
             break
-        length = columns(np.where(goes, rz / np.where(goes, curvature, 1.0), 0.0), p)
+        length = np.divide(rz, curvature, out=np.zeros_like(rz), where=goes)[:, None]
         x += length * p
         image *= length
         r -= image
-        size = norms(r)
+        z = r if precondition is None else apply(precondition, r)
+        previous, rz = rz, _inner(r, z)
+        size = np.sqrt(rz) if precondition is None else norms(r)
         is_better, stalled = size < PROGRESS * best, stalled + 1
         if is_better.any():
             best, stalled = np.where(is_better, size, best), 0
-            if is_better.all():
-                np.copyto(best_x, x)
-            else:
-                best_x[is_better] = x[is_better]
-        z = r if precondition is None else precondition(r)
-        previous, rz = rz, inner_products(r, z)
-        p *= columns(rz / np.where(previous > 0.0, previous, 1.0), p)
+            np.copyto(best_x, x, where=is_better[:, None])
+        p *= np.divide(rz, previous, out=np.zeros_like(rz), where=previous > 0.0)[:, None]
         p += z
-    left = best if is_rough else norms(b - product(best_x))
-    return CGResult(best_x, steps, float((left / np.where(sizes > 0.0, sizes, 1.0)).max()))
+    left = best if is_rough else norms(right - apply(product, best_x))
+    residual = float((left / np.where(sizes > 0.0, sizes, 1.0)).max())
+    return CGResult(best_x.view(b.dtype).reshape(b.shape), steps, residual)
 
 
 def inner_products(a: Vector, b: Vector) -> Array:
     """Re(conj(a_j) b_j) summed over all but the first axis, (B,)."""
-    mine, theirs = (_as_reals(v) for v in (a, b))
-    return np.einsum("ij,ij->i", mine, theirs)
+    return _inner(_as_reals(a), _as_reals(b))
 
 
 def norms(a: Vector) -> Array:
     """Norms over all but the first axis, (B,); squares do not overflow."""
     flat = _as_reals(a)
+    with np.errstate(over="ignore"):
+        squares = _inner(flat, flat)
+    if ((squares > LEAST_SQUARE) & np.isfinite(squares)).all():
+        return np.sqrt(squares)
     return np.array([norm(row, check_finite=False) for row in flat])
+
+
+def _inner(a: Array, b: Array) -> Array:
+    """Inner products of the rows of two matrices."""
+    return np.einsum("ij,ij->i", a, b)
 
 
 def columns(values: Array, like: Vector) -> Array:

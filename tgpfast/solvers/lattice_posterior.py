@@ -137,10 +137,14 @@ class LatticePosteriors:
         """log Z (B,) of coefficients, and the masses of the nodes over Z (B, grid)."""
         return log_partition(self.transform.to_grid(theta), self.masses)
 
+    def _expected(self, point: PosteriorPoint) -> Modes:
+        """Whitened means of the tapered waves under the densities of a point."""
+        return self.from_sums * self.transform.from_grid(point.p * self.taper)
+
     def gradient(self, point: PosteriorPoint) -> Modes:
         """Gradients of the objectives."""
-        expected = self.transform.from_grid(point.p * self.taper)
-        return self.data - point.u - columns(self.n, expected) * (self.from_sums * expected)
+        expected = self._expected(point)
+        return self.data - point.u - columns(self.n, expected) * expected
 
     def gradient_norms(self, point: PosteriorPoint) -> Array:
         """Norms of the gradients over those of the sums over the rows, (B,)."""
@@ -148,17 +152,16 @@ class LatticePosteriors:
 
     def curvature(self, point: PosteriorPoint) -> Operator:
         """Function v -> minus the Hessians times v."""
-        tapered = point.p * self.taper
-        weights = columns(self.n, tapered) * tapered
-        curvature = weights * self.taper
+        expected = self._expected(point)
+        scaled = columns(self.n, expected) * expected
+        curvature = columns(self.n, point.p) * (point.p * np.square(self.taper))
 
         def product(v: Modes) -> Modes:
             values = self.transform.to_grid(self.to_theta * v)
-            mean = inner_products(tapered, values)
             values *= curvature
-            values -= columns(mean, values) * weights
             image = self.from_sums * self.transform.from_grid(values)
             image += v
+            image -= columns(inner_products(expected, v), v) * scaled
             return image
 
         return product
