@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,9 @@ from ..bases.base import Base
 from ..bases.node_masses import BaseGrids
 from ..features.lattice import OVERSAMPLING, LatticeFeatures
 from ..features.lattice_transform import Modes
+from ..solvers.conjugate_gradients import Operator
 from ..solvers.lattice_posterior import LatticePosteriors, maximize_posteriors
+from ..solvers.small_lattice import FeatureCovariance, is_small
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..validation import Array
 from .candidates import BASE_ALONE
@@ -149,6 +151,7 @@ class LatticeSearch:
     must_resolve: bool = True
     log_base: dict[str, Array] = field(init=False)
     _scored: dict[LatticeCandidate, ScoredCandidate] = field(default_factory=dict)
+    _covariances: dict[tuple[int, ...], FeatureCovariance] = field(default_factory=dict)
 
     @functools.cached_property
     def held_n(self) -> Array:
@@ -230,13 +233,33 @@ class LatticeSearch:
             nothing = np.zeros_like(posteriors.data)
             return ScoredCandidate(candidate, -np.inf, nothing, np.zeros(len(self.held)))
         start = posteriors.whiten(self._start(candidate))
-        theta = maximize_posteriors(posteriors, start, least_gain=SEARCH_GAIN).theta
+        found = maximize_posteriors(
+            posteriors, start, least_gain=SEARCH_GAIN,
+            precondition=self._inverse_hessians(posteriors),
+        )  # fmt: skip
+        self._learn_covariance(posteriors, found.point.p)
+        theta = found.theta
         log_z = finer.log_partition(theta)[0]
         lattice, _, held, _ = self._part(candidate.n_modes)
         tilt = np.array([lattice.inner(*pair) for pair in zip(theta, held, strict=True)])
         sums = tilt + self.log_base[candidate.base] - self.held_n * log_z
         score = float(sums.sum() / self.held_n.sum())
         return ScoredCandidate(candidate, score if np.isfinite(score) else -np.inf, theta, log_z)
+
+    def _inverse_hessians(
+        self, posteriors: LatticePosteriors
+    ) -> Callable[[Modes], Operator] | None:
+        """What preconditions the posteriors, from the density of an earlier candidate."""
+        known = self._covariances.get(posteriors.features.n_modes)
+        inverse = None if known is None else known.invert_hessians(posteriors)
+        return None if inverse is None else lambda u: inverse
+
+    def _learn_covariance(self, posteriors: LatticePosteriors, densities: Array) -> None:
+        """Keep the covariance of the features under the first density of a small lattice."""
+        f = posteriors.features
+        density = densities.mean(axis=0)
+        if f.n_modes not in self._covariances and is_small(f) and np.isfinite(density).all():
+            self._covariances[f.n_modes] = FeatureCovariance(f, density, posteriors.taper)
 
     def _start(self, candidate: LatticeCandidate) -> Modes:
         """The solution of the nearest candidate that was scored; else zero."""

@@ -251,7 +251,7 @@ def maximize_posteriors(
         Also stop after a step that promised to gain less than this, in nats a row: for candidates
         whose scores are compared.
     precondition : callable, optional
-        u of one posterior -> its preconditioner.
+        u of the posteriors that are left -> their preconditioner, a function of as many vectors.
     """
     now = posteriors.at(start.copy())  # whose entries are replaced one by one
     norm = np.full(len(posteriors.n), np.inf)
@@ -273,7 +273,7 @@ def maximize_posteriors(
         if least_gain == 0.0 and some.is_dense_faster:  # else directions are rough, and cheap
             direction = some.newton_directions(point, gradient)
         else:
-            inverse = None if precondition is None else precondition(point.u[0])
+            inverse = None if precondition is None else precondition(point.u)
             product = some.curvature(point)
             direction, count, pays = _solve_newton(product, gradient, forcing, inverse)
             precondition = precondition if pays else None
@@ -295,7 +295,7 @@ def _solve_newton(
     if inverse is not None:
         first = conjugate_gradients(
             product, gradient, tolerance=accuracy, max_steps=PRECONDITIONED_STEPS,
-            precondition=lambda r: inverse(r[0])[None], is_rough=True, is_batch=True,
+            precondition=inverse, is_rough=True, is_batch=True,
         )  # fmt: skip
         if first.residual <= accuracy[0]:
             return first.x, first.steps, True
