@@ -77,19 +77,30 @@ class LatticeTransform:
                     f"a grid of {nodes} nodes does not resolve {m} modes; use {least} or more"
                 )
         self.half = half_axis(self.cosine)
-        numbers = wave_numbers(self.n_modes, self.cosine)
-        self.mode_shape = tuple(len(k) for k in numbers)
-        self._frequencies = [
-            (step * k).reshape([-1 if i == axis else 1 for i in range(self.dimension)])
-            for axis, (step, k) in enumerate(zip(steps, numbers, strict=True))
-        ]
-        # scipy's cosine and sine series have a factor of 2 on all but the constant term
-        self._halves: Any = 1.0
-        for axis, is_cosine in enumerate(self.cosine):
-            if is_cosine:
-                self._halves = self._halves * np.where(self._frequencies[axis] > 0.0, 0.5, 1.0)
+        self._steps = tuple(steps)
+        self.mode_shape = tuple(len(k) for k in wave_numbers(self.n_modes, self.cosine))
         self._padded: dict[int, Modes] = {}
         self._uses_matrices = self._multiplications() <= MOST_MULTIPLICATIONS
+
+    @functools.cached_property
+    def _frequencies(self) -> list[Any]:
+        """Angular frequencies along each axis, in shapes that multiply modes."""
+        return [
+            (step * k).reshape([-1 if i == axis else 1 for i in range(self.dimension)])
+            for axis, (step, k) in enumerate(
+                zip(self._steps, wave_numbers(self.n_modes, self.cosine), strict=True)
+            )
+        ]
+
+    @functools.cached_property
+    def _halves(self) -> Any:
+        """Factors of modes: scipy's cosine and sine series have a factor of 2 on all but the
+        constant term."""
+        halves: Any = 1.0
+        for axis, is_cosine in enumerate(self.cosine):
+            if is_cosine:
+                halves = halves * np.where(self._frequencies[axis] > 0.0, 0.5, 1.0)
+        return halves
 
     def _multiplications(self) -> float:
         """Real multiplications a node that matrices take, for one function."""

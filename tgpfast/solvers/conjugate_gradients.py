@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -85,46 +86,56 @@ def conjugate_gradients(
     def apply(operator: Operator, v: Array) -> Array:
         return _as_reals(operator(v.view(b.dtype).reshape(b.shape)))
 
-    right = _as_reals(b)  # vectors are rows of real numbers from here on
+    # vectors are rows of real numbers, and numbers of each system are lists: faster for few systems
+    right = _as_reals(b)
     x = np.zeros_like(right) if start is None else _as_reals(start).copy()
     r = right.copy() if start is None else right - apply(product, x)
-    best, best_x, sizes = norms(r), x.copy(), norms(right)
-    target = tolerance * sizes
+    best, best_x, sizes = norms(r).tolist(), x.copy(), norms(right)
+    target = (tolerance * sizes).tolist()
     z = r if precondition is None else apply(precondition, r)
-    p, rz = z.copy(), _inner(r, z)
+    p, rz = z.copy(), _inner(r, z).tolist()
     steps = stalled = restarts = 0
     while steps < max_steps and stalled < max(STALL_STEPS, b[0].size):
-        if (best <= target).all():
+        if _all_below(best, target):
             if is_rough or restarts == RESTARTS:
                 break
             r, restarts = right - apply(product, best_x), restarts + 1
-            best = norms(r)
-            if (best <= target).all():
+            best = norms(r).tolist()
+            if _all_below(best, target):
                 break
             x, z = best_x.copy(), r if precondition is None else apply(precondition, r)
-            p, rz = z.copy(), _inner(r, z)
+            p, rz = z.copy(), _inner(r, z).tolist()
         image = apply(product, p)
         steps += 1
-        curvature = _inner(p, image)
-        goes = curvature > 0.0
-        if not goes.any():
+        curvature = _inner(p, image).tolist()
+        if not any(c > 0.0 for c in curvature):
             break
-        length = np.divide(rz, curvature, out=np.zeros_like(rz), where=goes)[:, None]
+        length = _ratios(rz, curvature)
         x += length * p
         image *= length
         r -= image
         z = r if precondition is None else apply(precondition, r)
-        previous, rz = rz, _inner(r, z)
-        size = np.sqrt(rz) if precondition is None else norms(r)
-        is_better, stalled = size < PROGRESS * best, stalled + 1
-        if is_better.any():
-            best, stalled = np.where(is_better, size, best), 0
-            np.copyto(best_x, x, where=is_better[:, None])
-        p *= np.divide(rz, previous, out=np.zeros_like(rz), where=previous > 0.0)[:, None]
+        previous, rz = rz, _inner(r, z).tolist()
+        squares = rz if precondition is None else _inner(r, r).tolist()
+        stalled += 1
+        for row, square in enumerate(squares):
+            if square < (PROGRESS * best[row]) ** 2:
+                best[row], stalled = math.sqrt(square), 0
+                best_x[row] = x[row]
+        p *= _ratios(rz, previous)
         p += z
-    left = best if is_rough else norms(right - apply(product, best_x))
+    left = np.array(best) if is_rough else norms(right - apply(product, best_x))
     residual = float((left / np.where(sizes > 0.0, sizes, 1.0)).max())
     return CGResult(best_x.view(b.dtype).reshape(b.shape), steps, residual)
+
+
+def _all_below(values: list[float], limits: list[float]) -> bool:
+    return all(value <= limit for value, limit in zip(values, limits, strict=True))
+
+
+def _ratios(a: list[float], b: list[float]) -> Array:
+    """a / b as a column, and zero where b is not positive."""
+    return np.array([[x / y if y > 0.0 else 0.0] for x, y in zip(a, b, strict=True)])
 
 
 def inner_products(a: Vector, b: Vector) -> Array:

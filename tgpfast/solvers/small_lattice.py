@@ -42,7 +42,7 @@ class FeatureCovariance:
 
     def __init__(self, features: LatticeFeatures, density: Array, taper: Array) -> None:
         size = _count_numbers(features)
-        units = np.eye(size).view(features.mode_dtype).reshape(size, *features.mode_shape)
+        units: Modes = np.eye(size).view(features.mode_dtype).reshape(size, *features.mode_shape)
         waves = features.to_grid(units, density.shape).reshape(size, -1)
         mean = waves @ (density * taper).ravel()
         waves *= (np.sqrt(density) * taper).ravel()
