@@ -46,7 +46,7 @@ class Problem:
         """(value, labels, sums); buffers hold NaN or ``fill`` before."""
         n = len(self.x)
         K, P = self.coefficients.shape[1:]
-        value = np.full(n, np.nan)
+        value = np.full((1, n), np.nan)
         found = np.full(n if labels else 0, -7, np.int64)
         added = np.full((self.n_lanes, K, P) if sums else (0, 0, 0), fill)
         blocks = np.full((n_threads, P + K, ROW_TILE), np.nan)
@@ -56,7 +56,7 @@ class Problem:
             self.x, self.share, self.bounds, self.coefficients, value, found, added, blocks,
             n_threads,
         )  # fmt: skip
-        return value, found, added
+        return value[0], found, added
 
     def want(self):
         """(value, labels, sums, bound of the error of every term)."""
@@ -255,6 +255,6 @@ def test_blocks_of_another_length_are_refused(kernels):
     p = Problem(3, 2, 2)
     with pytest.raises(ValueError, match="blocks of 256 rows expected, got 8"):
         kernels.mixture_sums(
-            p.x, p.share, p.bounds, p.coefficients, np.empty(3), np.empty(0, np.int64),
+            p.x, p.share, p.bounds, p.coefficients, np.empty((1, 3)), np.empty(0, np.int64),
             np.empty((0, 0, 0)), np.empty((1, 8, 8)), 1,
         )  # fmt: skip
