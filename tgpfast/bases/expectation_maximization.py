@@ -436,7 +436,7 @@ def invert_cholesky(covariances: Array) -> Array:
     if covariances.size <= FEW_MATRICES * d * d:
         with contextlib.suppress(np.linalg.LinAlgError):
             roots = np.linalg.inv(np.linalg.cholesky(covariances.reshape(-1, d, d)))
-            return np.ascontiguousarray(np.moveaxis(roots, 0, -1))
+            return np.ascontiguousarray(roots.transpose(1, 2, 0))
     a = np.ascontiguousarray(np.moveaxis(covariances.reshape(-1, d, d), 0, -1))
     factor, inverse = np.zeros_like(a), np.zeros_like(a)
     for j in range(d):

@@ -220,9 +220,9 @@ def fit(
     )  # fmt: skip
     rows = read_rows(X, settings, sample_weight, moments)
     settings = widen_walls(settings, rows)
-    rows = map_columns(rows, settings)
-    rows = confine_rows(rows, settings)
     with hold_threads(settings, rows):
+        rows = map_columns(rows, settings)
+        rows = confine_rows(rows, settings)
         plan = choose(settings, rows)
         problem = plan.accumulate(rows)
         model, verified = _solve(problem, settings, rows)
