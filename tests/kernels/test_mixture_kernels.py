@@ -117,6 +117,23 @@ def test_results_do_not_depend_on_the_number_of_threads(kernels, own):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("form", ["full", "tied"])
+def test_several_mixtures_of_a_lane_share_its_rows(kernels, form):
+    """Three mixtures of two components are what each is alone."""
+    p = Problem(600, 3, 6, form, lanes=(0, 0.4, 1.0), own=True)
+    value, sums = np.full((3, 600), np.nan), np.zeros(p.coefficients.shape)
+    blocks = np.full((1, sum(p.coefficients.shape[1:]), ROW_TILE), np.nan)
+    kernels.mixture_sums(
+        p.x, p.share, p.bounds, p.coefficients, value, np.empty(0, np.int64), sums, blocks, 1
+    )
+    for g in range(3):
+        alone = Problem(600, 3, 6, form, lanes=(0, 0.4, 1.0), own=True)
+        alone.coefficients = np.ascontiguousarray(p.coefficients[:, 2 * g : 2 * g + 2])
+        right, _, total, _ = alone.want()
+        np.testing.assert_allclose(value[g], right.astype(float), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(sums[:, 2 * g : 2 * g + 2], total.astype(float), atol=1e-13)
+
+
 def test_sums_are_added_to_and_outputs_that_are_empty_are_skipped(kernels):
     p = Problem(400, 2, 3)
     value, _, sums = p.run(kernels)
