@@ -219,8 +219,8 @@ def fit(
     )  # fmt: skip
     read = read_rows(X, settings, sample_weight, moments)
     settings = widen_walls(settings, read)
-    rows = confine_rows(map_columns(read, settings), settings)
-    with hold_threads(settings, rows), name_outside_rows(read, settings):
+    with hold_threads(settings, read), name_outside_rows(read, settings):
+        rows = confine_rows(map_columns(read, settings), settings)
         plan = choose(settings, rows)
         problem = plan.accumulate(rows)
         model, verified = _solve(problem, settings, rows)
