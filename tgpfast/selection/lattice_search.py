@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,6 +183,10 @@ class LatticeSearch:
         """
         self.bases[name], self.log_base[name] = bases, log_base
         self._grids[name] = self._grids_of(bases)
+
+    def with_held(self, held: Sequence[int]) -> LatticeSearch:
+        """A search with these folds held out, without bases and candidates."""
+        return replace(self, held=held, bases={}, _scored={})
 
     def lattice(self, n_modes: int) -> LatticeFeatures:
         """The lattice with so many modes along its longest axis."""
