@@ -25,7 +25,7 @@ GRID_REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer 
 NEGLIGIBLE = 1e-14  # of the largest prior variance: such modes move f by 1e-6 of its scale
 GRID_TOLERANCE = 1e-4  # change of log Z, and of the relative gradient, on a finer grid
 # of lambda: below, tilts reach 1e5 nats, and float64 has no digits left for Newton's equations
-LEAST_LAM = 1e-8
+LEAST_MAP_LAM = 1e-8
 MOST_NODES = {1: 2**20, 2: 2**22, 3: 2**24}  # of a grid, by dimension: a second of work a step
 
 
@@ -106,12 +106,12 @@ def check_lam(lam: float) -> float:
     Raises
     ------
     ValueError
-        If it is below LEAST_LAM.
+        If it is below LEAST_MAP_LAM.
     """
-    if positive("lam", lam) < LEAST_LAM:
+    if positive("lam", lam) < LEAST_MAP_LAM:
         raise ValueError(
-            f"lam={lam:.6g}: expected at least {LEAST_LAM:g} for MAP on a lattice, since float64 "
-            "cannot hold rougher tilts; 0.01 to 100 is usual"
+            f"lam={lam:.6g}: expected at least {LEAST_MAP_LAM:g} for MAP on a lattice, since "
+            "float64 cannot hold rougher tilts; 0.01 to 100 is usual"
         )
     return lam
 
