@@ -17,6 +17,7 @@ import numpy as np
 from ..data.blocks import Blocks
 from ..features.random import Features
 from ..runtime.progress import Progress
+from ..runtime.warnings import FallbackWarning, warn
 from ..validation import Array
 from .chunks import place_grid
 from .direct import accumulate_direct
@@ -48,6 +49,12 @@ def accumulate_spectral(
         If the smallest grid exceeds the budget, and ``must_fit``.
     """
     load_finufft()
+    if blocks.checkpoint is not None:
+        warn(
+            "the checkpoint does not hold the sums of the spectral engine: this pass starts again "
+            "after a stop. --engine direct is slower and holds them",
+            FallbackWarning,
+        )
     work = SpectralWork(features, noise_levels, gram_phi, tolerance, budget)
     moments = MomentSums(features.dimension, origin, backend, n_threads)
     outside = _OutsideRows(work, origin, backend, n_threads)
