@@ -126,18 +126,23 @@ class SpreadGrid:
             out[:, part] = [v[:, 0] for v in moved]
         return out
 
-    def kernel(self) -> list[Array]:
-        """What one point adds to the nodes, the product of one even function for each axis: their
-        Chebyshev coefficients in the cosine of frequency times spacing."""
+    def kernel(self) -> list[tuple[Array, int, float]]:
+        """What one point at the center adds to the nodes: a product of one function for each axis.
+
+        Each is even but for one node at the edge of its support: coefficients of its Fourier sum
+        in cosines of multiples of the angle, number of that node, and what it has more.
+        """
         one = replace(self, low=self.center, high=self.center)  # the smallest grid
-        filler, middle = GridFiller(one, 1), [m // 2 for m in one.shape]
+        filler, middle, w = GridFiller(one, 1), [m // 2 for m in one.shape], self.width
         filler.add(one.center[None], None)
-        top, coefficients = filler.grid[tuple(middle)], []
+        parts = []
         for k, m in enumerate(middle):
-            at: Any = (*middle[:k], slice(m, m + self.width), *middle[k + 1 :])
-            line = filler.grid[at]
-            coefficients.append(np.r_[line[0], 2.0 * line[1:]] * top ** (1 / self.dimension - 1))
-        return coefficients
+            at: Any = (*middle[:k], slice(m - w, m + w + 1), *middle[k + 1 :])
+            line = filler.grid[at] * filler.grid[tuple(middle)] ** (1 / self.dimension - 1)
+            more = line[:w][::-1] - line[w + 1 :]
+            edge = int(np.argmax(np.abs(more)))
+            parts.append((np.r_[line[w], 2.0 * line[w + 1 :]], edge + 1, float(more[edge])))
+        return parts
 
     def sums(
         self, grid: Array, axes: list[Array], weighted: NDArray[np.int64], n_threads: int
@@ -161,17 +166,28 @@ class SpreadGrid:
         """
         kernel = self.kernel()
         F = self.read(grid, axes, n_threads)
-        for axis, h, c in zip(axes, self.spacing, kernel, strict=True):
-            F /= chebval(np.cos(axis * h), c)
+        for axis, h, part in zip(axes, self.spacing, kernel, strict=True):
+            F /= _kernel_sum(axis * h, *part)
         base = [axis[weighted] for axis in axes]
         G = self.read_weighted(grid, base)
-        for axis, h, c in zip(base, self.spacing, kernel, strict=True):
-            G /= chebval(np.cos(axis * h), c)
-        for k, (axis, h, c) in enumerate(zip(base, self.spacing, kernel, strict=True)):
-            cosine = np.cos(axis * h)
-            slope = h * np.sin(axis * h) * chebval(cosine, chebder(c)) / chebval(cosine, c)
-            G[k] -= 1j * slope * F[weighted]
+        ratios = []
+        for axis, h, part in zip(base, self.spacing, kernel, strict=True):
+            value = _kernel_sum(axis * h, *part)
+            G /= value
+            ratios.append(h * _kernel_slope(axis * h, *part) / value)
+        G += 1j * np.array(ratios) * F[weighted]
         return F, G
+
+
+def _kernel_sum(angles: Array, cosines: Array, edge: int, more: float) -> Complex:
+    """The Fourier sum of a part of `SpreadGrid.kernel` at these angles."""
+    return np.asarray(chebval(np.cos(angles), cosines) + more * np.exp(-1j * edge * angles))
+
+
+def _kernel_slope(angles: Array, cosines: Array, edge: int, more: float) -> Complex:
+    """Its derivative."""
+    even = np.sin(angles) * chebval(np.cos(angles), chebder(cosines))
+    return np.asarray(-even - 1j * edge * more * np.exp(-1j * edge * angles))
 
 
 def _cut(arrays: list[Complex], m: int) -> list[Complex]:
