@@ -74,7 +74,7 @@ def test_fit_reports_and_writes_what_fit_gives(data, tmp_path, capsys):
     assert report["gamma"].endswith("(scott)")
     assert report["lambda"] == "10"
     assert float(report["seconds"]) >= 0.0
-    assert "effective samples" in report["log normalizer"]
+    assert report["log normalizer"].endswith("(quadrature)")
     assert report["wrote"] == str(output)
     assert err == ""  # not a terminal: no bar
     saved, expected = tgp.load(output), fixed_fit(X, n_features=20, backend="numpy")
@@ -146,6 +146,14 @@ def test_progress_and_quiet(data, tmp_path, capsys, monkeypatch):
     assert "300/300" in capsys.readouterr().err
     run(*rest, "--quiet", "--progress")
     assert capsys.readouterr() == ("", "")
+    for command in (["score"], ["outliers", "-o", tmp_path / "o.csv"]):
+        line = [command[0], tmp_path / "m.npz", data, *command[1:]]
+        run(*line)
+        out, err = capsys.readouterr()
+        assert "300 rows" in out
+        assert "rows/s" in err
+        run(*line, "--quiet")
+        assert capsys.readouterr().err == ""
 
 
 # -- score, sample, info -------------------------------------------------------------------------
@@ -231,6 +239,10 @@ def test_sample_writes_named_columns(model, tmp_path, capsys):
     rows, columns = files.open_rows(tmp_path / "o.csv")
     np.testing.assert_array_equal(next(rows()), expected)
     assert columns == ["u", "v"]
+    found = document(capsys, "sample", model, "-n", 7, "-o", tmp_path / "o.json", "--seed", 4)
+    assert (found["n_rows"], found["sampling"]["method"]) == (7, "grid")
+    written = json.loads((tmp_path / "o.json").read_text())
+    assert written == [{"u": u, "v": v} for u, v in expected.tolist()]
 
 
 def test_sample_of_a_model_learned_from_a_frame(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The default fit of one to three columns: a lattice, chosen by held-out rows."""
 
 import itertools
+import re
 import warnings
 
 import numpy as np
@@ -352,3 +353,13 @@ def test_narrow_ridges_promise_no_gain_that_does_not_exist():
     model = tgp.fit(rows)
     assert abs(model.settings["held_out_gain"]) < 0.01
     assert model.method == "base"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gamma", 1e-30), ("gamma", 1e-300), ("gamma", 1e30), ("lam", 1e-12), ("lam", 1e-300)],
+)
+def test_settings_beyond_float64_are_refused(name, value):
+    x = np.random.default_rng(0).standard_normal((200, 1))
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value:.6g}: expected")):
+        tgp.fit(x, **{name: value})

@@ -105,7 +105,7 @@ def add_output(
     """Add -o for a file of rows; ``text`` begins the help."""
     parser.add_argument(
         "-o", "--output", type=Path, required=required, metavar=metavar,
-        help=f"{text}to this csv, tsv, txt, npy or parquet file; - prints csv",
+        help=f"{text}to this csv, tsv, txt, npy, parquet or json file; - prints csv",
     )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,19 @@ from ..data.blocks import Blocks
 from ..density.density import Density
 from ..validation import Array
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_missing, add_output, count_or, share
+from .options import (
+    Command,
+    add_json,
+    add_missing,
+    add_output,
+    add_progress,
+    count_or,
+    share,
+    shows_progress,
+)
 from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
-from .score import missing_text, score_source
+from .score import missing_text, score_rows
 
 DEFAULT_ROWS = 10  # rows that are listed if nothing else is asked for
 
@@ -35,6 +43,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_missing(parser)
     add_output(parser, "OUTLIERS", "write the listed rows, with their numbers and log densities, ")
     add_json(parser)
+    add_progress(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -43,8 +52,9 @@ def _run(arguments: argparse.Namespace) -> None:
     with open_data(arguments.data) as data:
         source = match_columns(model, data, arguments.columns)
         names = model.table.columns or [f"column_{k}" for k in range(model.dimension)]
-        model.table = replace(model.table, columns=None)
-        values, n_missing = score_source(model, source, arguments.missing)
+        values, n_missing = score_rows(
+            model, source, arguments.missing, shows_progress(arguments)
+        )
         numbers = _find_lowest(model, values, arguments)
         rows = _read_rows(source, numbers)
     if arguments.output is not None:
@@ -60,7 +70,11 @@ def _run(arguments: argparse.Namespace) -> None:
             [[f"{k:,}", f"{values[k]:.6g}", *(f"{cell:.6g}" for cell in row)]
              for k, row in zip(numbers, rows, strict=True)],
         )  # fmt: skip
-    if n_missing and not arguments.json and not is_standard_output(arguments.output):
+    elif not (arguments.quiet or is_standard_output(arguments.output)):
+        print(f"wrote {arguments.output}: {len(numbers):,} of {len(values):,} rows")
+    if n_missing and not (
+        arguments.json or arguments.quiet or is_standard_output(arguments.output)
+    ):
         print(missing_text(n_missing, "drop"))
 
 

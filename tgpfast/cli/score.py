@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks
+from ..density.density import Density
 from ..evaluation.result import rows_text
+from ..runtime.progress import Progress
 from ..validation import Array
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_missing, add_output
+from .options import Command, add_json, add_missing, add_output, add_progress, shows_progress
 from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
 
@@ -30,6 +32,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_output(parser, "SCORES", "write every row's log density ")
     add_json(parser)
+    add_progress(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -37,9 +40,9 @@ def _run(arguments: argparse.Namespace) -> None:
     check_output(arguments.output, with_json=arguments.json)
     with open_data(arguments.data) as data:
         source = match_columns(model, data, arguments.columns)
-        # the columns are in order now; without names the model takes them by position
-        model.table = replace(model.table, columns=None)
-        values, n_missing = score_source(model, source, arguments.missing)
+        values, n_missing = score_rows(
+            model, source, arguments.missing, shows_progress(arguments)
+        )
     if arguments.output is not None:
         write_table(arguments.output, values, ["log_density"])
     scored = values[~np.isnan(values)]
@@ -50,9 +53,11 @@ def _run(arguments: argparse.Namespace) -> None:
         print_json(facts)
     elif arguments.output is None:
         _print_report(facts)
-    elif not is_standard_output(arguments.output):
+    elif not (arguments.quiet or is_standard_output(arguments.output)):
         print(f"wrote {arguments.output}: {len(values):,} rows")
-    if n_missing and not arguments.json and not is_standard_output(arguments.output):
+    if n_missing and not (
+        arguments.json or arguments.quiet or is_standard_output(arguments.output)
+    ):
         print(missing_text(n_missing, arguments.missing))
 
 
@@ -62,28 +67,32 @@ def missing_text(n_missing: int, missing: str) -> str:
     return f"{rows_text(n_missing)} with missing values: {fate}"
 
 
-def score_source(model: Any, source: Any, missing: str) -> tuple[Array, int]:
+def score_rows(model: Density, source: Any, missing: str, show: bool) -> tuple[Array, int]:
     """Log density of every row, and the number of rows with missing values.
 
     Parameters
     ----------
     model : density
     source : rows
+        With columns in the order of the model.
     missing : {"error", "drop", "marginal"}
         What to do with rows that lack values: "drop" gives them nan.
+    show : bool
+        Whether to show a bar.
     """
-    if missing == "error":
-        return np.asarray(model.log_density(source)), 0
+    model.table = replace(model.table, columns=None)  # columns count by position
+    blocks = Blocks(source, dimension=model.dimension, keep_missing=missing != "error")
+    policy = {"missing": "marginal"} if missing == "marginal" else {}
     parts, n_missing = [], 0
-    for x, _ in Blocks(source, keep_missing=True, dimension=model.dimension):
-        complete = ~np.isnan(x).any(axis=1)
-        values = np.full(len(x), np.nan)
-        some = slice(None) if missing == "marginal" else complete
-        if len(x[some]):
-            options = {"missing": "marginal"} if missing == "marginal" else {}
-            values[some] = model.log_density(x[some], **options)
-        parts.append(values)
-        n_missing += int((~complete).sum())
+    with Progress(show, "rows", blocks.n_rows) as bar:
+        for x, _ in blocks:
+            complete = ~np.isnan(x).any(axis=1)
+            values, some = np.full(len(x), np.nan), complete | (missing == "marginal")
+            if some.any():
+                values[some] = model.log_density(x[some], **policy)
+            parts.append(values)
+            n_missing += int((~complete).sum())
+            bar.add(len(x))
     return np.concatenate(parts), n_missing
 
 

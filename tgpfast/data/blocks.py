@@ -240,7 +240,7 @@ class Blocks:
             self.dimension = count_columns(table, label, self.dimension)
             for start in range(0, len(table), self.block_rows):
                 stop = min(start + self.block_rows, len(table))
-                if total < self._n_skipped:
+                if total < self._n_skipped and not self._drops:
                     total += stop - start
                     n_kept, weight_total = total, float(total)
                     continue
@@ -253,6 +253,9 @@ class Blocks:
                 if complete is not None:
                     numbers = numbers + np.flatnonzero(complete)
                     x, w = x[complete], None if w is None else w[complete]
+                if n_kept < self._n_skipped:  # only now is it known how many rows are kept
+                    n_kept, weight_total = n_kept + len(x), weight_total + len(x)
+                    continue
                 x = self._prepare(x, numbers, self.first_row + n_kept)
                 n_kept += len(x)
                 weight_total += len(x) if w is None else float(w.sum())
@@ -306,7 +309,8 @@ class Blocks:
             yield self._source, None, self.name
         else:
             if isinstance(self._source, TextRows | FileSetRows):
-                items = self._source(self._n_skipped)
+                # rows that lack values are read again, since only kept rows are counted
+                items = self._source(0 if self._drops else self._n_skipped)
             else:
                 items = self._source() if callable(self._source) else self._source
             for index, item in enumerate(items):
@@ -391,12 +395,15 @@ class Blocks:
                 checkpoint.add(record, n_rows, sums)
 
             self._n_skipped, self._is_summed = record.n_rows, record.has_ended
+            if record.has_ended:
+                self._missing[0] = MissingCounts(**record.missing)
             try:
                 yield add
             finally:
                 self._n_skipped, self._is_summed = 0, False
             record.n_columns = record.n_columns or self.dimension
             self.n_rows, self.dimension = record.n_rows, record.n_columns
+            record.missing = vars(self.missing)
             checkpoint.end(record, sums)
 
     def reduce(

@@ -34,6 +34,7 @@ from ..selection.lattice_choice import (
     try_base,
 )
 from ..selection.lattice_search import HeldOutRows, LatticeSearch
+from ..solvers.lattice_map import check_lam
 from ..solvers.lattice_score_matching import DENSE_FEATURES
 from ..solvers.solver import base_alone, solve
 from ..statistics.lattice_statistics import LatticeStatistics
@@ -128,6 +129,8 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     """
     axes = Axes.of(settings, rows)
     _check_base(settings.base, axes)
+    if settings.method in ("auto", "map") and not isinstance(settings.lam, str):
+        check_lam(settings.lam)
     sample = Sample.of(rows, axes)
     few = len(np.unique(sample.x, axis=0)) < LEAST_PILOT_ROWS
     if settings.method not in ("auto", "map") or not settings.compared or few:
