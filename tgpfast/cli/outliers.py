@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> None:
         source = match_columns(model, data, arguments.columns)
         names = model.table.columns or [f"column_{k}" for k in range(model.dimension)]
         values, n_missing = score_rows(
-            model, source, arguments.missing, shows_progress(arguments)
+            model, source, shows_progress(arguments), arguments.missing
         )
         numbers = _find_lowest(model, values, arguments)
         rows = _read_rows(source, numbers)
@@ -72,9 +72,7 @@ def _run(arguments: argparse.Namespace) -> None:
         )  # fmt: skip
     elif not (arguments.quiet or is_standard_output(arguments.output)):
         print(f"wrote {arguments.output}: {len(numbers):,} of {len(values):,} rows")
-    if n_missing and not (
-        arguments.json or arguments.quiet or is_standard_output(arguments.output)
-    ):
+    if n_missing and not arguments.json and not is_standard_output(arguments.output):
         print(missing_text(n_missing, "drop"))
 
 

@@ -15,7 +15,14 @@ from ..evaluation.result import rows_text
 from ..runtime.progress import Progress
 from ..validation import Array
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_missing, add_output, add_progress, shows_progress
+from .options import (
+    Command,
+    add_json,
+    add_missing,
+    add_output,
+    add_progress,
+    shows_progress,
+)
 from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
 
@@ -41,7 +48,7 @@ def _run(arguments: argparse.Namespace) -> None:
     with open_data(arguments.data) as data:
         source = match_columns(model, data, arguments.columns)
         values, n_missing = score_rows(
-            model, source, arguments.missing, shows_progress(arguments)
+            model, source, shows_progress(arguments), arguments.missing
         )
     if arguments.output is not None:
         write_table(arguments.output, values, ["log_density"])
@@ -55,9 +62,7 @@ def _run(arguments: argparse.Namespace) -> None:
         _print_report(facts)
     elif not (arguments.quiet or is_standard_output(arguments.output)):
         print(f"wrote {arguments.output}: {len(values):,} rows")
-    if n_missing and not (
-        arguments.json or arguments.quiet or is_standard_output(arguments.output)
-    ):
+    if n_missing and not arguments.json and not is_standard_output(arguments.output):
         print(missing_text(n_missing, arguments.missing))
 
 
@@ -67,29 +72,30 @@ def missing_text(n_missing: int, missing: str) -> str:
     return f"{rows_text(n_missing)} with missing values: {fate}"
 
 
-def score_rows(model: Density, source: Any, missing: str, show: bool) -> tuple[Array, int]:
+def score_rows(model: Density, source: Any, show: bool, missing: str) -> tuple[Array, int]:
     """Log density of every row, and the number of rows with missing values.
 
     Parameters
     ----------
-    model : density
+    model : Density
     source : rows
-        With columns in the order of the model.
-    missing : {"error", "drop", "marginal"}
-        What to do with rows that lack values: "drop" gives them nan.
+        Their columns are in the order of the model.
     show : bool
         Whether to show a bar.
+    missing : {"error", "drop", "marginal"}
+        What to do with rows that lack values: "drop" gives them nan.
     """
     model.table = replace(model.table, columns=None)  # columns count by position
-    blocks = Blocks(source, dimension=model.dimension, keep_missing=missing != "error")
-    policy = {"missing": "marginal"} if missing == "marginal" else {}
+    blocks = Blocks(source, keep_missing=missing != "error", dimension=model.dimension)
+    options = {"missing": "marginal"} if missing == "marginal" else {}
     parts, n_missing = [], 0
     with Progress(show, "rows", blocks.n_rows) as bar:
         for x, _ in blocks:
             complete = ~np.isnan(x).any(axis=1)
-            values, some = np.full(len(x), np.nan), complete | (missing == "marginal")
+            some = complete | (missing == "marginal")
+            values = np.full(len(x), np.nan)
             if some.any():
-                values[some] = model.log_density(x[some], **policy)
+                values[some] = model.log_density(x[some], **options)
             parts.append(values)
             n_missing += int((~complete).sum())
             bar.add(len(x))

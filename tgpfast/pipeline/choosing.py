@@ -96,9 +96,10 @@ def choose(settings: Settings, rows: Rows) -> Plan:
 
 
 def hold_threads(settings: Settings, rows: Rows) -> AbstractContextManager[None]:
-    """A block that runs BLAS on one thread where a lattice is used: its matrices are small, and
-    threads of BLAS that wait take the time of others."""
-    if uses_lattice(settings, rows):
+    """A block that runs BLAS on one thread where rows are few or a lattice may be used: matrices
+    are small, and threads of BLAS that wait take the time of others."""
+    may_use_lattice = settings.needs_lattice or settings.suits_lattice
+    if rows.n <= FEW_ROWS or (rows.dimension <= LATTICE_DIMENSIONS and may_use_lattice):
         return kernels.threads(*settings.threads.resolve())
     return nullcontext()
 

@@ -66,8 +66,9 @@ def fit(
     One to three columns are learned by MAP with `LatticeFeatures`, unless an option concerns other
     methods or random features alone. One pass makes the sums of five folds of the rows; kernel,
     bandwidth, lambda, number of waves and base are compared from these sums (every fold is held out
-    in turn up to 500 rows, three up to 4,000, one above). No wave is shorter than two steps of a
-    column of rounded values.
+    in turn up to 500 rows, three up to 4,000, one above). Up to 500 rows a tilt must gain a little
+    more than twice the standard error; with more, two folds that were not compared must confirm a
+    small gain. No wave is shorter than two steps of a column of rounded values.
 
     More columns have random features. With method and base open, or with method="map", the search
     is brief: the average of a few grown mixtures, each grown without other rows, and a few kinds of
@@ -219,8 +220,8 @@ def fit(
     )  # fmt: skip
     read = read_rows(X, settings, sample_weight, moments)
     settings = widen_walls(settings, read)
-    rows = confine_rows(map_columns(read, settings), settings)
-    with hold_threads(settings, rows), name_outside_rows(read, settings):
+    with hold_threads(settings, read), name_outside_rows(read, settings):
+        rows = confine_rows(map_columns(read, settings), settings)
         plan = choose(settings, rows)
         problem = plan.accumulate(rows)
         model, verified = _solve(problem, settings, rows)
