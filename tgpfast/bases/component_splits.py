@@ -129,7 +129,7 @@ def _by_lane(pairs: Array) -> Array:
 def _learn_halves(own: Rows, learner: Learner, halves: Components) -> tuple[Components, np.ndarray]:
     """(halves after PAIR_STEPS of EM, which pairs have enough rows in both).
 
-    own : one lane for every component; halves : (J, K, 2, ...), J proposals for each of K components
+    own : one lane for every component; halves : (J, K, 2, ...), J proposals for each of them
     """
     weights, means, covariances = (array.copy() for array in halves)
     total, d = weights.sum(axis=-1, keepdims=True), means.shape[-1]
