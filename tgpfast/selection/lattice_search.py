@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,7 +186,10 @@ class LatticeSearch:
 
     def with_held(self, held: Sequence[int]) -> LatticeSearch:
         """A search with these folds held out, without bases and candidates."""
-        return replace(self, held=held, bases={}, _scored={})
+        workers, must_resolve = self.workers, self.must_resolve
+        return LatticeSearch(
+            self.features, self.folds, held, {}, workers, must_resolve=must_resolve
+        )  # fmt: skip
 
     def lattice(self, n_modes: int) -> LatticeFeatures:
         """The lattice with so many modes along its longest axis."""
