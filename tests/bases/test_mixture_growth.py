@@ -207,7 +207,7 @@ def test_a_refit_replaces_the_guard():
     grown = grow(x)
     moved = grown.refit(x + 7.0, np.ones(1_000), steps=1)
     np.testing.assert_allclose(moved.means[-1], (x + 7.0).mean(axis=0), rtol=1e-12)
-    assert moved.weights[-1] == pytest.approx(0.5 / 1_000.5, rel=1e-12)
+    assert moved.weights[-1] == pytest.approx(0.25 / 1_000.25, rel=1e-12)
 
 
 # -- rows that are not kind -----------------------------------------------------------------------
