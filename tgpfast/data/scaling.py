@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,6 +51,11 @@ class Scaling:
     def affine(self) -> Scaling:
         """Shift and scale, which act on columns that are mapped to the line."""
         return self
+
+    @property
+    def unscaled(self) -> Scaling:
+        """Return the same maps of columns, without shift and scale."""
+        return replace(self, shift=np.zeros(len(self.shift)), scale=np.ones(len(self.scale)))
 
     @property
     def log_volume(self) -> float:

@@ -150,10 +150,12 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
         with np.errstate(invalid="ignore"):
             within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
         most = np.where(axes.given.periodic, within, np.inf)
-        scaling = Scaling(scaling.shift, np.minimum(scaling.scale, most))
+        scaling = replace(scaling, scale=np.minimum(scaling.scale, most))
     moved = Axes(_rescaled(axes.given, scaling), axes.given, axes.columns)
     # the pass of a lattice moves rows itself, after it has checked them
-    place = functools.partial(place_rows, scaling, moved.domain) if is_random else scaling.apply
+    place = scaling.apply_inside
+    if is_random:
+        place = functools.partial(place_rows, scaling, moved.domain)
     blocks = rows.blocks.mapped(place, rows.weight_factor)
     split = rows.split
     if split is not None:
@@ -172,7 +174,7 @@ def place_rows(scaling: Scaling, domain: Domain, x: Array) -> Array:
         In the model's coordinates.
     x : (n, d) array
     """
-    return domain.wrap(scaling.apply(x))
+    return domain.wrap(scaling.apply_inside(x))
 
 
 def has_periodic_features(settings: Settings, rows: Rows) -> bool:
@@ -183,8 +185,8 @@ def has_periodic_features(settings: Settings, rows: Rows) -> bool:
     settings : Settings
     rows : Rows
     """
-    is_periodic = bool(settings.period) and not settings.support
-    return is_periodic and settings.features != "lattice" and rows.dimension > LATTICE_DIMENSIONS
+    is_large = rows.dimension > LATTICE_DIMENSIONS
+    return settings.has_period and settings.features != "lattice" and is_large
 
 
 def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Rows) -> None:
@@ -228,17 +230,24 @@ def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
     sample = rows.blocks.sample
     if sample is None or np.array_equal(domain.wrap(sample.x), sample.x):
         return rows
-    moments, _ = moments_and_sample(rows.blocks.mapped(domain.wrap))
-    return replace(rows, moments=moments, scaling=make_scaling(settings.scale, moments))
+    scaling = rows.scaling.unscaled
+    moments, _ = moments_and_sample(
+        rows.blocks.mapped(functools.partial(_wrap_and_bend, domain, scaling))
+    )
+    found = make_scaling(settings.scale, moments)
+    scaling = replace(scaling, shift=found.shift, scale=found.scale)
+    return replace(rows, moments=moments, scaling=scaling)
+
+
+def _wrap_and_bend(domain: Domain, scaling: Scaling, x: Array) -> Array:
+    return scaling.apply_inside(domain.wrap(x))
 
 
 def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
     """The domain in the model's coordinates: maps of columns have moved walls to infinity."""
-    if not scaling.is_affine:
-        d = len(domain.low)
-        return Domain(np.full(d, -np.inf), np.full(d, np.inf), np.zeros(d, bool))
     with np.errstate(invalid="ignore"):
-        return domain.rescaled(scaling)
+        low, high = scaling.apply_bounds(np.stack([domain.low, domain.high]))
+    return Domain(low, high, domain.periodic)
 
 
 def _as_mapping(name: str, value: Any) -> Mapping[Any, Any]:

@@ -7,10 +7,9 @@ from typing import Any
 from ..density.density import Density
 from ..selection.verification import Verification, Verifier, solve_until_reliable
 from ..validation import Seed
-from .choosing import choose, hold_threads
-from .column_scales import map_columns
+from .choosing import hold_threads
+from .coordinates import choose_coordinates
 from .discrete_columns import as_discrete, widen_walls
-from .domain import confine_rows
 from .plan import Problem
 from .record import finish_model
 from .rows import Rows, read_rows
@@ -220,10 +219,8 @@ def fit(
     )  # fmt: skip
     rows = read_rows(X, settings, sample_weight, moments)
     settings = widen_walls(settings, rows)
-    rows = map_columns(rows, settings)
-    rows = confine_rows(rows, settings)
+    rows, plan = choose_coordinates(settings, rows)
     with hold_threads(settings, rows):
-        plan = choose(settings, rows)
         problem = plan.accumulate(rows)
         model, verified = _solve(problem, settings, rows)
     return as_discrete(finish_model(model, verified, problem, settings, rows), settings, rows)

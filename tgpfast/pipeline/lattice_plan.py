@@ -80,25 +80,32 @@ class Sample:
     x : (n, d) array
         In the model's coordinates.
     weights : (n,) array
-    folds : Folds
-        The rule that says which fold a row belongs to.
+    folds : Folds or (n,) ints
+        The rule that says which fold a row belongs to, or the fold of every row.
     fold : (n,) ints
     """
 
     x: Array
     weights: Array
-    folds: Folds
+    folds: Folds | NDArray[np.int64]
     fold: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: Rows, axes: Axes) -> Sample:
-        """The sample of the first pass, moved into the first period of periodic columns."""
+    def of(cls, rows: Rows, axes: Axes, labels: NDArray[np.int64] | None = None) -> Sample:
+        """The sample of the first pass, moved into the first period of periodic columns.
+
+        labels : folds of the rows, all of which are in the sample; None for those of their values
+        """
         drawn = rows.blocks.sample
         assert drawn is not None
         weights = np.ones(len(drawn.x)) if drawn.weights is None else drawn.weights
         x = rows.scaling.apply(drawn.x)
-        folds = Folds.for_sample(N_LATTICE_FOLDS, x)
-        fold = folds.of_rows(x, drawn.keys)
+        folds: Folds | NDArray[np.int64]
+        if labels is None:
+            folds = Folds.for_sample(N_LATTICE_FOLDS, x)
+            fold = folds.of_rows(x, drawn.keys)
+        else:
+            folds = fold = labels
         return cls(axes.inside(x), weights * rows.weight_factor, folds, fold)
 
     @property
@@ -117,7 +124,9 @@ class Sample:
 # -- choosing -------------------------------------------------------------------------------------
 
 
-def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
+def choose_lattice_plan(
+    settings: Settings, rows: Rows, labels: NDArray[np.int64] | None = None
+) -> LatticePlan:
     """The plan with a lattice.
 
     Parameters
@@ -125,10 +134,13 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     settings : Settings
     rows : Rows
         Of at most three columns, with a sample.
+    labels : (n,) ints, default None
+        Folds of distinct rows, all of which are in the sample. With them, the plan says what every
+        held-out row is worth.
     """
     axes = Axes.of(settings, rows)
     _check_base(settings.base, axes)
-    sample = Sample.of(rows, axes)
+    sample = Sample.of(rows, axes, labels)
     few = len(np.unique(sample.x, axis=0)) < LEAST_PILOT_ROWS
     if settings.method not in ("auto", "map") or not settings.compared or few:
         return _plan_as_given(settings, rows, axes, sample)
@@ -167,7 +179,8 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     return LatticePlan(
         asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=choice,
         start=None if theta is None else theta.mean(axis=0),
-        resolution=_resolution(sample, settings, rows),
+        resolution=_resolution(sample, settings, rows), held=held,
+        held_values=np.zeros(0) if labels is None else search.row_values(choice.best, held_rows),
     )  # fmt: skip
 
 
@@ -393,8 +406,8 @@ def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows)
 
 
 def _sum_folds(
-    settings: Settings, rows: Rows, axes: Axes, folds: Folds, features: LatticeFeatures,
-    held: Sequence[int], bases: dict[str, list[Base]],
+    settings: Settings, rows: Rows, axes: Axes, folds: Folds | NDArray[np.int64],
+    features: LatticeFeatures, held: Sequence[int], bases: dict[str, list[Base]],
 ) -> list[LatticeStatistics]:  # fmt: skip
     """One pass: the sums of every fold, with the log densities of its own bases. Folds that are
     only learned from have any base's."""
@@ -445,6 +458,10 @@ class LatticePlan:
         theta at which solving starts.
     resolution : (d,) array
         Steps of the columns, in the model's coordinates.
+    held : list of int
+        Numbers of the folds that were held out.
+    held_values : (n,) array
+        Log densities of their rows by the chosen settings, where those were asked for; rough.
     """
 
     asked: Settings
@@ -455,6 +472,8 @@ class LatticePlan:
     choice: LatticeChoice | None
     start: Any
     resolution: Array
+    held: list[int] = field(default_factory=list)
+    held_values: Array = field(default_factory=lambda: np.zeros(0))
 
     def accumulate(self, rows: Rows) -> LatticePlan:
         """The sums are made already."""
