@@ -11,8 +11,7 @@ from ..data.column_maps import MappedScaling
 from ..data.moments import moments_and_sample
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.folds import assign_folds, distinct_rows
-from ..selection.scale_choice import COMPARED_ROWS, LEAST_COMPARED_ROWS, LEAST_SCALE_GAIN_ERRORS
-from ..validation import Array
+from ..selection.scale_choice import COMPARED_ROWS, LEAST_COMPARED_ROWS
 from .choosing import choose, hold_threads, uses_lattice
 from .column_scales import (
     Bends,
@@ -28,6 +27,8 @@ from .plan import Plan
 from .rows import Rows
 from .settings import Settings
 
+WALL_PARAMETERS = 2  # of the map of a column with walls
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -40,18 +41,14 @@ class Trial:
     bends : Bends
     plan : LatticePlan
     score : float
-        Mean log density of held-out rows, in the units of the data. Less one for each knot of the
-        maps, over the number of rows, since the maps have seen the rows held out.
-    values, share : (n,) arrays
-        The same for every row that is held out, roughly, and its share of the weight.
+        Mean log density of held-out rows, in the units of the data. Less one for each parameter
+        of the maps, over the number of rows, since the maps have seen the rows held out.
     """
 
     name: str
     bends: Bends
     plan: LatticePlan
     score: float
-    values: Array
-    share: Array
 
 
 def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
@@ -59,8 +56,8 @@ def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
 
     One to three columns with walls or periods are learned on a lattice that has them. Where the
     user leaves it open, three kinds of coordinates are compared by rows held out of a sample:
-    columns as they are, logs of distances to walls, and maps of all columns without a period to a
-    Gaussian. A density with a pole at a wall, or with a long tail, is smooth only after a map.
+    columns as they are, maps at walls, and maps of all columns without a period to a Gaussian. A
+    density with a pole at a wall, or with a long tail, is smooth only after a map.
 
     Parameters
     ----------
@@ -79,7 +76,7 @@ def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
             return rows, choose(settings, rows)
         pilot, is_whole = _take_pilot(read, settings)
         trials = _compare(settings, pilot)
-        best = _prefer_plain(trials)
+        best = max(trials, key=lambda trial: trial.score)  # the first of equal ones
         if best is not trials[0]:
             rows = _place(read, settings, best.bends)
         rows = replace(rows, scale_record={
@@ -123,7 +120,7 @@ def _compare(settings: Settings, pilot: Rows) -> list[Trial]:
     if len(pilot.blocks.whole()) < LEAST_COMPARED_ROWS:
         return tried
     if walled.any():
-        tried.append(_try("logs at walls", settings, pilot, Bends(none, walled)))
+        tried.append(_try("bent at walls", settings, pilot, Bends(none, walled)))
     if smooth.any():
         tried.append(_try("gaussianized", settings, pilot, Bends(smooth, walled)))
     return tried
@@ -135,31 +132,20 @@ def _try(name: str, settings: Settings, pilot: Rows, bends: Bends) -> Trial:
     folds = assign_folds(len(rows.blocks.whole()), N_LATTICE_FOLDS)
     plan = choose_lattice_plan(settings, rows, folds)
     if plan.choice is None:  # rows are too few for a comparison
-        return Trial(name, bends, plan, -np.inf, np.zeros(0), np.zeros(0))
+        return Trial(name, bends, plan, -np.inf)
     sample = rows.blocks.sample
     assert sample is not None
     held = np.isin(folds, plan.held)
     weights = np.ones(len(held)) if sample.weights is None else sample.weights
     share = weights[held] / weights[held].sum()
     slopes = np.broadcast_to(rows.scaling.log_slope(sample.x[held]), share.shape)
-    n_knots = 0
+    n_parameters = 0
     if isinstance(rows.scaling, MappedScaling):
+        n_parameters = WALL_PARAMETERS * int((bends.at_walls & ~bends.to_gaussian).sum())
         maps = rows.scaling.maps.maps
-        n_knots = sum(len(maps[k].knots) for k in np.flatnonzero(bends.to_gaussian))
-    score = plan.choice.best.score + float(share @ slopes) - n_knots / rows.n
-    return Trial(name, bends, plan, score, plan.held_values + slopes, share)
-
-
-def _prefer_plain(trials: list[Trial]) -> Trial:
-    """The best of the coordinates that gain more than a standard error over the plain ones."""
-    plain, best = trials[0], trials[0]
-    for trial in trials[1:]:
-        gains = trial.values - plain.values
-        error = float(np.sqrt(np.square(trial.share) @ np.square(gains - trial.share @ gains)))
-        is_sure = trial.score - plain.score > LEAST_SCALE_GAIN_ERRORS * error
-        if is_sure and trial.score > best.score:
-            best = trial
-    return best
+        n_parameters += sum(len(maps[k].knots) for k in np.flatnonzero(bends.to_gaussian))
+    score = plan.choice.best.score + float(share @ slopes) - n_parameters / rows.n
+    return Trial(name, bends, plan, score)
 
 
 def _place(read: Rows, settings: Settings, bends: Bends) -> Rows:

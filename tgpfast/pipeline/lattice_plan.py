@@ -135,8 +135,7 @@ def choose_lattice_plan(
     rows : Rows
         Of at most three columns, with a sample.
     labels : (n,) ints, default None
-        Folds of distinct rows, all of which are in the sample. With them, the plan says what every
-        held-out row is worth.
+        Folds of the rows, all of which are distinct and in the sample.
     """
     axes = Axes.of(settings, rows)
     _check_base(settings.base, axes)
@@ -180,7 +179,6 @@ def choose_lattice_plan(
         asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=choice,
         start=None if theta is None else theta.mean(axis=0),
         resolution=_resolution(sample, settings, rows), held=held,
-        held_values=np.zeros(0) if labels is None else search.row_values(choice.best, held_rows),
     )  # fmt: skip
 
 
@@ -460,8 +458,6 @@ class LatticePlan:
         Steps of the columns, in the model's coordinates.
     held : list of int
         Numbers of the folds that were held out.
-    held_values : (n,) array
-        Log densities of their rows by the chosen settings, where those were asked for; rough.
     """
 
     asked: Settings
@@ -473,7 +469,6 @@ class LatticePlan:
     start: Any
     resolution: Array
     held: list[int] = field(default_factory=list)
-    held_values: Array = field(default_factory=lambda: np.zeros(0))
 
     def accumulate(self, rows: Rows) -> LatticePlan:
         """The sums are made already."""
