@@ -80,6 +80,10 @@ class Scaling:
 
     # -- columns that are bent: none here
 
+    def bends(self, column: int) -> bool:
+        """Whether a map bends this column."""
+        return False
+
     def apply_bounds(self, ends: Array) -> Array:
         """Map ends (n, d) of boxes as `apply` maps rows; those at walls go to infinity."""
         return self.apply(ends)

@@ -113,9 +113,9 @@ def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
 def _compare(settings: Settings, pilot: Rows) -> list[Trial]:
     """Trials of all coordinates, the plain ones first."""
     axes = Axes.of(settings, pilot)
-    free = free_columns(settings, pilot, axes)
-    walled = free & (np.isfinite(axes.given.low) | np.isfinite(axes.given.high))
-    smooth, none = smooth_columns(pilot, free), np.zeros(pilot.dimension, bool)
+    low, high = axes.given.walls
+    walled, none = np.isfinite(low) | np.isfinite(high), np.zeros(pilot.dimension, bool)
+    smooth = smooth_columns(pilot, free_columns(settings, pilot, axes))
     tried = [_try("plain", settings, pilot, Bends(none, none))]
     if len(pilot.blocks.whole()) < LEAST_COMPARED_ROWS:
         return tried
