@@ -17,7 +17,6 @@ from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.column_gaussians import learn_maps
 from ..selection.folds import distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, ScaleScores, compare_scales
-from ..statistics.lattice_sums import WallError
 from ..validation import Array
 from .discrete_columns import find_discrete
 from .domain import Axes
@@ -48,7 +47,7 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     gaussianize = settings.scale == "gaussianize"
     has_walls = settings.has_support and (gaussianize or rows.dimension > LATTICE_DIMENSIONS)
     if gaussianize or has_walls:
-        _check_options(settings, rows, has_walls)
+        _check_options(settings, rows)
     may_compare = _may_compare(settings, rows)
     word = "standardize" if settings.scale == "auto" else settings.scale
     if not (gaussianize or has_walls or may_compare):
@@ -172,7 +171,7 @@ def _compare(
     )  # fmt: skip
 
 
-def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:
+def _check_options(settings: Settings, rows: Rows) -> None:
     """ValueError for what does not go with bent columns."""
     why = 'scale="gaussianize"' if settings.scale == "gaussianize" else "support"
     if isinstance(settings.base, Base):
@@ -180,8 +179,6 @@ def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:
             f"{why} bends columns, and a given base stays in the units of the data; use "
             'base="auto", or leave that out'
         )
-    if has_walls and settings.method == "ncfd":
-        raise ValueError('method="ncfd" takes no support: its noise crosses walls; use "fd"')
     if rows.spectrum is not None or not rows.blocks.can_repeat:
         raise ValueError(
             f"{why}: X can be read only once, and the maps of its columns are learned before; pass "
@@ -242,26 +239,4 @@ def refuse_outside_rows(rows: Rows, axes: Axes, *, is_sure: bool = False) -> Non
     assert sample is not None
     if not is_sure and not ((sample.x < low) | (sample.x > high)).any():
         return
-    search = _OutsideSearch(*axes.given.walls)
-    axes.explain(lambda: rows.blocks.mapped(_as_it_is).reduce(search))
-
-
-def _as_it_is(x: Array) -> Array:
-    return x
-
-
-class _OutsideSearch:
-    """A pass over the rows that raises WallError at the first one outside of the walls."""
-
-    def __init__(self, low: Array, high: Array) -> None:
-        self.low, self.high = low, high
-
-    def __call__(self, blocks: Blocks, threads: Any) -> int:
-        first = blocks.first_row
-        for x, _ in blocks:
-            outside = (x < self.low) | (x > self.high)
-            if outside.any():
-                row, k = (int(i) for i in np.argwhere(outside)[0])
-                raise WallError(first + row, k, "outside of the support")
-            first += len(x)
-        return 0
+    axes.find_row_outside(rows.blocks)

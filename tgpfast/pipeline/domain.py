@@ -12,6 +12,7 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import Domain, domain_of
+from ..data.blocks import Blocks
 from ..data.jitter import OFF_GRID
 from ..data.moments import moments_and_sample
 from ..data.scaling import Scaling
@@ -38,11 +39,15 @@ class Axes:
         In the units of the data.
     columns : list of str or None
         Names of the columns.
+    steps : dict
+        Number of a discrete column -> step of its values. Half of it lies between the walls that
+        the user has given and those of ``given``.
     """
 
     domain: Domain
     given: Domain
     columns: list[str] | None
+    steps: dict[int, float]
 
     @classmethod
     def of(cls, settings: Settings, rows: Rows) -> Axes:
@@ -70,7 +75,7 @@ class Axes:
             low[k], periodic[k] = _first_period(value, k, rows, step), True
             high[k] = low[k] + value
         given = Domain(low, high, periodic)
-        return cls(_rescaled(given, rows.scaling), given, columns)
+        return cls(_rescaled(given, rows.scaling), given, columns, steps)
 
     @property
     def is_open(self) -> bool:
@@ -101,8 +106,7 @@ class Axes:
         try:
             return function()
         except WallError as error:
-            name = column_name(error.axis, self.columns)
-            low, high = self.given.low[error.axis], self.given.high[error.axis]
+            name, (low, high) = column_name(error.axis, self.columns), self._asked(error.axis)
             raise ValueError(
                 f"row {error.row}, column {name} lies outside of its support ({low:g}, {high:g}); "
                 "remove such rows, or widen the support"
@@ -123,11 +127,24 @@ class Axes:
         """The walls as they were given, for ``model.settings``."""
         low, high = self.given.walls
         walls = np.flatnonzero(np.isfinite(low) | np.isfinite(high)).tolist()
-        return {
-            "support": {
-                column_name(k, self.columns): [float(low[k]), float(high[k])] for k in walls
-            }
-        }
+        return {"support": {column_name(k, self.columns): self._asked(k) for k in walls}}
+
+    def _asked(self, k: int) -> list[float]:
+        """The walls of a column as the user has given them."""
+        half = 0.5 * self.steps.get(k, 0.0)
+        return [float(self.given.low[k] + half), float(self.given.high[k] - half)]
+
+    def find_row_outside(self, blocks: Blocks) -> None:
+        """Read blocks in the units of the data up to the first row beyond a wall.
+
+        Raises
+        ------
+        ValueError
+            Names that row and its column.
+        """
+        low, high = self.given.walls
+        search = functools.partial(_search_outside, low=low, high=high, start=blocks.first_row)
+        self.explain(lambda: blocks.mapped(_as_it_is).reduce(search))
 
 
 def confine_rows(rows: Rows, settings: Settings) -> Rows:
@@ -151,7 +168,7 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
             within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
         most = np.where(axes.given.periodic, within, np.inf)
         scaling = replace(scaling, scale=np.minimum(scaling.scale, most))
-    moved = Axes(_rescaled(axes.given, scaling), axes.given, axes.columns)
+    moved = replace(axes, domain=_rescaled(axes.given, scaling))
     # the pass of a lattice moves rows itself, after it has checked them
     place = scaling.apply_inside
     if is_random:
@@ -205,11 +222,11 @@ def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Row
             "period: X can be read only once, and the period that rows lie in is found before; "
             "pass a list of blocks, or a callable that returns a fresh iterator"
         )
-    if settings.method in ("ncfd", "fvpd"):
-        why = "its noise leaves no period" if settings.method == "ncfd" else (
-            "the moments of features under a periodic base have no closed form here"
+    if settings.method == "fvpd":
+        raise ValueError(
+            'method="fvpd" has no period with more than three columns: the moments of features '
+            'under a periodic base have no closed form here; use "map" or "fd"'
         )
-        raise ValueError(f'method="{settings.method}" has no period: {why}; use "map" or "fd"')
     if isinstance(base, str) and base in GRAM_BASES:
         raise ValueError(f'base="{base}" is a Gaussian, and has no period; use base="empirical"')
     if isinstance(base, Base):
@@ -248,6 +265,27 @@ def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
     with np.errstate(invalid="ignore"):
         low, high = scaling.apply_bounds(np.stack([domain.low, domain.high]))
     return Domain(low, high, domain.periodic)
+
+
+def _as_it_is(x: Array) -> Array:
+    return x
+
+
+def _search_outside(
+    blocks: Blocks, threads: Any, low: Array, high: Array, start: int
+) -> int:
+    """A pass over the rows that raises WallError at the first one outside of the walls.
+
+    start : number of the first row of all
+    """
+    first = blocks.first_row - start
+    for x, _ in blocks:
+        outside = (x < low) | (x > high)
+        if outside.any():
+            row, k = (int(i) for i in np.argwhere(outside)[0])
+            raise WallError(first + row, k, "outside of the support")
+        first += len(x)
+    return 0
 
 
 def _as_mapping(name: str, value: Any) -> Mapping[Any, Any]:
