@@ -81,7 +81,7 @@ class Bends:
     to_gaussian : (d,) array of bool
         By splines, after which they are Gaussian.
     at_walls : (d,) array of bool
-        By logs of the distances to their walls, where they have any.
+        By the maps of `wall_families`, where they have walls.
     """
 
     to_gaussian: NDArray[np.bool_]

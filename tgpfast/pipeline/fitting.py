@@ -119,9 +119,9 @@ def fit(
         smooth increasing map, learned from the sample, after which it is standard Gaussian; the
         density stays one in the units of X. "auto" bends the columns without wide steps where
         held-out rows of the sample prefer that by more than a standard error, and standardizes
-        elsewhere: up to three columns, with method="ncfd", and where gamma, base,
-        frequency_covariance, moments or period is given. ``model.settings`` has "scale" and
-        "scale_scores".
+        elsewhere: up to three columns without support and period, with method="ncfd", and where
+        gamma, base, frequency_covariance or moments is given. Columns that are periodic or discrete
+        are not bent. ``model.settings`` has "scale" and "scale_scores".
     frequency_covariance : {"auto", "data", "identity", "precision"} or (d, d) array, default "auto"
         Of the features' frequencies, in scaled coordinates: "data" is d V / tr V, "precision" is
         d V^-1 / tr V^-1.
@@ -151,9 +151,9 @@ def fit(
     support : dict, default None
         Column, by name or number, -> (low, high), None where there is no wall. The density is zero
         beyond, and nothing leaks through; rows beyond are refused. With more than three columns, or
-        scale="gaussianize", logs of the distances to the walls bend these columns, and a row
-        exactly on a wall counts as half a step of its column inside. NCFD has none: its noise
-        crosses walls.
+        scale="gaussianize", maps bend these columns, and a row exactly on a wall counts as half a
+        step of its column inside. Else rows held out decide whether columns are bent;
+        ``model.settings["coordinates"]`` says so. NCFD has none: its noise crosses walls.
     period : dict, default None
         Column -> period, such as {"hour": 24}: the density repeats itself, and rows of any period
         are moved into the first. With more than three columns the frequencies of random features
