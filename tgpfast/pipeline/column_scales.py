@@ -54,7 +54,7 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
         return replace(rows, scale_record={"scale": word})
     axes = Axes.of(settings, rows)
     rows.blocks.draw_sample()  # where the moments were given
-    refuse_outside_rows(rows, axes)
+    _refuse_outside_rows(rows, axes)
     record: dict[str, Any] = axes.record_support() if has_walls else {}
     free = free_columns(settings, rows, axes)
     bends = free & gaussianize
@@ -110,7 +110,7 @@ def bend_columns(rows: Rows, settings: Settings, axes: Axes, bends: Bends) -> Ro
     try:
         return _apply_maps(rows, settings, maps)
     except OutsideSupportError:
-        refuse_outside_rows(rows, axes, is_sure=True)
+        _refuse_outside_rows(rows, axes, is_sure=True)
         raise
 
 
@@ -224,16 +224,10 @@ def _moments_after(bent: MappedScaling, rows: Rows) -> Moments:
     return replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
 
 
-def refuse_outside_rows(rows: Rows, axes: Axes, *, is_sure: bool = False) -> None:
+def _refuse_outside_rows(rows: Rows, axes: Axes, *, is_sure: bool = False) -> None:
     """ValueError that names a row outside of the walls, and its column, if the sample has one.
 
-    Parameters
-    ----------
-    rows : Rows
-        With a sample.
-    axes : Axes
-    is_sure : bool, default False
-        Whether there is such a row, in the sample or not.
+    is_sure : whether there is such a row, in the sample or not
     """
     sample, (low, high) = rows.blocks.sample, axes.given.walls
     assert sample is not None

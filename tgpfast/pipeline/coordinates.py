@@ -18,7 +18,6 @@ from .column_scales import (
     bend_columns,
     free_columns,
     map_columns,
-    refuse_outside_rows,
     smooth_columns,
 )
 from .domain import Axes, confine_rows
@@ -76,13 +75,15 @@ def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
     """
     rows = confine_rows(map_columns(read, settings), settings)
     with hold_threads(settings, rows):
-        if not _may_bend(settings, rows):
+        if not _may_bend(settings, rows) or _is_beyond(settings, read):
             return rows, choose(settings, rows)
         pilot, is_whole = _take_pilot(read, settings)
         trials = _compare(settings, pilot)
         best = max(trials, key=lambda trial: trial.score)  # the first of equal ones
-        if best is not trials[0]:
+        try:
             rows = _place(read, settings, best.bends)
+        except ValueError:  # a row beyond a wall by a rounding, or without weight, that has no map
+            best = trials[0]
         rows = replace(rows, scale_record={
             "scale": "gaussianize" if best.bends.to_gaussian.any() else "standardize",
             "coordinates": best.name, "coordinate_scores": {t.name: t.score for t in trials},
@@ -101,11 +102,17 @@ def _may_bend(settings: Settings, rows: Rows) -> bool:
     )  # fmt: skip
 
 
+def _is_beyond(settings: Settings, read: Rows) -> bool:
+    """Whether a row of the sample lies beyond a wall, be it by a rounding: the lattice decides."""
+    sample, (low, high) = read.blocks.sample, Axes.of(settings, read).given.walls
+    assert sample is not None
+    return bool(((sample.x < low) | (sample.x > high)).any())
+
+
 def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
     """Distinct rows of the sample, and whether they are all rows there are."""
-    axes, sample = Axes.of(settings, read), read.blocks.sample
+    sample = read.blocks.sample
     assert sample is not None
-    refuse_outside_rows(read, axes)
     x, weights = distinct_rows(sample.take(COMPARED_ROWS))
     blocks = Blocks(x, sample_weight=weights)
     moments, blocks.sample = moments_and_sample(blocks)
@@ -117,9 +124,9 @@ def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
 def _compare(settings: Settings, pilot: Rows) -> list[Trial]:
     """Trials of all coordinates, the plain ones first."""
     axes = Axes.of(settings, pilot)
-    low, high = axes.given.walls
-    walled, none = np.isfinite(low) | np.isfinite(high), np.zeros(pilot.dimension, bool)
-    smooth = smooth_columns(pilot, free_columns(settings, pilot, axes))
+    (low, high), free = axes.given.walls, free_columns(settings, pilot, axes)
+    walled, none = free & (np.isfinite(low) | np.isfinite(high)), np.zeros(pilot.dimension, bool)
+    smooth = smooth_columns(pilot, free)
     tried = [_try("plain", settings, pilot, Bends(none, none))]
     if len(pilot.blocks.whole()) < LEAST_COMPARED_ROWS:
         return tried

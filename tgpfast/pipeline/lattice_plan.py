@@ -276,8 +276,7 @@ def _resolution(sample: Sample, settings: Settings, rows: Rows) -> Array:
     """Steps of the columns in the model's coordinates, (d,); noise hides those of discrete ones."""
     found = np.array(measure_columns(sample.x, sample.weights).resolution)
     for k, step in find_discrete(settings, rows).items():
-        if not rows.scaling.bends(k):  # else equal steps are unequal in the model's coordinates
-            found[k] = DISCRETE_RESOLUTION * step / rows.scaling.scale[k]
+        found[k] = DISCRETE_RESOLUTION * step / rows.scaling.scale[k]
     return found
 
 
