@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..data.column_maps import MappedScaling
+from ..data.column_maps import MappedScaling, OutsideSupportError
 from ..data.moments import moments_and_sample
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.folds import assign_folds, distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, LEAST_COMPARED_ROWS
-from .choosing import choose, hold_threads, uses_lattice
+from .choosing import choose, uses_lattice
 from .column_scales import (
     Bends,
     bend_columns,
@@ -74,22 +74,28 @@ def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
     plan : Plan
     """
     rows = confine_rows(map_columns(read, settings), settings)
-    with hold_threads(settings, rows):
-        if not _may_bend(settings, rows) or _is_beyond(settings, read):
-            return rows, choose(settings, rows)
-        pilot, is_whole = _take_pilot(read, settings)
-        trials = _compare(settings, pilot)
-        best = max(trials, key=lambda trial: trial.score)  # the first of equal ones
+    if not _may_bend(settings, rows) or _is_beyond(settings, read):
+        return rows, choose(settings, rows)
+    pilot, is_whole = _take_pilot(read, settings)
+    trials = _compare(settings, pilot)
+    best = max(trials, key=lambda trial: trial.score)  # the first of equal ones
+    if best is not trials[0]:
+        bent = _record(_place(read, settings, best.bends), settings, trials, best)
         try:
-            rows = _place(read, settings, best.bends)
-        except ValueError:  # a row beyond a wall by a rounding, or without weight, that has no map
+            return bent, best.plan if is_whole else choose(settings, bent)
+        except OutsideSupportError:  # by a rounding, or without weight: the lattice decides
             best = trials[0]
-        rows = replace(rows, scale_record={
-            "scale": "gaussianize" if best.bends.to_gaussian.any() else "standardize",
-            "coordinates": best.name, "coordinate_scores": {t.name: t.score for t in trials},
-            **Axes.of(settings, read).record(),
-        })  # fmt: skip
-        return rows, best.plan if is_whole else choose(settings, rows)
+    rows = _record(rows, settings, trials, best)
+    return rows, best.plan if is_whole else choose(settings, rows)
+
+
+def _record(rows: Rows, settings: Settings, trials: list[Trial], best: Trial) -> Rows:
+    """The rows with what ``model.settings`` says of their coordinates."""
+    return replace(rows, scale_record={
+        "scale": "gaussianize" if best.bends.to_gaussian.any() else "standardize",
+        "coordinates": best.name, "coordinate_scores": {t.name: t.score for t in trials},
+        **Axes.of(settings, rows).record_support(),
+    })  # fmt: skip
 
 
 def _may_bend(settings: Settings, rows: Rows) -> bool:

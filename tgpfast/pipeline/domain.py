@@ -14,7 +14,7 @@ from ..bases.base import Base
 from ..bases.bounded import Domain, domain_of
 from ..data.blocks import Blocks
 from ..data.jitter import OFF_GRID
-from ..data.moments import moments_and_sample
+from ..data.moments import moments_of
 from ..data.scaling import Scaling
 from ..data.table import column_name
 from ..features.lattice import LATTICE_DIMENSIONS
@@ -240,7 +240,7 @@ def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Row
 
 
 def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
-    """Rows with the moments of their values in the first period; another pass where it is needed.
+    """Rows with the moments of their values in the first period, from the sample.
 
     domain : in the units of the data
     """
@@ -248,16 +248,12 @@ def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
     if sample is None or np.array_equal(domain.wrap(sample.x), sample.x):
         return rows
     scaling = rows.scaling.unscaled
-    moments, _ = moments_and_sample(
-        rows.blocks.mapped(functools.partial(_wrap_and_bend, domain, scaling))
-    )
-    found = make_scaling(settings.scale, moments)
-    scaling = replace(scaling, shift=found.shift, scale=found.scale)
+    x = scaling.apply_inside(domain.wrap(sample.x))
+    found = moments_of(Blocks(x, sample_weight=sample.weights))
+    moments = replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
+    units = make_scaling(settings.scale, moments)
+    scaling = replace(scaling, shift=units.shift, scale=units.scale)
     return replace(rows, moments=moments, scaling=scaling)
-
-
-def _wrap_and_bend(domain: Domain, scaling: Scaling, x: Array) -> Array:
-    return scaling.apply_inside(domain.wrap(x))
 
 
 def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
