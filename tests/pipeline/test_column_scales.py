@@ -109,7 +109,6 @@ def test_weights_of_two_are_rows_given_twice():
     [({"support": SUPPORT, "method": "ncfd"}, "ncfd"),
      ({"scale": "gaussianize", "base": tgpfast.GaussianBase(np.zeros(4), np.eye(4))}, "base"),
      ({"support": SUPPORT, "base": tgpfast.GaussianBase(np.zeros(4), np.eye(4))}, "base"),
-     ({"scale": "gaussianize", "period": {0: 3.0}}, "period"),
      ({"support": {7: (0, 1)}}, "no column 7"),
      ({"scale": "gaussianise"}, "gaussianize")],
 )  # fmt: skip
@@ -118,11 +117,15 @@ def test_what_does_not_go_with_bent_columns_is_refused_by_name(options, words):
         tgpfast.fit(make_rows(200), **options)
 
 
-def test_discrete_columns_are_not_bent():
+def test_discrete_and_periodic_columns_are_not_bent():
     rows = make_skewed(200)
     rows[:, 1] = np.ceil(rows[:, 1])
-    with pytest.raises(ValueError, match="discrete columns have equal steps"):
-        tgpfast.fit(rows, scale="gaussianize", discrete=[1])
+    options = {**FIXED, "scale": "gaussianize"}
+    scaling = tgpfast.fit(rows, discrete=[1], period={2: 50.0}, **options).inner.scaling
+    assert [scaling.bends(k) for k in range(4)] == [True, False, False, True]
+    walled = tgpfast.fit(rows, discrete=[1], support={1: (1, None)}, **options).inner.scaling
+    assert walled.maps.low[1] == 0.5  # the noise reaches half a step below the wall
+    assert walled.bends(1)
 
 
 def test_rows_that_can_be_read_only_once_are_refused():

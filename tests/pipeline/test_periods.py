@@ -122,7 +122,6 @@ def test_what_has_no_period_is_refused_by_name():
         ({"method": "fvpd", "lam": 1.0}, 'method="fvpd" has no period'),
         ({"base": "scaled", "method": "fd", "lam": 1.0}, 'base="scaled"'),
         ({"base": tgp.GaussianBase(np.zeros(4), np.eye(4))}, "GaussianBase does not have"),
-        ({"support": {2: (-20, None)}}, "support and period"),
         ({"features": "lattice"}, "one to 3 columns"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -31,7 +31,7 @@ WIDEST_COMPONENT = 1.0  # periods: a wider Gaussian is uniform to 3e-9, and has 
 LEAST_MASS = 1e-3  # within the walls, of a component whose columns are correlated
 ROUNDINGS = 16.0  # units in the last place that a row at a wall may be off
 DRAWS_AT_A_TIME = 2**16  # draws made together, at most
-MOST_BEYOND = 4.0  # deviations of the rows: means of Gaussians that are cut off, and their widths
+MOST_BEYOND = 30.0  # deviations of the rows: means of Gaussians that are cut off, and their widths
 WIDEST_WRAPPED = 0.25  # periods: wider Gaussians are as good as uniform once wrapped
 
 

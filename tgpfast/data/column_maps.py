@@ -108,7 +108,8 @@ class ColumnMap:
         )
 
     @functools.cached_property
-    def _is_identity(self) -> bool:
+    def is_identity(self) -> bool:
+        """Whether the map changes nothing."""
         is_line = bool((self.slopes == 1.0).all() and (self.knots == self.heights).all())
         return is_line and not self.has_walls
 
@@ -125,7 +126,7 @@ class ColumnMap:
 
     def apply(self, values: Array) -> Array:
         """Map values (n,) to the line; values below the walls to -inf, above them to inf."""
-        if self._is_identity:
+        if self.is_identity:
             return values
         y = self._unwall(values)
         inside = np.clip(y, self.knots[0], self.knots[-1])
@@ -138,7 +139,7 @@ class ColumnMap:
 
     def invert(self, line: Array) -> Array:
         """Map places (n,) of the line to values of the column, by Newton's method."""
-        if self._is_identity:
+        if self.is_identity:
             return line
         z = np.clip(line, self.heights[0], self.heights[-1])
         y = self._invert_spline(z)
@@ -147,7 +148,7 @@ class ColumnMap:
 
     def log_slope(self, values: Array) -> Array:
         """Return log T' at values (n,); 0 outside of the walls."""
-        if self._is_identity:
+        if self.is_identity:
             return np.zeros(len(values))
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.log(self._spline_slopes(self._unwall(values))[0])
@@ -384,6 +385,10 @@ class MappedScaling(Scaling):
         infinity."""
         at_low, at_high = ends <= self.maps.low, ends >= self.maps.high
         return np.where(at_low, -np.inf, np.where(at_high, np.inf, self.apply(ends)))
+
+    def bends(self, column: int) -> bool:
+        """Whether a map bends this column."""
+        return not self.maps.maps[column].is_identity
 
     def to_line(self, column: int, values: Array) -> Array:
         """Map ends of one column to what `affine` scales, those at walls to infinity."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,6 +53,11 @@ class Scaling:
         return self
 
     @property
+    def unscaled(self) -> Scaling:
+        """Return the same maps of columns, without shift and scale."""
+        return replace(self, shift=np.zeros(len(self.shift)), scale=np.ones(len(self.scale)))
+
+    @property
     def log_volume(self) -> float:
         """Sum of log scale: log density in x = log density in u - log_volume."""
         return float(np.log(self.scale).sum())
@@ -74,6 +79,10 @@ class Scaling:
         return u if self.is_identity else u * self.scale + self.shift
 
     # -- columns that are bent: none here
+
+    def bends(self, column: int) -> bool:
+        """Whether a map bends this column."""
+        return False
 
     def apply_bounds(self, ends: Array) -> Array:
         """Map ends (n, d) of boxes as `apply` maps rows; those at walls go to infinity."""

@@ -151,7 +151,8 @@ class AnsweringDensity(DescribedDensity):
         domain, scales = domain_of(self.base).choose(chosen), self.scaling.choose(chosen)
         values = blocks.whole()
         if domain.periodic.any():
-            values = scales.invert(move_upper_bounds(domain, scales.apply(values)))
+            moved = scales.invert(move_upper_bounds(domain, scales.apply(values)))
+            values = np.where(domain.periodic, moved, values)
         if len(chosen) == 1:
             cdf = column_cdf(self, chosen[0], seed)
             found = cdf.function(values[:, 0])

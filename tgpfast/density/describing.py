@@ -115,7 +115,7 @@ def collect_facts(model: Any) -> dict[str, str]:
         )
     chosen = settings.get("auto", [])
     facts.update(
-        base=_base_text(joint), rows=_rows_text(settings), scale=str(settings.get("scale", "")),
+        base=_base_text(joint), rows=_rows_text(settings), scale=_scale_text(settings),
         automatic=", ".join(chosen),
     )  # fmt: skip
     facts["held out"] = _gain_text(settings)
@@ -168,6 +168,12 @@ def _base_text(model: Any) -> str:
     """The base in words; long representations, which list every number, are cut."""
     text = repr(model.base)
     return text if len(text) <= 80 else f"{type(model.base).__name__}(d={model.base.dimension})"
+
+
+def _scale_text(settings: dict[str, Any]) -> str:
+    """How columns are scaled, and bent."""
+    bent = settings.get("coordinates", "plain")
+    return str(settings.get("scale", "")) + ("" if bent == "plain" else f", {bent}")
 
 
 def _rows_text(settings: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ from ..validation import (
     Array,
     check_bandwidth,
 )
-from .domain import check_periodic_settings, has_periodic_features
+from .domain import Axes, check_periodic_settings, has_periodic_features
 from .lattice_plan import choose_lattice_plan
 from .noise import most_noise
 from .plan import Plan
@@ -113,9 +113,10 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
         If only a lattice can do what is asked, and there can be none.
     """
     d, has_sample = rows.dimension, rows.spectrum is None and rows.blocks.sample is not None
-    needs_lattice = settings.needs_lattice and not has_periodic_features(settings, rows)
-    if not (rows.scaling.is_affine or settings.has_period):  # maps bend columns at walls
-        needs_lattice = settings.features == "lattice"
+    needs_lattice = settings.features == "lattice"
+    if not (needs_lattice or has_periodic_features(settings, rows)):
+        # where maps have bent columns, no wall may be left
+        needs_lattice = settings.needs_lattice and not Axes.of(settings, rows).is_open
     if needs_lattice:
         why = 'features="lattice"' if settings.features == "lattice" else "support and period"
         if d > LATTICE_DIMENSIONS:

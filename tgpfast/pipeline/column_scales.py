@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.column_gaussians import learn_maps
 from ..selection.folds import distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, ScaleScores, compare_scales
-from ..statistics.lattice_sums import WallError
 from ..validation import Array
+from .discrete_columns import find_discrete
 from .domain import Axes
 from .rows import Rows, make_scaling, split_sample
 from .settings import Settings
@@ -34,7 +34,7 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     """The rows in the coordinates that ``scale`` and ``support`` ask for.
 
     Walls bend columns where no lattice serves them, that is with more than three columns or with
-    scale="gaussianize".
+    scale="gaussianize". Periodic columns are never bent, discrete ones at their walls alone.
 
     Parameters
     ----------
@@ -50,21 +50,20 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     gaussianize = settings.scale == "gaussianize"
     has_walls = settings.has_support and (gaussianize or rows.dimension > LATTICE_DIMENSIONS)
     if gaussianize or has_walls:
-        _check_options(settings, rows, has_walls)
+        _check_options(settings, rows)
     may_compare = _may_compare(settings, rows)
     word = "standardize" if settings.scale == "auto" else settings.scale
     if not (gaussianize or has_walls or may_compare):
         return replace(rows, scale_record={"scale": word})
     axes = Axes.of(settings, rows)
-    low, high = axes.given.walls
-    x, weights = _take_sample(rows)
-    if ((x < low) | (x > high)).any():
-        _refuse_outside_rows(rows, axes)
+    rows.blocks.draw_sample()  # where the moments were given
+    _refuse_outside_rows(rows, axes)
     record: dict[str, Any] = axes.record_support() if has_walls else {}
-    bends = np.full(rows.dimension, gaussianize)
+    free = free_columns(settings, rows, axes)
+    bends = free & gaussianize
     if may_compare:
-        smooth = _smooth_columns(rows)
-        scores = _compare(rows, low, high, smooth, settings)
+        smooth = smooth_columns(rows, free)
+        scores = _compare(rows, axes, smooth, settings)
         if scores is not None:
             record["scale_scores"] = scores.record()
             if scores.prefers_gaussianize:
@@ -72,8 +71,41 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     record = {"scale": word, **record}
     if not (has_walls or bends.any()):
         return replace(rows, scale_record=record)
-    maps = learn_maps(x, weights, low, high, bends=bends)
-    return replace(_apply_maps(rows, settings, maps), scale_record=record)
+    bent = bend_columns(rows, settings, axes, Bends(bends, np.full(rows.dimension, has_walls)))
+    return replace(bent, scale_record=record)
+
+
+@dataclass(frozen=True, eq=False)
+class Bends:
+    """Which columns are bent.
+
+    Attributes
+    ----------
+    to_gaussian : (d,) array of bool
+        By splines, after which they are Gaussian.
+    at_walls : (d,) array of bool
+        By the maps of `wall_families`, where they have walls.
+    """
+
+    to_gaussian: NDArray[np.bool_]
+    at_walls: NDArray[np.bool_]
+
+
+def bend_columns(rows: Rows, settings: Settings, axes: Axes, bends: Bends) -> Rows:
+    """The rows with some columns bent by maps that are learned from the sample.
+
+    Parameters
+    ----------
+    rows : Rows
+        With a sample.
+    settings : Settings
+    axes : Axes
+    bends : Bends
+    """
+    low, high = axes.given.walls
+    low, high = np.where(bends.at_walls, low, -np.inf), np.where(bends.at_walls, high, np.inf)
+    maps = learn_maps(*_take_sample(rows), low, high, bends=bends.to_gaussian)
+    return _apply_maps(rows, settings, maps)
 
 
 @contextlib.contextmanager
@@ -97,7 +129,7 @@ def name_outside_rows(rows: Rows, settings: Settings) -> Iterator[None]:
     try:
         yield
     except OutsideSupportError:
-        _refuse_outside_rows(rows, Axes.of(settings, rows))
+        _refuse_outside_rows(rows, Axes.of(settings, rows), is_sure=True)
         raise
 
 
@@ -106,16 +138,37 @@ def _may_compare(settings: Settings, rows: Rows) -> bool:
     return (
         settings.scale == "auto" and rows.dimension > LATTICE_DIMENSIONS
         and {"base", "gamma", "frequency_covariance"} <= settings.auto
-        and settings.method != "ncfd" and not settings.has_period and settings.jitter is None
-        and rows.blocks.can_repeat and rows.blocks.sample is not None and not rows.has_late_weights
+        and settings.method != "ncfd" and rows.blocks.can_repeat
+        and rows.blocks.sample is not None and not rows.has_late_weights
     )  # fmt: skip
 
 
-def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
+def free_columns(settings: Settings, rows: Rows, axes: Axes) -> NDArray[np.bool_]:
+    """Columns that maps may bend: a map of the line has no period, and unequal steps.
+
+    Parameters
+    ----------
+    settings : Settings
+    rows : Rows
+    axes : Axes
+    """
+    free = ~axes.given.periodic
+    free[list(find_discrete(settings, rows))] = False
+    return free
+
+
+def smooth_columns(rows: Rows, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Columns without wide steps or spikes: maps would turn equal steps of rounded values and whole
     numbers into unequal ones, which no wave follows. None where most columns have steps: there a
-    tilt gains far more than the mixtures that are compared."""
-    smooth = np.ones(rows.dimension, bool)
+    tilt gains far more than the mixtures that are compared.
+
+    Parameters
+    ----------
+    rows : Rows
+    free : (d,) array of bool
+        Columns that maps may bend.
+    """
+    smooth = free.copy()
     for note in rows.column_notes:
         has_steps = (
             note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES
@@ -123,36 +176,30 @@ def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
         )
         if has_steps or note.facts.get("top_share", 0.0) > MOST_TOP_SHARE:
             smooth[note.column] = False
-    return smooth & (smooth.mean() > 0.5)
+    return smooth & (smooth.sum() > 0.5 * free.sum())
 
 
 def _compare(
-    rows: Rows, low: Array, high: Array, smooth: NDArray[np.bool_], settings: Settings
+    rows: Rows, axes: Axes, smooth: NDArray[np.bool_], settings: Settings
 ) -> ScaleScores | None:
-    """Scores of both coordinates on some rows of the sample."""
+    """Scores of both coordinates of the columns without a period, on some rows of the sample."""
     assert rows.blocks.sample is not None
     x, weights = distinct_rows(rows.blocks.sample.take(COMPARED_ROWS))
-    weights = weights * rows.weight_factor
+    on_line = ~axes.given.periodic
+    low, high = (ends[on_line] for ends in axes.given.walls)
     return compare_scales(
-        x, weights, low, high, smooth, seed=settings.seed, threads=settings.threads
-    )
+        x[:, on_line], weights * rows.weight_factor, low, high, smooth[on_line],
+        seed=settings.seed, threads=settings.threads,
+    )  # fmt: skip
 
 
-def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:
+def _check_options(settings: Settings, rows: Rows) -> None:
     """ValueError for what does not go with bent columns."""
     why = 'scale="gaussianize"' if settings.scale == "gaussianize" else "support"
     if isinstance(settings.base, Base):
         raise ValueError(
             f"{why} bends columns, and a given base stays in the units of the data; use "
             'base="auto", or leave that out'
-        )
-    if has_walls and settings.method == "ncfd":
-        raise ValueError('method="ncfd" takes no support: its noise crosses walls; use "fd"')
-    if settings.has_period and settings.scale == "gaussianize":
-        raise ValueError('period needs scale="standardize": a map of the line has no period')
-    if settings.jitter is not None:
-        raise ValueError(
-            f"{why} bends columns, and discrete columns have equal steps; leave out one of them"
         )
     if rows.spectrum is not None or not rows.blocks.can_repeat:
         raise ValueError(
@@ -163,7 +210,6 @@ def _check_options(settings: Settings, rows: Rows, has_walls: bool) -> None:
 
 def _take_sample(rows: Rows) -> tuple[Array, Array]:
     """The sample in the units of the data, and its weights."""
-    rows.blocks.draw_sample()  # where the moments were given
     sample = rows.blocks.sample
     assert sample is not None
     weights = np.ones(len(sample.x)) if sample.weights is None else sample.weights
@@ -195,28 +241,13 @@ def _moments_after(bent: MappedScaling, rows: Rows) -> Moments:
     return replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
 
 
-def _refuse_outside_rows(rows: Rows, axes: Axes) -> None:
-    """ValueError that names a row outside of the walls, and its column."""
-    search = _OutsideSearch(*axes.given.walls)
-    axes.explain(lambda: rows.blocks.mapped(_as_it_is).reduce(search))
+def _refuse_outside_rows(rows: Rows, axes: Axes, *, is_sure: bool = False) -> None:
+    """ValueError that names a row outside of the walls, and its column, if the sample has one.
 
-
-def _as_it_is(x: Array) -> Array:
-    return x
-
-
-class _OutsideSearch:
-    """A pass over the rows that raises WallError at the first one outside of the walls."""
-
-    def __init__(self, low: Array, high: Array) -> None:
-        self.low, self.high = low, high
-
-    def __call__(self, blocks: Blocks, threads: Any) -> int:
-        first = blocks.first_row
-        for x, _ in blocks:
-            outside = (x < self.low) | (x > self.high)
-            if outside.any():
-                row, k = (int(i) for i in np.argwhere(outside)[0])
-                raise WallError(first + row, k, "outside of the support")
-            first += len(x)
-        return 0
+    is_sure : whether there is such a row, in the sample or not
+    """
+    sample, (low, high) = rows.blocks.sample, axes.given.walls
+    assert sample is not None
+    if not is_sure and not ((sample.x < low) | (sample.x > high)).any():
+        return
+    axes.find_row_outside(rows.blocks)

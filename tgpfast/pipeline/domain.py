@@ -39,11 +39,15 @@ class Axes:
         In the units of the data.
     columns : list of str or None
         Names of the columns.
+    steps : dict
+        Number of a discrete column -> step of its values. Half of it lies between the walls that
+        the user has given and those of ``given``.
     """
 
     domain: Domain
     given: Domain
     columns: list[str] | None
+    steps: dict[int, float]
 
     @classmethod
     def of(cls, settings: Settings, rows: Rows) -> Axes:
@@ -71,7 +75,7 @@ class Axes:
             low[k], periodic[k] = _first_period(value, k, rows, step), True
             high[k] = low[k] + value
         given = Domain(low, high, periodic)
-        return cls(_rescaled(given, rows.scaling), given, columns)
+        return cls(_rescaled(given, rows.scaling), given, columns, steps)
 
     @property
     def is_open(self) -> bool:
@@ -102,8 +106,7 @@ class Axes:
         try:
             return function()
         except WallError as error:
-            name = column_name(error.axis, self.columns)
-            low, high = self.given.low[error.axis], self.given.high[error.axis]
+            name, (low, high) = column_name(error.axis, self.columns), self._asked(error.axis)
             raise ValueError(
                 f"row {error.row}, column {name} lies outside of its support ({low:g}, {high:g}); "
                 "remove such rows, or widen the support"
@@ -124,11 +127,24 @@ class Axes:
         """The walls as they were given, for ``model.settings``."""
         low, high = self.given.walls
         walls = np.flatnonzero(np.isfinite(low) | np.isfinite(high)).tolist()
-        return {
-            "support": {
-                column_name(k, self.columns): [float(low[k]), float(high[k])] for k in walls
-            }
-        }
+        return {"support": {column_name(k, self.columns): self._asked(k) for k in walls}}
+
+    def _asked(self, k: int) -> list[float]:
+        """The walls of a column as the user has given them."""
+        half = 0.5 * self.steps.get(k, 0.0)
+        return [float(self.given.low[k] + half), float(self.given.high[k] - half)]
+
+    def find_row_outside(self, blocks: Blocks) -> None:
+        """Read blocks in the units of the data up to the first row beyond a wall.
+
+        Raises
+        ------
+        ValueError
+            Names that row and its column.
+        """
+        low, high = self.given.walls
+        search = functools.partial(_search_outside, low=low, high=high, start=blocks.first_row)
+        self.explain(lambda: blocks.mapped(_as_it_is).reduce(search))
 
 
 def confine_rows(rows: Rows, settings: Settings) -> Rows:
@@ -151,10 +167,12 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
         with np.errstate(invalid="ignore"):
             within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
         most = np.where(axes.given.periodic, within, np.inf)
-        scaling = Scaling(scaling.shift, np.minimum(scaling.scale, most))
-    moved = Axes(_rescaled(axes.given, scaling), axes.given, axes.columns)
+        scaling = replace(scaling, scale=np.minimum(scaling.scale, most))
+    moved = replace(axes, domain=_rescaled(axes.given, scaling))
     # the pass of a lattice moves rows itself, after it has checked them
-    place = functools.partial(place_rows, scaling, moved.domain) if is_random else scaling.apply
+    place = scaling.apply_inside
+    if is_random:
+        place = functools.partial(place_rows, scaling, moved.domain)
     blocks = rows.blocks.mapped(place, rows.weight_factor)
     split = rows.split
     if split is not None:
@@ -173,7 +191,7 @@ def place_rows(scaling: Scaling, domain: Domain, x: Array) -> Array:
         In the model's coordinates.
     x : (n, d) array
     """
-    return domain.wrap(scaling.apply(x))
+    return domain.wrap(scaling.apply_inside(x))
 
 
 def has_periodic_features(settings: Settings, rows: Rows) -> bool:
@@ -184,8 +202,8 @@ def has_periodic_features(settings: Settings, rows: Rows) -> bool:
     settings : Settings
     rows : Rows
     """
-    is_periodic = bool(settings.period) and not settings.support
-    return is_periodic and settings.features != "lattice" and rows.dimension > LATTICE_DIMENSIONS
+    is_large = rows.dimension > LATTICE_DIMENSIONS
+    return settings.has_period and settings.features != "lattice" and is_large
 
 
 def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Rows) -> None:
@@ -204,11 +222,11 @@ def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Row
             "period: X can be read only once, and the period that rows lie in is found before; "
             "pass a list of blocks, or a callable that returns a fresh iterator"
         )
-    if settings.method in ("ncfd", "fvpd"):
-        why = "its noise leaves no period" if settings.method == "ncfd" else (
-            "the moments of features under a periodic base have no closed form here"
+    if settings.method == "fvpd":
+        raise ValueError(
+            'method="fvpd" has no period with more than three columns: the moments of features '
+            'under a periodic base have no closed form here; use "map" or "fd"'
         )
-        raise ValueError(f'method="{settings.method}" has no period: {why}; use "map" or "fd"')
     if isinstance(base, str) and base in GRAM_BASES:
         raise ValueError(f'base="{base}" is a Gaussian, and has no period; use base="empirical"')
     if isinstance(base, Base):
@@ -229,18 +247,41 @@ def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
     sample = rows.blocks.sample
     if sample is None or np.array_equal(domain.wrap(sample.x), sample.x):
         return rows
-    found = moments_of(Blocks(domain.wrap(sample.x), sample_weight=sample.weights))
+    scaling = rows.scaling.unscaled
+    x = scaling.apply_inside(domain.wrap(sample.x))
+    found = moments_of(Blocks(x, sample_weight=sample.weights))
     moments = replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
-    return replace(rows, moments=moments, scaling=make_scaling(settings.scale, moments))
+    units = make_scaling(settings.scale, moments)
+    scaling = replace(scaling, shift=units.shift, scale=units.scale)
+    return replace(rows, moments=moments, scaling=scaling)
 
 
 def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
     """The domain in the model's coordinates: maps of columns have moved walls to infinity."""
-    if not scaling.is_affine:
-        d = len(domain.low)
-        return Domain(np.full(d, -np.inf), np.full(d, np.inf), np.zeros(d, bool))
     with np.errstate(invalid="ignore"):
-        return domain.rescaled(scaling)
+        low, high = scaling.apply_bounds(np.stack([domain.low, domain.high]))
+    return Domain(low, high, domain.periodic)
+
+
+def _as_it_is(x: Array) -> Array:
+    return x
+
+
+def _search_outside(
+    blocks: Blocks, threads: Any, low: Array, high: Array, start: int
+) -> int:
+    """A pass over the rows that raises WallError at the first one outside of the walls.
+
+    start : number of the first row of all
+    """
+    first = blocks.first_row - start
+    for x, _ in blocks:
+        outside = (x < low) | (x > high)
+        if outside.any():
+            row, k = (int(i) for i in np.argwhere(outside)[0])
+            raise WallError(first + row, k, "outside of the support")
+        first += len(x)
+    return 0
 
 
 def _as_mapping(name: str, value: Any) -> Mapping[Any, Any]:

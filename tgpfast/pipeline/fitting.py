@@ -7,10 +7,10 @@ from typing import Any
 from ..density.density import Density
 from ..selection.verification import Verification, Verifier, solve_until_reliable
 from ..validation import Seed
-from .choosing import choose, hold_threads
-from .column_scales import map_columns, name_outside_rows
+from .choosing import hold_threads
+from .column_scales import name_outside_rows
+from .coordinates import choose_coordinates
 from .discrete_columns import as_discrete, widen_walls
-from .domain import confine_rows
 from .plan import Problem
 from .record import finish_model
 from .rows import Rows, read_rows
@@ -120,9 +120,9 @@ def fit(
         smooth increasing map, learned from the sample, after which it is standard Gaussian; the
         density stays one in the units of X. "auto" bends the columns without wide steps where
         held-out rows of the sample prefer that by more than a standard error, and standardizes
-        elsewhere: up to three columns, with method="ncfd", and where gamma, base,
-        frequency_covariance, moments or period is given. ``model.settings`` has "scale" and
-        "scale_scores".
+        elsewhere: up to three columns without support and period, with method="ncfd", and where
+        gamma, base, frequency_covariance or moments is given. Columns that are periodic or discrete
+        are not bent. ``model.settings`` has "scale" and "scale_scores".
     frequency_covariance : {"auto", "data", "identity", "precision"} or (d, d) array, default "auto"
         Of the features' frequencies, in scaled coordinates: "data" is d V / tr V, "precision" is
         d V^-1 / tr V^-1.
@@ -152,9 +152,9 @@ def fit(
     support : dict, default None
         Column, by name or number, -> (low, high), None where there is no wall. The density is zero
         beyond, and nothing leaks through; rows beyond are refused. With more than three columns, or
-        scale="gaussianize", logs of the distances to the walls bend these columns, and a row
-        exactly on a wall counts as half a step of its column inside. NCFD has none: its noise
-        crosses walls.
+        scale="gaussianize", maps bend these columns, and a row exactly on a wall counts as half a
+        step of its column inside. Else rows held out decide whether columns are bent;
+        ``model.settings["coordinates"]`` says so. NCFD has none: its noise crosses walls.
     period : dict, default None
         Column -> period, such as {"hour": 24}: the density repeats itself, and rows of any period
         are moved into the first. With more than three columns the frequencies of random features
@@ -221,8 +221,7 @@ def fit(
     read = read_rows(X, settings, sample_weight, moments)
     settings = widen_walls(settings, read)
     with hold_threads(settings, read), name_outside_rows(read, settings):
-        rows = confine_rows(map_columns(read, settings), settings)
-        plan = choose(settings, rows)
+        rows, plan = choose_coordinates(settings, read)
         problem = plan.accumulate(rows)
         model, verified = _solve(problem, settings, rows)
     return as_discrete(finish_model(model, verified, problem, settings, rows), settings, rows)

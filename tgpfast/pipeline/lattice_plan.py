@@ -89,25 +89,32 @@ class Sample:
     x : (n, d) array
         In the model's coordinates.
     weights : (n,) array
-    folds : Folds
-        The rule that says which fold a row belongs to.
+    folds : Folds or (n,) ints
+        The rule that says which fold a row belongs to, or the fold of every row.
     fold : (n,) ints
     """
 
     x: Array
     weights: Array
-    folds: Folds
+    folds: Folds | NDArray[np.int64]
     fold: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: Rows, axes: Axes) -> Sample:
-        """The sample of the first pass, moved into the first period of periodic columns."""
+    def of(cls, rows: Rows, axes: Axes, labels: NDArray[np.int64] | None = None) -> Sample:
+        """The sample of the first pass, moved into the first period of periodic columns.
+
+        labels : folds of the rows, all of which are in the sample; None for those of their values
+        """
         drawn = rows.blocks.sample
         assert drawn is not None
         weights = np.ones(len(drawn.x)) if drawn.weights is None else drawn.weights
         x = rows.scaling.apply(drawn.x)
-        folds = Folds.for_sample(N_LATTICE_FOLDS, x)
-        fold = folds.of_rows(x, drawn.keys)
+        folds: Folds | NDArray[np.int64]
+        if labels is None:
+            folds = Folds.for_sample(N_LATTICE_FOLDS, x)
+            fold = folds.of_rows(x, drawn.keys)
+        else:
+            folds = fold = labels
         return cls(axes.inside(x), weights * rows.weight_factor, folds, fold)
 
     @property
@@ -132,7 +139,9 @@ class Sample:
 # -- choosing -------------------------------------------------------------------------------------
 
 
-def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
+def choose_lattice_plan(
+    settings: Settings, rows: Rows, labels: NDArray[np.int64] | None = None
+) -> LatticePlan:
     """The plan with a lattice.
 
     Parameters
@@ -140,12 +149,14 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     settings : Settings
     rows : Rows
         Of at most three columns, with a sample.
+    labels : (n,) ints, default None
+        Folds of the rows, all of which are distinct and in the sample.
     """
     axes = Axes.of(settings, rows)
     _check_base(settings.base, axes)
     if settings.method in ("auto", "map") and not isinstance(settings.lam, str):
         check_lam(settings.lam)
-    sample = Sample.of(rows, axes)
+    sample = Sample.of(rows, axes, labels)
     few = len(np.unique(sample.x, axis=0)) < LEAST_PILOT_ROWS
     if settings.method not in ("auto", "map") or not settings.compared or few:
         return _plan_as_given(settings, rows, axes, sample)
@@ -191,7 +202,7 @@ def choose_lattice_plan(settings: Settings, rows: Rows) -> LatticePlan:
     return LatticePlan(
         asked=settings, settings=chosen, statistics=stats, base=base, axes=axes, choice=choice,
         start=None if theta is None else theta.mean(axis=0),
-        resolution=_resolution(sample, settings, rows),
+        resolution=_resolution(sample, settings, rows), held=held,
     )  # fmt: skip
 
 
@@ -432,8 +443,8 @@ def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows)
 
 
 def _sum_folds(
-    settings: Settings, rows: Rows, axes: Axes, folds: Folds, features: LatticeFeatures,
-    held: Sequence[int], bases: dict[str, list[Base]],
+    settings: Settings, rows: Rows, axes: Axes, folds: Folds | NDArray[np.int64],
+    features: LatticeFeatures, held: Sequence[int], bases: dict[str, list[Base]],
 ) -> list[LatticeStatistics]:  # fmt: skip
     """One pass: the sums of every fold, with the log densities of its own bases. Folds that are
     only learned from have any base's."""
@@ -483,6 +494,8 @@ class LatticePlan:
         theta at which solving starts.
     resolution : (d,) array
         Steps of the columns, in the model's coordinates.
+    held : list of int
+        Numbers of the folds that were held out.
     """
 
     asked: Settings
@@ -493,6 +506,7 @@ class LatticePlan:
     choice: LatticeChoice | None
     start: Any
     resolution: Array
+    held: list[int] = field(default_factory=list)
 
     def accumulate(self, rows: Rows) -> LatticePlan:
         """The sums are made already."""

@@ -235,6 +235,10 @@ def _check_words(asked: Settings) -> None:
         check_choice(name, getattr(asked, name), words)
     if asked.method not in ("auto", "map") and asked.kernel != "auto":
         check_kernel(asked.kernel, asked.method)
+    if asked.method == "ncfd" and asked.has_support:
+        raise ValueError('method="ncfd" takes no support: its noise crosses walls; use "fd"')
+    if asked.method == "ncfd" and asked.has_period:
+        raise ValueError('method="ncfd" has no period: its noise leaves it; use "map" or "fd"')
     if asked.interactions is not None and not _is_word(asked.interactions, "auto"):
         whole("interactions", asked.interactions)
     if asked.method == "auto":

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import domain_of
+from ..bases.bounded import Domain, domain_of
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks, warn_if_dropped
+from ..data.column_maps import MappedScaling, OutsideSupportError
 from ..data.missing_rows import MISSING_ROWS
 from ..data.table import column_name
 from ..density.density import Density, register_updater
@@ -22,7 +23,7 @@ from ..statistics.lattice_sums import WallError
 from ..statistics.mergeable_sums import check_decay
 from ..statistics.required_sums import accumulate_like
 from ..validation import Array, check_choice, check_flag
-from .domain import place_rows
+from .domain import Axes, place_rows
 
 MOST_ROWS_BEYOND = 0.05  # share of new rows beyond a lattice, above which a warning says so
 OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold
@@ -54,7 +55,11 @@ def update_model(
     rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply_inside)
     if domain.periodic.any():
         rows = blocks.mapped(functools.partial(place_rows, scaling, domain))
-    part = _add_rows(model, rows, run)
+    try:
+        part = _add_rows(model, rows, run)
+    except OutsideSupportError:
+        _name_row_outside(model, blocks)
+        raise
     _warn_if_beyond(model.statistics, part)
     merged = _merge(model, part, decay)
     base = _update_base(model, merged.statistics)
@@ -81,6 +86,14 @@ def _add_rows(model: Density, rows: Blocks, run: dict[str, Any]) -> Any:
             f"row {error.row - rows.first_row}, column {name} lies outside of its support "
             f"({low:g}, {high:g}); remove such rows"
         ) from error
+
+
+def _name_row_outside(model: Density, blocks: Blocks) -> None:
+    """ValueError that names the row beyond a wall that a map has met."""
+    scaling = model.scaling
+    assert isinstance(scaling, MappedScaling)
+    given = Domain(scaling.maps.low, scaling.maps.high)
+    Axes(given, given, model.table.columns, {}).find_row_outside(blocks)
 
 
 def _warn_if_beyond(old: Any, part: Any) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..bases.expectation_maximization import measure_columns
 from ..data.column_maps import ColumnMap, ColumnMaps
 from ..validation import Array
+from .wall_families import bend_by_family
 
 # Knots for n rows: KNOTS_PER_ROOT n^(1/3), which cost less than they gained on normal, gamma, t
 # and uniform columns of 100 to 10,000 rows; more of them follow noise.
@@ -36,14 +37,19 @@ def learn_maps(
     low, high : (d,) array
         Walls, infinite where there is none.
     bends : (d,) array of bool
-        Which columns are bent to a Gaussian; walls alone bend the others.
+        Which columns are bent to a Gaussian, whatever their distribution is. Others are bent at
+        their walls alone, so that beta and gamma distributions become Gaussian.
     """
     maps = []
     for k, ends in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         plain = ColumnMap.plain(*ends)
         if plain.has_walls:
             plain = ColumnMap.plain(*ends, _measure_inset(plain, x[:, k], weights))
-        maps.append(_gaussianize(plain, x[:, k], weights) if bends[k] else plain)
+        if bends[k]:
+            plain = _gaussianize(plain, x[:, k], weights)
+        elif plain.has_walls:
+            plain = bend_by_family(plain, x[:, k], weights)
+        maps.append(plain)
     return ColumnMaps(tuple(maps))
 
 

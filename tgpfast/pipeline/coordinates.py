@@ -1,0 +1,173 @@
+"""Coordinates of one to three columns with walls or periods: as they are, or some of them bent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..data.blocks import Blocks
+from ..data.column_maps import MappedScaling, OutsideSupportError
+from ..data.moments import moments_and_sample
+from ..features.lattice import LATTICE_DIMENSIONS
+from ..selection.folds import assign_folds, distinct_rows
+from ..selection.scale_choice import COMPARED_ROWS, LEAST_COMPARED_ROWS
+from .choosing import choose, uses_lattice
+from .column_scales import (
+    Bends,
+    bend_columns,
+    free_columns,
+    map_columns,
+    smooth_columns,
+)
+from .domain import Axes, confine_rows
+from .lattice_plan import N_LATTICE_FOLDS, LatticePlan, choose_lattice_plan
+from .plan import Plan
+from .rows import Rows
+from .settings import Settings
+
+WALL_PARAMETERS = 2.0  # of the map of a column with walls
+# Parameters that each knot of a map to a Gaussian counts as: on normal and lognormal columns of 300
+# to 5,000 rows, log densities of the rows that it was learned from exceeded those of new rows by
+# so much, times the number of knots over that of rows.
+KNOT_PARAMETERS = 0.7
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Rows in some coordinates, and the plan that suits them best there.
+
+    Attributes
+    ----------
+    name : str
+        What ``model.settings`` calls the coordinates.
+    bends : Bends
+    plan : LatticePlan
+    score : float
+        Mean log density of held-out rows, in the units of the data. Less one for each parameter
+        of the maps, over the number of rows, since the maps have seen the rows held out.
+    """
+
+    name: str
+    bends: Bends
+    plan: LatticePlan
+    score: float
+
+
+def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
+    """The rows in the coordinates that suit them, and the plan there.
+
+    One to three columns with walls or periods are learned on a lattice that has them. Where the
+    user leaves it open, three kinds of coordinates are compared by rows held out of a sample:
+    columns as they are, maps at walls, and maps of all columns without a period to a Gaussian. A
+    density with a pole at a wall, or with a long tail, is smooth only after a map.
+
+    Parameters
+    ----------
+    settings : Settings
+    read : Rows
+        As `read_rows` returns them.
+
+    Returns
+    -------
+    rows : Rows
+    plan : Plan
+    """
+    rows = confine_rows(map_columns(read, settings), settings)
+    if not _may_bend(settings, rows) or _is_beyond(settings, read):
+        return rows, choose(settings, rows)
+    pilot, is_whole = _take_pilot(read, settings)
+    trials = _compare(settings, pilot)
+    best = max(trials, key=lambda trial: trial.score)  # the first of equal ones
+    if best is not trials[0]:
+        bent = _record(_place(read, settings, best.bends), settings, trials, best)
+        try:
+            return bent, best.plan if is_whole else choose(settings, bent)
+        except OutsideSupportError:  # by a rounding, or without weight: the lattice decides
+            best = trials[0]
+    rows = _record(rows, settings, trials, best)
+    return rows, best.plan if is_whole else choose(settings, rows)
+
+
+def _record(rows: Rows, settings: Settings, trials: list[Trial], best: Trial) -> Rows:
+    """The rows with what ``model.settings`` says of their coordinates."""
+    return replace(rows, scale_record={
+        "scale": "gaussianize" if best.bends.to_gaussian.any() else "standardize",
+        "coordinates": best.name, "coordinate_scores": {t.name: t.score for t in trials},
+        **Axes.of(settings, rows).record_support(),
+    })  # fmt: skip
+
+
+def _may_bend(settings: Settings, rows: Rows) -> bool:
+    """Whether coordinates are compared: nothing is given that depends on them."""
+    return (
+        settings.scale == "auto" and (settings.has_support or settings.has_period)
+        and rows.dimension <= LATTICE_DIMENSIONS and settings.method in ("auto", "map")
+        and {"base", "gamma", "lam"} <= settings.auto and uses_lattice(settings, rows)
+        and not rows.has_late_weights
+    )  # fmt: skip
+
+
+def _is_beyond(settings: Settings, read: Rows) -> bool:
+    """Whether a row of the sample lies beyond a wall, be it by a rounding: the lattice decides."""
+    sample, (low, high) = read.blocks.sample, Axes.of(settings, read).given.walls
+    assert sample is not None
+    return bool(((sample.x < low) | (sample.x > high)).any())
+
+
+def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
+    """Distinct rows of the sample, and whether they are all rows there are."""
+    sample = read.blocks.sample
+    assert sample is not None
+    x, weights = distinct_rows(sample.take(COMPARED_ROWS))
+    blocks = Blocks(x, sample_weight=weights)
+    moments, blocks.sample = moments_and_sample(blocks)
+    scaled = blocks.mapped(read.scaling.apply, read.weight_factor)
+    is_whole = len(x) == read.blocks.n_rows and not read.blocks.in_parts
+    return replace(read, blocks=scaled, moments=moments, split=None), is_whole
+
+
+def _compare(settings: Settings, pilot: Rows) -> list[Trial]:
+    """Trials of all coordinates, the plain ones first."""
+    axes = Axes.of(settings, pilot)
+    (low, high), free = axes.given.walls, free_columns(settings, pilot, axes)
+    walled, none = free & (np.isfinite(low) | np.isfinite(high)), np.zeros(pilot.dimension, bool)
+    smooth = smooth_columns(pilot, free)
+    tried = [_try("plain", settings, pilot, Bends(none, none))]
+    if len(pilot.blocks.whole()) < LEAST_COMPARED_ROWS:
+        return tried
+    if walled.any():
+        tried.append(_try("bent at walls", settings, pilot, Bends(none, walled)))
+    if smooth.any():
+        tried.append(_try("gaussianized", settings, pilot, Bends(smooth, walled)))
+    return tried
+
+
+def _try(name: str, settings: Settings, pilot: Rows, bends: Bends) -> Trial:
+    """The plan of the pilot in some coordinates, and its score."""
+    rows = _place(pilot, settings, bends)
+    folds = assign_folds(len(rows.blocks.whole()), N_LATTICE_FOLDS)
+    plan = choose_lattice_plan(settings, rows, folds)
+    if plan.choice is None:  # rows are too few for a comparison
+        return Trial(name, bends, plan, -np.inf)
+    sample = rows.blocks.sample
+    assert sample is not None
+    held = np.isin(folds, plan.held)
+    weights = np.ones(len(held)) if sample.weights is None else sample.weights
+    share = weights[held] / weights[held].sum()
+    slopes = np.broadcast_to(rows.scaling.log_slope(sample.x[held]), share.shape)
+    n_parameters = 0.0
+    if isinstance(rows.scaling, MappedScaling):
+        n_parameters = WALL_PARAMETERS * int((bends.at_walls & ~bends.to_gaussian).sum())
+        maps = rows.scaling.maps.maps
+        n_knots = sum(len(maps[k].knots) for k in np.flatnonzero(bends.to_gaussian))
+        n_parameters += KNOT_PARAMETERS * n_knots
+    score = plan.choice.best.score + float(share @ slopes) - n_parameters / rows.n
+    return Trial(name, bends, plan, score)
+
+
+def _place(read: Rows, settings: Settings, bends: Bends) -> Rows:
+    """Rows with some columns bent, in the first period."""
+    if bends.at_walls.any() or bends.to_gaussian.any():
+        read = bend_columns(read, settings, Axes.of(settings, read), bends)
+    return confine_rows(read, settings)
