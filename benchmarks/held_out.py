@@ -106,7 +106,7 @@ def vine(train, held):
     copula = pv.Vinecop.from_data(to_uniform(train, train), controls=controls)
     densities = [copula.pdf(to_uniform(train, held))]
     for k in range(train.shape[1]):
-        margin = pv.Kde1d()
+        margin = pv.core.Kde1d()
         margin.fit(train[:, k])
         densities.append(margin.pdf(held[:, k]))
     return np.log(np.maximum(densities, LEAST_DENSITY)).sum(axis=0)
