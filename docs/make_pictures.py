@@ -77,6 +77,53 @@ def draw_product():
     save(figure, "product.png")
 
 
+def draw_knobs():
+    """The same rows with three precisions of the prior."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(-1.5, 0.5, 200), rng.normal(1.2, 0.9, 300)])[:, None]
+    line = np.linspace(-4.5, 4.8, 400)
+    figure, axes = plt.subplots(1, 3, figsize=(9.0, 2.7), sharey=True, layout="constrained")
+    for one, lam in zip(axes, (300.0, 1.0, 0.003), strict=True):
+        model = tgp.fit(x, base="empirical", kernel="gaussian", gamma=0.4, lam=lam)
+        one.hist(x[:, 0], bins=50, density=True, color="#dddddd")
+        one.plot(line, np.exp(model.log_density(line[:, None])), color=BLUE)
+        one.set_title(f"\u03bb = {lam:g}", fontsize=11)
+        one.spines[["top", "right"]].set_visible(False)
+        one.set(xlabel="x")
+    save(figure, "knobs.png")
+
+
+def draw_sums():
+    """From blocks of rows to sums, and from sums to densities."""
+    figure = plt.figure(figsize=(9.0, 2.6))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set(xlim=(0, 9), ylim=(0, 2.6))
+    axes.axis("off")
+
+    def box(left, bottom, text, color, width=1.9, height=0.55):
+        patch = plt.Rectangle((left, bottom), width, height, facecolor=color, edgecolor="black")
+        axes.add_patch(patch)
+        axes.text(left + width / 2, bottom + height / 2, text, ha="center", va="center")
+
+    def arrow(start, end):
+        axes.annotate("", end, start, arrowprops={"arrowstyle": "->"})
+
+    for k, source in enumerate(("files, machine 1", "files, machine 2", "rows of tomorrow")):
+        bottom = 1.85 - 0.8 * k
+        box(0.15, bottom, source, "#eeeeee")
+        box(2.75, bottom, "sums", "#cfe3f1", width=0.9)
+        arrow((2.05, bottom + 0.27), (2.75, bottom + 0.27))
+        arrow((3.65, bottom + 0.27), (4.4, 1.32))
+    box(4.4, 1.05, "sums of all rows", "#cfe3f1")
+    for k, text in enumerate(("\u03bb = 1", "\u03bb = 10", "another base")):
+        bottom = 1.85 - 0.8 * k
+        box(7.0, bottom, text, "#f6d9c4")
+        arrow((6.3, 1.32), (7.0, bottom + 0.27))
+    for left, text in ((2.4, "one pass"), (4.15, "+"), (6.65, "solve")):
+        axes.text(left, 2.45, text, ha="center", va="center", fontsize=10, color="#444444")
+    save(figure, "sums.png")
+
+
 def draw_frequencies():
     """Random frequencies, frequencies of a lattice, and the box of a lattice."""
     x = tgp.datasets.two_moons(1_500, noise=0.1)
@@ -135,7 +182,9 @@ def draw_domains():
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for draw in (draw_readme, draw_product, draw_frequencies, draw_domains):
+    for draw in (
+        draw_readme, draw_product, draw_knobs, draw_frequencies, draw_sums, draw_domains,
+    ):
         draw()
     for path in sorted(FOLDER.glob("*.png")):
         print(path.name, path.stat().st_size)

@@ -11,6 +11,7 @@ import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import fixed_fit
 
@@ -73,7 +74,7 @@ def test_fit_reports_and_writes_what_fit_gives(data, tmp_path, capsys):
     assert report["gamma"].endswith("(scott)")
     assert report["lambda"] == "10"
     assert float(report["seconds"]) >= 0.0
-    assert "effective samples" in report["log normalizer"]
+    assert report["log normalizer"].endswith("(quadrature)")
     assert report["wrote"] == str(output)
     assert err == ""  # not a terminal: no bar
     saved, expected = tgp.load(output), fixed_fit(X, n_features=20, backend="numpy")
@@ -145,6 +146,14 @@ def test_progress_and_quiet(data, tmp_path, capsys, monkeypatch):
     assert "300/300" in capsys.readouterr().err
     run(*rest, "--quiet", "--progress")
     assert capsys.readouterr() == ("", "")
+    for command in (["score"], ["outliers", "-o", tmp_path / "o.csv"]):
+        line = [command[0], tmp_path / "m.npz", data, *command[1:]]
+        run(*line)
+        out, err = capsys.readouterr()
+        assert "300 rows" in out
+        assert "rows/s" in err
+        run(*line, "--quiet")
+        assert capsys.readouterr().err == ""
 
 
 # -- score, sample, info -------------------------------------------------------------------------
@@ -170,6 +179,32 @@ def test_score_writes_every_row(model, data, tmp_path, name):
     rows = next(rows())[:, 0] if callable(rows) else rows
     np.testing.assert_array_equal(rows, tgp.load(model).log_density(X))
     assert columns == (["log_density"] if name == "s.csv" else None)
+
+
+def test_rows_with_missing_values_are_scored_or_left_out(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    model = tgp.fit(rows, method="fd", lam=10.0, n_features=20, base="empirical")
+    rows.iloc[[3, 7], 1] = np.nan
+    model.save(tmp_path / "model.npz")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    files, scores = (tmp_path / "model.npz", tmp_path / "rows.csv"), tmp_path / "scores.csv"
+    assert run("score", *files) != 0
+    assert "a value is missing" in capsys.readouterr().err
+    for missing, fate in (("drop", "not scored"), ("marginal", "scored by the columns")):
+        assert run("score", *files, "--missing", missing, "-o", scores) == 0
+        assert f"2 rows with missing values: {fate}" in capsys.readouterr().out
+        found = np.genfromtxt(scores, skip_header=1)
+        expected = np.array(model.log_density(rows, missing="marginal"))
+        if missing == "drop":
+            expected[[3, 7]] = np.nan
+        assert np.allclose(found, expected, equal_nan=True)
+    assert run("outliers", *files, "--missing", "drop", "-n", "500", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["n_missing"] == 2
+    assert len(document["outliers"]) == 198
+    assert run("evaluate", *files, "--missing", "drop", "--json", "--samples", "2000") == 0
+    assert json.loads(capsys.readouterr().out)["n_missing"] == 2
 
 
 def test_score_finds_columns_by_name(model, tmp_path, capsys):
@@ -204,6 +239,10 @@ def test_sample_writes_named_columns(model, tmp_path, capsys):
     rows, columns = files.open_rows(tmp_path / "o.csv")
     np.testing.assert_array_equal(next(rows()), expected)
     assert columns == ["u", "v"]
+    found = document(capsys, "sample", model, "-n", 7, "-o", tmp_path / "o.json", "--seed", 4)
+    assert (found["n_rows"], found["sampling"]["method"]) == (7, "grid")
+    written = json.loads((tmp_path / "o.json").read_text())
+    assert written == [{"u": u, "v": v} for u, v in expected.tolist()]
 
 
 def test_sample_of_a_model_learned_from_a_frame(tmp_path, monkeypatch):

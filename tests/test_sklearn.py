@@ -58,10 +58,17 @@ def fixed_fit(x, **options):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # scikit-learn plants odd rows, and checks its own warnings
-@pytest.mark.parametrize("kind", ESTIMATORS)
-def test_scikit_learn_accepts_the_estimator(kind):
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (TGPDensity, {"n_threads": 1}), (TGPOutlierDetector, {"n_threads": 1}),
+        (TGPClassifier, FIXED),  # default settings pass too, and take 25 seconds
+        *((kind, {**FIXED, "missing": "drop"}) for kind in ESTIMATORS),
+    ],
+)  # fmt: skip
+def test_scikit_learn_accepts_the_estimator(kind, settings):
     """Every check passes: no check is expected to fail."""
-    results = check_estimator(kind(**WEAK_TILT), on_skip=None)
+    results = check_estimator(kind(**settings), on_skip=None)
     skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
     assert skipped <= NOT_RUN
     assert {r["status"] for r in results} <= {"passed", "skipped"}
@@ -88,7 +95,8 @@ def test_parameters_have_the_defaults_of_fit(kind):
     ours = inspect.signature(kind).parameters
     shared = set(ours) & set(of_fit)
     assert shared == {
-        "method", "n_features", "lam", "gamma", "base", "scale", "backend", "n_threads",
+        "method", "n_features", "lam", "gamma", "base", "scale", "support", "period", "discrete",
+        "missing", "effort", "backend", "n_threads",
     }  # fmt: skip
     assert {n: ours[n].default for n in shared} == {n: of_fit[n].default for n in shared}
     assert ours["random_state"].default == of_fit["seed"].default
@@ -184,6 +192,34 @@ def test_weights_are_routed_to_fit_and_score():
     assert scored["test_score"][0] == pytest.approx(expected, rel=1e-12)
 
 
+def test_weights_are_routed_through_a_grid_search_and_to_partial_fit():
+    x, y = two_classes()
+    weights = np.where(y == "low", 1.0, 2.0)
+    with config_context(enable_metadata_routing=True):
+        classifier = TGPClassifier(**FIXED).set_fit_request(sample_weight=True)
+        classifier.set_score_request(sample_weight=False)
+        search = GridSearchCV(classifier, {"lam": [10.0, 1e3]}, cv=2)
+        search.fit(x, y, sample_weight=weights)
+    assert search.best_estimator_.class_count_.tolist() == [150.0, 300.0]
+    detector = TGPOutlierDetector(**FIXED).partial_fit(x, sample_weight=weights)
+    assert detector.model_.settings["weights"] == "as given"
+
+
+def test_names_of_columns_come_from_a_pipeline_that_outputs_frames():
+    frame = pd.DataFrame(normal_rows(), columns=["a", "b"])
+    pipe = make_pipeline(StandardScaler(), TGPDensity(**FIXED)).set_output(transform="pandas")
+    assert pipe.fit(frame)[-1].model_.table.columns == ["a", "b"]
+    median = pipe[-1].model_.conditional({"a": 0.0}).median()
+    assert np.isfinite(median)
+
+
+@pytest.mark.slow
+def test_other_processes_give_the_same_scores():
+    x, y = two_classes()
+    here, there = (cross_val_score(TGPClassifier(**FIXED), x, y, cv=2, n_jobs=n) for n in (1, 2))
+    assert np.array_equal(here, there)
+
+
 def test_estimators_say_what_they_are():
     assert is_outlier_detector(TGPOutlierDetector())
     assert not is_outlier_detector(TGPDensity())
@@ -270,6 +306,114 @@ def test_default_settings_work():
     assert np.array_equal(density.score_samples(x), tgp.fit(x).log_density(x))
 
 
+# -- domains, discrete and missing values ----------------------------------------------------------
+
+
+def shop_rows(n=300):
+    """Waiting times, hours of the day and numbers of visits."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({
+        "wait": rng.exponential(2.0, n), "hour": rng.normal(23.0, 2.0, n) % 24,
+        "visits": rng.poisson(3.0, n).astype(float),
+    })  # fmt: skip
+
+
+DOMAINS = {
+    "support": {"wait": (0, None), "visits": (0, None)}, "period": {"hour": 24.0},
+    "discrete": ["visits"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [["wait", "hour"], ["wait", "visits"]])
+def test_columns_of_a_domain_have_the_names_of_the_frame(columns):
+    """The density is that of fit, for names and for numbers."""
+    rows, chosen = shop_rows()[columns], {}
+    for name in ("support", "period"):
+        chosen[name] = {c: v for c, v in DOMAINS[name].items() if c in columns} or None
+    chosen["discrete"] = [c for c in DOMAINS["discrete"] if c in columns] or None
+    named = TGPDensity(**chosen, lam=1.0, effort="fast", random_state=3, n_threads=1).fit(rows)
+    expected = tgp.fit(rows, **chosen, lam=1.0, effort="fast", seed=3, n_threads=1)
+    assert np.allclose(named.score_samples(rows), expected.log_density(rows), rtol=1e-9)
+    assert named.model_.table.columns == columns
+    second = {"period": {1: 24.0}} if "hour" in columns else {
+        "discrete": [1], "support": {0: (0, None), 1: (0, None)}
+    }  # fmt: skip
+    by_number = chosen | {"support": {0: (0, None)}} | second
+    numbered = named.set_params(**by_number).fit(rows.to_numpy())
+    assert np.allclose(numbered.score_samples(rows.to_numpy()), expected.log_density(rows))
+    assert np.isneginf(numbered.score_samples([[-1.0, 3.0]]))
+    with pytest.raises(ValueError, match="no column 'wait'"):
+        TGPDensity(**FIXED | {"support": {"wait": (0, None)}}).fit(rows.to_numpy())
+
+
+def test_detector_and_classifier_know_walls():
+    rows = shop_rows()[["wait"]]
+    walls = {"support": {"wait": (0, None)}, "lam": 1.0, "n_threads": 1}
+    detector = TGPOutlierDetector(**walls).fit(rows)
+    assert detector.predict(pd.DataFrame({"wait": [-0.01, 0.01]})).tolist() == [-1, 1]
+    labels = np.repeat(["a", "b"], 150)
+    classifier = TGPClassifier(**walls).fit(rows, labels)
+    assert all(np.isneginf(d.log_density([[-0.01]])) for d in classifier.densities_)
+
+
+def with_holes(rows):
+    """The rows, every tenth of which lacks its first value."""
+    holed = np.array(rows)
+    holed[::10, 0] = np.nan
+    return holed
+
+
+def test_rows_with_missing_values_are_dropped_where_asked():
+    x = normal_rows()
+    holed, weights = with_holes(x), np.repeat([1.0, 2.0], 100)
+    kept = ~np.isnan(holed).any(axis=1)
+    with pytest.warns(tgp.DataWarning, match="dropped 20 of 200 rows with missing values"):
+        density = TGPDensity(**FIXED, missing="drop").fit(holed, sample_weight=weights)
+    expected = TGPDensity(**FIXED).fit(x[kept], sample_weight=weights[kept])
+    assert np.allclose(density.score_samples(x), expected.score_samples(x), rtol=1e-12)
+    marginal = density.model_.marginal([1]).log_density(x[:1, 1:])
+    assert density.score_samples(holed[:1]) == pytest.approx(marginal, rel=1e-9)
+    with pytest.warns(tgp.DataWarning, match="dropped 20"):
+        density.partial_fit(holed)
+    assert density.model_.settings["n_rows"] == 360
+    assert density.__sklearn_tags__().input_tags.allow_nan
+    with pytest.raises(ValueError, match="NaN"):
+        TGPDensity(**FIXED).fit(holed)
+    with pytest.raises(ValueError, match="infinity"):
+        TGPDensity(**FIXED, missing="drop").fit(np.where(np.isnan(holed), np.inf, holed))
+    with pytest.raises(ValueError, match="every row has missing values"):
+        TGPDensity(**FIXED, missing="drop").fit(holed[::10])
+    with pytest.raises(ValueError, match="missing='fill'"):
+        TGPDensity(**FIXED, missing="fill").fit(x)
+
+
+def test_incomplete_rows_are_outliers_by_the_columns_that_they_have():
+    """The share of normal rows beyond the threshold is that of complete rows."""
+    x = normal_rows(400)
+    detector = TGPOutlierDetector(**{**FIXED, "lam": 1e8}, missing="drop", contamination=0.1)
+    with pytest.warns(tgp.DataWarning, match="dropped 40"):
+        detector.fit(with_holes(x))
+    plain = TGPOutlierDetector(**{**FIXED, "lam": 1e8}, contamination=0.1)
+    assert detector.offset_ == plain.fit(np.delete(x, np.s_[::10], axis=0)).offset_
+    grid = np.column_stack([np.full(201, np.nan), np.linspace(-4.0, 4.0, 201)])
+    inside = grid[detector.predict(grid) == 1, 1]
+    share = stats.norm.cdf(inside.max()) - stats.norm.cdf(inside.min())
+    assert share == pytest.approx(0.9, abs=0.05)  # 0.1 +- 0.015 of the rows, and the fit's error
+    assert detector.predict([[np.nan, np.nan], [0.0, 9.0]]).tolist() == [1, -1]
+
+
+def test_probabilities_of_incomplete_rows_follow_from_the_columns_that_they_have():
+    x, y = two_classes()
+    with pytest.warns(tgp.DataWarning, match="dropped 30"):
+        classifier = TGPClassifier(**FIXED, missing="drop").fit(with_holes(x), y)
+    assert classifier.class_count_.tolist() == [135.0, 135.0]
+    rows = x[5:300:40]
+    rows[:, 0] = np.nan
+    marginals = [d.marginal([1]) for d in classifier.densities_]
+    joint = np.exp([m.log_density(rows[:, 1:]) for m in marginals])
+    assert np.allclose(classifier.predict_proba(rows), (joint / joint.sum(axis=0)).T, rtol=1e-9)
+
+
 # -- shrunk covariances ----------------------------------------------------------------------------
 
 
@@ -345,7 +489,7 @@ def test_the_threshold_follows_the_stream():
     assert (detector.predict(rows) == -1).mean() == pytest.approx(0.02, abs=0.015)
 
 
-QUICK = {"n_threads": 1, "fit_options": {"effort": "fast"}}
+QUICK = {"n_threads": 1, "effort": "fast"}
 
 
 def contaminated_rows():
@@ -392,7 +536,7 @@ def test_noise_of_scott_for_more_than_three_columns_alone():
     x = contaminated_rows()
     assert scott_noise(np.repeat(x, 2, axis=0)) == pytest.approx(162 ** (-1 / 9))
     assert TGPOutlierDetector()._find_noise(x[:, :3]) == 0.0
-    assert TGPOutlierDetector(fit_options={"support": {0: (-9.0, 9.0)}})._find_noise(x) == 0.0
+    assert TGPOutlierDetector(support={0: (-9.0, 9.0)})._find_noise(x) == 0.0
     assert TGPOutlierDetector(**FIXED).fit(x).smoothed_ is None
     few = TGPOutlierDetector(n_threads=1, contamination=0.1).fit(x[:12])  # the base is a Gaussian
     covariance = few.model_.base.covariance + 12 ** (-2 / 9) * np.eye(5)
@@ -405,7 +549,7 @@ def test_noise_of_scott_for_more_than_three_columns_alone():
         ({"smoothing": -1.0}, "smoothing=-1.0"),
         ({"smoothing": 0.5, "lam": 3.0}, "does not take lam; leave that out"),
         ({"smoothing": 0.5, "base": "student"}, "does not take base"),
-        ({"smoothing": 0.5, "fit_options": {"period": {0: 1.0}}}, "does not take period"),
+        ({"smoothing": 0.5, "period": {0: 1.0}}, "does not take period"),
     ],
 )
 def test_noise_is_checked(options, message):

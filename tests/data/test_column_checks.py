@@ -124,6 +124,15 @@ def test_whole_numbers(n):
     assert "fit_groups" in note.message
 
 
+def test_whole_numbers_of_which_some_repeat():
+    values = rng().integers(0, N, N)
+    assert len(np.unique(values)) > 0.5 * N
+    assert kinds(rows(values)) == [(1, "integer")]
+    assert kinds(values[:, None]) == [(0, "integer")]
+    # nobody sees steps that small
+    assert check_columns(rows(rng().integers(0, 100 * N, N))) == []
+
+
 def test_whole_numbers_with_an_outlier_or_in_tens():
     counts = rng().poisson(3.0, N).astype(float)
     counts[7] = 1e7  # the standard deviation is 1e5 steps: quartiles do not see it

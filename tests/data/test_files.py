@@ -1,6 +1,7 @@
 """Data files of every format: selected columns, paths, and files that are written."""
 
 import errno
+import json
 
 import numpy as np
 import pytest
@@ -72,6 +73,16 @@ def test_written_rows_are_read_back_to_the_bit(tmp_path, name):
     np.testing.assert_array_equal(found, rows)
     assert names == (None if columns is None else ['a, "b"', "größe"])  # blanks at ends go
     assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_json_files_hold_a_list_of_rows(tmp_path):
+    path = tmp_path / "x.json"
+    files.write_rows(path, [[1.0, np.nan], [0.1, -np.inf]], ["a", "größe"])
+    rows = [{"a": 1.0, "größe": None}, {"a": 0.1, "größe": None}]
+    assert json.loads(path.read_text(encoding="utf-8")) == rows
+    for given, expected in ((np.arange(2.0), [[0.0], [1.0]]), (np.empty((0, 2)), [])):
+        files.write_rows(path, given, None)
+        assert json.loads(path.read_text(encoding="utf-8")) == expected
 
 
 def test_a_set_of_files_is_one_table(tmp_path):

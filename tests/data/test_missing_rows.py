@@ -118,3 +118,55 @@ def test_other_faults_stay_errors(rows, tmp_path):
 def test_counts_add():
     total = MissingCounts(5) + MissingCounts(4, 2, (1, 2)) + MissingCounts(3, 1, (1, 0))
     assert (total.n_read, total.n_missing, total.by_column) == (12, 3, (2, 2))
+
+
+@pytest.fixture(scope="module")
+def incomplete():
+    """A model of two columns, and new rows of which a few lack values."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(300, 2)) @ [[1.0, 0.5], [0.0, 1.0]], columns=["a", "b"])
+    model = tgp.fit(rows, method="fd", lam=10.0, n_features=30, base="empirical")
+    holed = rows.copy()
+    holed.iloc[::9, 1] = np.nan
+    holed.iloc[4, 0] = np.nan
+    return model, holed
+
+
+def test_updates_leave_out_rows_with_missing_values(incomplete):
+    """The same model as from the complete rows; the number is recorded and adds up."""
+    model, holed = incomplete
+    complete = holed.dropna()
+    with pytest.raises(ValueError, match="nan at row 0"):
+        model.update(holed)
+    with pytest.raises(ValueError, match="missing='mean'"):
+        model.update(holed, missing="mean")
+    with pytest.warns(tgp.DataWarning, match="dropped 35 of 300 rows"):
+        new = model.update(holed, missing="drop")
+    expected = model.update(complete)
+    assert (new.log_density(complete) == expected.log_density(complete)).all()
+    assert new.settings["n_rows"] == 300 + len(complete)
+    with pytest.warns(tgp.DataWarning, match="dropped 35"):
+        assert new.update(holed, missing="drop").settings["n_missing"] == 70
+
+
+def test_evaluations_leave_out_rows_with_missing_values(incomplete):
+    model, holed = incomplete
+    options = {"n_directions": 5, "n_samples": 2_000}
+    with pytest.raises(ValueError, match="nan at row 0"):
+        tgp.evaluate(model, holed, **options)
+    with pytest.warns(tgp.DataWarning, match="dropped 35 of 300 rows"):
+        found = tgp.evaluate(model, holed, missing="drop", **options)
+    expected = tgp.evaluate(model, holed.dropna(), **options)
+    assert found.n_missing == 35
+    assert expected.n_missing == 0
+    assert found.n_rows == expected.n_rows == 265
+    assert found.log_likelihood.value == pytest.approx(expected.log_likelihood.value, rel=1e-12)
+
+
+def test_files_with_missing_values_are_scored_by_marginals(incomplete, tmp_path):
+    model, holed = incomplete
+    holed.to_csv(tmp_path / "rows.csv", index=False)
+    found = np.asarray(model.log_density(tmp_path / "rows.csv", missing="marginal"))
+    assert np.allclose(found, model.log_density(holed, missing="marginal"), rtol=0, atol=1e-12)
+    one = holed.iloc[[0], [0]]
+    assert abs(found[0] - model.marginal("a").log_density(one)[0]) < 1e-8

@@ -504,11 +504,10 @@ def test_a_model_of_a_large_parquet_file_returns_its_frames(large_parquet):
 # -- one grid for many chunks ---------------------------------------------------------------------
 
 
-def many_chunks(monkeypatch, numbers, always=True):
-    """Chunks so small that there are many; the grid taken whatever it costs."""
+def many_chunks(monkeypatch, numbers):
+    """Chunks so small that there are many."""
     monkeypatch.setattr(chunks, "CHUNK_NUMBERS", numbers)
-    if always:
-        monkeypatch.setattr(SpectralWork, "seconds_by_chunks", lambda *args: np.inf)
+    monkeypatch.setattr(chunks, "FIRST_NUMBERS", numbers)
 
 
 @pytest.mark.parametrize("d", [1, slow(2), slow(3)])
@@ -535,7 +534,6 @@ def test_many_chunks_go_to_one_grid(d, weighted, stream, monkeypatch):
         value, features, engine="spectral", sample_weight=None if stream else w, **options
     )
     want = tgp.accumulate(x, features, engine="direct", sample_weight=w, **options)
-    assert got.provenance["one_grid"]
     assert reads == [1]
     assert got.provenance["rows_outside"] >= (2 if d > 1 else 0)  # a line of 1e4 is no large grid
     n, S = want.n, 8
@@ -569,22 +567,13 @@ def test_a_lost_chunk_is_noticed(monkeypatch):
     assert np.abs(got.gram - want.gram).max() > 1e-3 * len(x)
 
 
-def test_one_chunk_takes_no_grid(monkeypatch):
-    """Whatever the costs say: a single transform needs no second one to read."""
-    pytest.importorskip("finufft")
-    many_chunks(monkeypatch, 2 * 700)
-    x, features = make_data(700, 2), make_features(8, 2)
-    for value in (x, iter([x[:300], x[300:]])):
-        assert not tgp.accumulate(value, features, engine="spectral").provenance["one_grid"]
-
-
-def test_costs_decide_between_grid_and_chunks(monkeypatch):
-    """For a hundred million rows the grid is cheaper; where it does not fit, it is not taken."""
+def test_a_grid_holds_the_rows_and_fits_the_budget():
+    """Where none fits, none is taken."""
     x, features = make_data(2000, 2), tgp.Features.draw(300, 0.07, np.eye(2), seed=0)
     work = SpectralWork(features, np.zeros(0), False, 1e-8, 2**31)
     n = 100_000_000
     place, seconds = work.one_grid(x, n)
-    assert seconds < work.seconds_by_chunks(x, n)
+    assert 0 < seconds < n * work.row_cost
     assert (place.low < x.min(axis=0)).all()
     assert (place.high > x.max(axis=0)).all()
     assert place.memory <= work.room

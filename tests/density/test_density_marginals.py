@@ -210,7 +210,7 @@ def test_bad_marginals_are_named():
         (lambda: model.log_density(nan_row, missing="drop"), ValueError, "missing='drop'"),
         (lambda: model.log_density(nan_row, False, missing="marginal"), ValueError, "normalized"),
         (lambda: model.log_density([[math.inf, 1.0]], missing="marginal"), ValueError, "inf at"),
-        (lambda: model.log_density("rows.csv", missing="marginal"), TypeError, "in memory"),
+        (lambda: model.log_density("rows.csv", missing="marginal"), FileNotFoundError, "rows.csv"),
     ]
     for ask, kind, text in cases:
         with pytest.raises(kind, match=text):

@@ -108,8 +108,11 @@ def test_html_is_escaped_and_has_a_picture(monkeypatch):
     assert "<script" not in page
     assert page.count('src="data:image/png;base64,') == 1
     assert model.sampling is None  # showing a model draws nothing
-    assert "<img" not in of_base(tgp.GaussianBase(np.zeros(3), np.eye(3)))._repr_html_()
-    assert "<img" not in tilted(3).marginal([0, 1])._repr_html_()
+    more = of_base(tgp.GaussianBase(np.zeros(4), np.eye(4)))
+    assert "<img" in more._repr_html_()
+    assert more.sampling is None
+    assert "<img" in tilted(3).marginal([0, 1])._repr_html_()
+    assert "<img" not in tilted(4).marginal([0])._repr_html_()  # would take long
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "<table>" in model._repr_html_()
     assert "<img" not in model._repr_html_()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tgpfast.bases.gaussian import GaussianBase
+from tgpfast.features import lattice_transform
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.features.lattice_box import taper_step
 from tgpfast.features.spectral_density import (
@@ -64,7 +65,16 @@ def evaluate(lattice, theta, x):
     return total
 
 
+@pytest.fixture(params=["matrices", "FFTs"])
+def way(request, monkeypatch):
+    """Transforms by matrices, which small lattices take, and by FFTs."""
+    limit = np.inf if request.param == "matrices" else 0.0
+    monkeypatch.setattr(lattice_transform, "MOST_MULTIPLICATIONS", limit)
+    return request.param
+
+
 @pytest.mark.parametrize("walls", WALLS)
+@pytest.mark.usefixtures("way")
 def test_to_grid_is_the_sum_over_modes_at_the_nodes(walls):
     lattice = make_lattice(walls)
     theta, shape = random_modes(lattice), lattice.grid_shape(1.5)
@@ -76,6 +86,7 @@ def test_to_grid_is_the_sum_over_modes_at_the_nodes(walls):
 
 
 @pytest.mark.parametrize("walls", WALLS)
+@pytest.mark.usefixtures("way")
 def test_from_grid_is_the_adjoint_of_to_grid(walls):
     lattice = make_lattice(walls)
     shape, rng = lattice.grid_shape(), np.random.default_rng(3)
@@ -89,18 +100,20 @@ def test_from_grid_is_the_adjoint_of_to_grid(walls):
 
 
 @pytest.mark.parametrize("walls", WALLS)
+@pytest.mark.usefixtures("way")
 def test_several_functions_are_transformed_at_once(walls):
     lattice = make_lattice(walls)
     transform = lattice.transform(lattice.grid_shape())
     several = np.stack([random_modes(lattice, seed) for seed in range(3)])
     values = transform.to_grid(several)
     for theta, grid in zip(several, values, strict=True):
-        assert np.abs(transform.to_grid(theta) - grid).max() < 1e-14
+        assert np.abs(transform.to_grid(theta) - grid).max() < 1e-13
     back = transform.from_grid(values)
     assert np.abs(back[1] - transform.from_grid(values[1])).max() < 1e-12
 
 
 @pytest.mark.parametrize("walls", WALLS)
+@pytest.mark.usefixtures("way")
 def test_derivatives_on_the_grid_match_differences(walls):
     lattice = make_lattice(walls)
     theta, shape, step = random_modes(lattice), lattice.grid_shape(), 1e-5
@@ -112,6 +125,12 @@ def test_derivatives_on_the_grid_match_differences(walls):
         want = (evaluate(lattice, theta, x + move) - evaluate(lattice, theta, x - move)) / step / 2
         got = lattice.transform(shape).to_grid(theta, axis).ravel()[some]
         assert np.abs(got - want).max() < 1e-7
+
+
+def test_small_lattices_take_matrices_and_large_ones_ffts():
+    small, large = make_lattice(("open", "open"), (8, 8)), make_lattice(("open", "open"), (64, 64))
+    assert small.transform(small.grid_shape())._multiplications() < 80
+    assert large.transform(large.grid_shape())._multiplications() > 80
 
 
 @pytest.mark.parametrize("walls", WALLS)

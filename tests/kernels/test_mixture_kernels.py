@@ -46,7 +46,7 @@ class Problem:
         """(value, labels, sums); buffers hold NaN or ``fill`` before."""
         n = len(self.x)
         K, P = self.coefficients.shape[1:]
-        value = np.full(n, np.nan)
+        value = np.full((1, n), np.nan)
         found = np.full(n if labels else 0, -7, np.int64)
         added = np.full((self.n_lanes, K, P) if sums else (0, 0, 0), fill)
         blocks = np.full((n_threads, P + K, ROW_TILE), np.nan)
@@ -56,7 +56,7 @@ class Problem:
             self.x, self.share, self.bounds, self.coefficients, value, found, added, blocks,
             n_threads,
         )  # fmt: skip
-        return value, found, added
+        return value[0], found, added
 
     def want(self):
         """(value, labels, sums, bound of the error of every term)."""
@@ -115,6 +115,23 @@ def test_results_do_not_depend_on_the_number_of_threads(kernels, own):
     for other in others:
         for a, b in zip(once, other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("form", ["full", "tied"])
+def test_several_mixtures_of_a_lane_share_its_rows(kernels, form):
+    """Three mixtures of two components are what each is alone."""
+    p = Problem(600, 3, 6, form, lanes=(0, 0.4, 1.0), own=True)
+    value, sums = np.full((3, 600), np.nan), np.zeros(p.coefficients.shape)
+    blocks = np.full((1, sum(p.coefficients.shape[1:]), ROW_TILE), np.nan)
+    kernels.mixture_sums(
+        p.x, p.share, p.bounds, p.coefficients, value, np.empty(0, np.int64), sums, blocks, 1
+    )
+    for g in range(3):
+        alone = Problem(600, 3, 6, form, lanes=(0, 0.4, 1.0), own=True)
+        alone.coefficients = np.ascontiguousarray(p.coefficients[:, 2 * g : 2 * g + 2])
+        right, _, total, _ = alone.want()
+        np.testing.assert_allclose(value[g], right.astype(float), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(sums[:, 2 * g : 2 * g + 2], total.astype(float), atol=1e-13)
 
 
 def test_sums_are_added_to_and_outputs_that_are_empty_are_skipped(kernels):
@@ -255,6 +272,6 @@ def test_blocks_of_another_length_are_refused(kernels):
     p = Problem(3, 2, 2)
     with pytest.raises(ValueError, match="blocks of 256 rows expected, got 8"):
         kernels.mixture_sums(
-            p.x, p.share, p.bounds, p.coefficients, np.empty(3), np.empty(0, np.int64),
+            p.x, p.share, p.bounds, p.coefficients, np.empty((1, 3)), np.empty(0, np.int64),
             np.empty((0, 0, 0)), np.empty((1, 8, 8)), 1,
         )  # fmt: skip

@@ -5,6 +5,7 @@ import pytest
 
 import tgpfast
 from tgpfast.data.column_maps import MappedScaling
+from tgpfast.data.row_sample import SAMPLE_ROWS
 from tgpfast.selection.scale_choice import ScaleScores, compare_scales
 
 FIXED = {"method": "fd", "lam": 30.0, "n_features": 30, "base": "empirical", "gamma": 1.0}
@@ -212,3 +213,17 @@ def test_bent_columns_take_no_pass_of_their_own(base):
     options |= {"base": base, "frequency_covariance": "data"}
     model = tgpfast.fit(source, scale="gaussianize", **options)
     assert model.settings["n_passes"] == len(calls) == (2 if base == "empirical" else 3)
+
+
+def test_walls_take_no_pass_of_their_own_where_the_sample_is_a_part_of_the_rows():
+    x, calls = np.random.default_rng(0).gamma(2.0, size=(SAMPLE_ROWS + 500, 4)), []
+
+    def source():
+        calls.append(None)
+        return iter(np.array_split(x, 3))
+
+    model = tgpfast.fit(
+        source, method="fd", lam=10.0, gamma=1.0, n_features=10, base="empirical",
+        frequency_covariance="data", support={0: (0.0, None)},
+    )  # fmt: skip
+    assert model.settings["n_passes"] == len(calls) == 2

@@ -727,6 +727,8 @@ def test_a_mapping(result):
     assert result == result
     assert hash(result) == hash(result)
     assert repr(result).startswith("GroupedDensity(n_groups=4, method='fd', d=2, n_features=24")
+    assert "rows      300; a group has 60 to 90" in result.summary()
+    assert "<td" in result._repr_html_()
     assert result.settings["n_groups"] == 4
     assert result.settings["median_n"] == 75.0
     one = result["c"].settings

@@ -1,6 +1,7 @@
 """The default fit of one to three columns: a lattice, chosen by held-out rows."""
 
 import itertools
+import re
 import warnings
 
 import numpy as np
@@ -80,6 +81,23 @@ def test_gaussian_rows_get_the_base_alone():
     assert model.method == "base"
     assert model.selection[0]["lam"] is None
     assert model.settings["held_out_gain"] < 2.5 * model.settings["held_out_gain_error"]
+
+
+@pytest.mark.slow
+def test_few_rows_of_clusters_get_an_averaged_mixture():
+    """Fresh rows lose 0.03 nats to the true density; with a tilted Student base they lose 0.06."""
+    rng, centers = np.random.default_rng(0), np.array([[-4.0, 0.0], [4.0, 1.0], [0.0, 5.0]])
+    widths = np.array([[0.2, 0.6], [0.5, 0.3], [0.3, 0.3]])
+
+    def draw(n):
+        k = rng.integers(0, 3, n)
+        return centers[k] + widths[k] * rng.normal(size=(n, 2))
+
+    model, fresh = tgp.fit(draw(300)), draw(4000)
+    laws = [stats.norm(centers[k], widths[k]).logpdf(fresh).sum(axis=1) for k in range(3)]
+    truth = np.logaddexp.reduce(laws, axis=0) - np.log(3.0)
+    assert (model.method, model.settings["base"]) == ("base", "mixture")
+    assert (truth - model.log_density(fresh)).mean() < 0.045
 
 
 def test_weights_are_repetitions():
@@ -352,3 +370,13 @@ def test_narrow_ridges_promise_no_gain_that_does_not_exist():
     model = tgp.fit(rows)
     assert abs(model.settings["held_out_gain"]) < 0.01
     assert model.method == "base"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gamma", 1e-30), ("gamma", 1e-300), ("gamma", 1e30), ("lam", 1e-12), ("lam", 1e-300)],
+)
+def test_settings_beyond_float64_are_refused(name, value):
+    x = np.random.default_rng(0).standard_normal((200, 1))
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value:.6g}: expected")):
+        tgp.fit(x, **{name: value})

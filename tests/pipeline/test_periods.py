@@ -144,3 +144,19 @@ def test_frequencies_are_whole_in_periodic_columns():
         np.testing.assert_array_equal(drawn.frequencies[kept, 0], plain.frequencies[kept, 0])
     wide = tgp.Features.draw(50, 100.0, np.eye(2), 0, periods=[2.0, 2.0])
     assert wide.frequencies.any(axis=1).all()
+
+
+def test_rows_of_many_periods_take_no_pass_of_their_own():
+    rng, calls = np.random.default_rng(0), []
+    x = np.column_stack([rng.standard_normal((600, 3)), rng.uniform(0.0, 48.0, 600)])
+
+    def source():
+        calls.append(None)
+        return iter(np.array_split(x, 3))
+
+    model = tgp.fit(
+        source, period={3: 24.0}, method="map", lam=1.0, gamma=1.0, n_features=20,
+        base="empirical", frequency_covariance="identity",
+    )  # fmt: skip
+    assert model.settings["n_passes"] == len(calls) == 2
+    assert 0.0 <= np.asarray(model.sample(100, seed=0))[:, 3].max() <= 24.0

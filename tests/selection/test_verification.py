@@ -63,6 +63,14 @@ def test_weights_count():
     assert Verifier(x, np.ones(4_000)).verify(density(0.0)).misfits
 
 
+def test_a_repeated_value_is_not_taken_for_few_rows():
+    # a third of 3,000 rows is one value: the noise is that of 3,000 rows, and not of 9
+    x = np.r_[np.full((1, 2), 0.3), normal_rows(2_000)]
+    verifier = Verifier(x, np.r_[1_000.0, np.ones(2_000)])
+    assert verifier.n == 3_000
+    assert verifier.verify(density(0.0)).misfits
+
+
 def test_ks_of_weighted_samples_equals_scipy():
     from scipy.stats import ks_2samp
 

@@ -16,9 +16,10 @@ from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
 from tgpfast.density.exponent import PointTilt
 from tgpfast.runtime import memory
-from tgpfast.statistics import chunk_transforms, chunks, costs, spectral, transform_plan, transforms
-from tgpfast.statistics.fourier_sums import bandwidths_of
+from tgpfast.statistics import chunks, costs, spectral, transforms
+from tgpfast.statistics.fourier_sums import FourierSums, bandwidths_of
 from tgpfast.statistics.spectral_work import SpectralWork
+from tgpfast.statistics.spread_grid import GridFiller, SpreadGrid
 
 EPS = np.finfo(np.float64).eps
 FAR = 2.0**40  # coordinate of the distant row of "one far": about 1e12
@@ -130,18 +131,6 @@ def expected(x, features, levels=(), weights=None, origin=None):
     return values
 
 
-def recorded(monkeypatch):
-    """The upsampling of every transform that follows."""
-    seen, run = [], chunk_transforms.transform
-
-    def record(columns, strengths, axes, eps, upsampling, n_threads):
-        seen.append(upsampling)
-        return run(columns, strengths, axes, eps, upsampling, n_threads)
-
-    monkeypatch.setattr(chunk_transforms, "transform", record)
-    return seen
-
-
 # -- every field ----------------------------------------------------------------------------------
 
 
@@ -220,13 +209,13 @@ def test_comparison_catches_a_wrong_field():
 def test_errors_above_the_tolerance_fail(monkeypatch):
     """Negative control: transforms that err by more than the tolerance are detected."""
     features, x = make_features(9, 2), make_data("normal", 2, n=50)
-    run = chunk_transforms.transform
+    run = SpreadGrid.sums
 
     def spoilt(*args):
-        F = run(*args)
-        return F + 3e-9 * 50 * np.exp(1j * np.arange(len(F)))
+        F, G = run(*args)
+        return F + 3e-9 * 50 * np.exp(1j * np.arange(len(F))), G
 
-    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
+    monkeypatch.setattr(SpreadGrid, "sums", spoilt)
     stats = by_transform(x, features, tolerance=1e-9)
     with pytest.raises(AssertionError, match="error"):
         assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
@@ -320,7 +309,6 @@ def test_blocks_with_and_without_weights_share_a_chunk():
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_chunks_add_up(d, monkeypatch):
     """Chunks that lie apart, with outliers, about one center."""
-    seen = recorded(monkeypatch)
     monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 200 * d)
     x, features = make_data("normal", d, n=900), make_features(15, d)
     x += np.repeat(np.arange(5), 180)[:, None] * 3.0
@@ -328,7 +316,6 @@ def test_chunks_add_up(d, monkeypatch):
     w = make_weights(len(x))
     options = {"noise_levels": (0.0, 0.4), "sample_weight": w, "origin": np.full(d, 5.0)}
     stats = by_transform(x, features, **options)
-    assert len(seen) >= 4  # a chunk whose weights are all zero needs no transform
     bound = bounds(x, features, 1e-9, (0.0, 0.4), w, options["origin"], far=1e4)
     assert_statistics(stats, direct(x, features, **options), bound)
 
@@ -363,27 +350,26 @@ def test_an_empty_stream_is_refused():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_targets_are_every_pair_once(d, monkeypatch):
+def test_targets_are_every_pair_once(d):
     """F at f_s, f_s - f_t (s < t) and f_s + f_t (s <= t), as sums term by term; and G."""
     features, x, w = make_features(7, d), make_data("skewed", d, n=80), make_weights(80)
     bandwidths = bandwidths_of(features, np.array([0.0, 0.5]))
     assert bandwidths == [0.7, float(np.hypot(0.7, 0.5))]
-    center, module = np.full(d, 0.2), kernels.load("numpy")
     eps = 1e-13
-    levels = np.array([0.0, 0.5])
-    work = SpectralWork(features, levels, False, eps / transforms.EPS_SHARE, 2**30)
-    set_costs(monkeypatch, flop=1.0)  # no point is worth leaving outside
-    sums = chunk_transforms.ChunkTransforms(work, center, module, 1)
-    left, _ = sums.add(x, w)
+    place = SpreadGrid(features.bandlimit, x.min(axis=0) - 0.1, x.max(axis=0) + 0.2, eps)
+    filler, center = GridFiller(place, 1), place.center
+    left, _ = filler.add(x, w)
     assert len(left) == 0
+    sums = FourierSums(features, bandwidths, center)
+    sums.read(place, filler.grid, 1, weight=filler.weight)
     y = x - center
     error = 10 * eps * w.sum()
     z, S = features.frequencies, 7
     i, j = np.triu_indices(S, 1)
     k, m = np.triu_indices(S)
-    assert sums.targets.level_size == S + len(i) + len(k)
+    assert sums.level_size == S + len(i) + len(k)
     for h, gamma in enumerate(bandwidths):
-        parts = sums.targets.level(sums.F, h)
+        parts = sums.level(h)
         for got, f in zip(parts, (z, z[i] - z[j], z[k] + z[m]), strict=True):
             assert np.abs(got - w @ np.exp(1j * y @ f.T / gamma)).max() <= error
             turned = w @ np.exp(-1j * y @ f.T / gamma)
@@ -391,82 +377,9 @@ def test_targets_are_every_pair_once(d, monkeypatch):
         moved = (w[:, None] * y).T @ np.exp(1j * y @ z.T / gamma)
         got = sums.G[:, h * S : (h + 1) * S]
         assert np.abs(got - moved).max() <= error * (np.abs(y).max() + np.ptp(y, axis=0).max())
-    reach = np.array([np.abs(axis).max() for axis in sums.targets.axes])
-    assert np.array_equal(reach, sums.targets.reach)
-    assert sums.targets.reach == pytest.approx(features.bandlimit, rel=1e-14)
+    reach = np.array([np.abs(axis).max() for axis in sums.axes])
+    assert reach == pytest.approx(features.bandlimit, rel=1e-14)
     assert sums.weight == pytest.approx(w.sum(), rel=1e-14)
-
-
-def coarse_grids(monkeypatch):
-    """FFTs and rows outside are slow, so that the coarse grid is chosen."""
-    monkeypatch.setattr(transform_plan, "COARSE_ROWS", 0)
-    set_costs(monkeypatch, node=1e-4, flop=0.1, feature=0.1)
-    return recorded(monkeypatch)
-
-
-@pytest.mark.parametrize("tolerance", [1e-4, 1e-6, 1e-9])
-@pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["normal", "all equal", "lattice", "one row"])
-def test_a_coarse_grid_keeps_the_tolerance(kind, d, tolerance, monkeypatch):
-    """Whether its check accepts it or not."""
-    seen = coarse_grids(monkeypatch)
-    x, features = make_data(kind, d), make_features(20, d)
-    stats = by_transform(x, features, tolerance=tolerance)
-    assert seen[0] == 1.25
-    assert seen[1:] in ([], [2.0])
-    assert_statistics(stats, direct(x, features), bounds(x, features, tolerance))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("share", [0.05, 0.5])
-def test_a_coarse_grid_that_errs_is_refused(share, weighted, monkeypatch):
-    """Errors of half the tolerance on coarse grids: the fine grid runs instead. A twentieth is
-    below what the check asks, and stays. Once refused, coarse grids are not tried again."""
-    seen = coarse_grids(monkeypatch)
-    run = chunk_transforms.transform
-
-    def spoilt(columns, strengths, axes, eps, upsampling, n_threads):
-        F = run(columns, strengths, axes, eps, upsampling, n_threads)
-        turn = np.exp(1j * np.arange(len(F)))
-        return F + (upsampling < 2.0) * share * 1e-6 * strengths.real.sum() * turn
-
-    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
-    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 2 * 200)
-    x, features = make_data("normal", 2), make_features(20, 2)
-    w = make_weights(len(x)) if weighted else None
-    stats = by_transform(x, features, tolerance=1e-6, sample_weight=w)
-    assert seen == ([1.25, 2.0, 2.0, 2.0] if share > 0.1 else [1.25, 1.25, 1.25])
-    bound = bounds(x, features, 1e-6, weights=w)
-    assert_statistics(stats, direct(x, features, sample_weight=w), bound)
-
-
-def test_without_its_check_a_coarse_grid_misses_the_tolerance(monkeypatch):
-    """Negative control of the one above."""
-    coarse_grids(monkeypatch)
-    run = chunk_transforms.transform
-
-    def spoilt(columns, strengths, axes, eps, upsampling, n_threads):
-        F = run(columns, strengths, axes, eps, upsampling, n_threads)
-        return F + 3e-6 * len(strengths) * np.exp(1j * np.arange(len(F)))
-
-    monkeypatch.setattr(chunk_transforms, "transform", spoilt)
-    monkeypatch.setattr(chunk_transforms.ChunkTransforms, "_is_accurate", lambda *args: True)
-    x, features = make_data("normal", 2), make_features(20, 2)
-    with pytest.raises(AssertionError, match="error"):
-        assert_statistics(
-            by_transform(x, features, tolerance=1e-6), direct(x, features),
-            bounds(x, features, 1e-6),
-        )  # fmt: skip
-
-
-def test_few_points_and_tight_tolerances_get_the_fine_grid(monkeypatch):
-    seen = recorded(monkeypatch)
-    x, features = make_data("normal", 2), make_features(20, 2)
-    by_transform(x, features)
-    assert seen == [2.0]
-    seen = coarse_grids(monkeypatch)
-    by_transform(x, features, tolerance=1e-12)  # no coarse kernel is that wide
-    assert set(seen) == {2.0}
 
 
 # -- memory ---------------------------------------------------------------------------------------
@@ -661,8 +574,7 @@ def test_a_stream_that_outgrows_the_budget_continues_directly(monkeypatch):
     """If "auto" chose the spectral engine by the first rows; the user did not ask for it."""
     set_costs(monkeypatch, flop=1e-4)
     near, far, features = make_data("normal", 3), spread_out(), make_features(12, 3)
-    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 3 * len(near))  # distant rows are in other chunks
-    monkeypatch.setattr(spectral, "STREAM_CHUNKS", 0)  # one transform for each chunk
+    monkeypatch.setattr(chunks, "FIRST_NUMBERS", 3 * len(near))  # distant rows come later
     stream = iter([near, *(far[i : i + 100] for i in range(0, len(far), 100))])
     stats = tgp.accumulate(stream, features, budget="20MB")
     assert stats.provenance["engine"] == "spectral"

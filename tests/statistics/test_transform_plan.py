@@ -19,7 +19,7 @@ def test_plans_fit_their_budget(d):
         assert plan.grid_bytes <= budget
         assert (plan.low < plan.high).all()
         assert plan.inside(y).all() == plan.whole
-        inner, fft = transform_plan.grid_nodes(plan.half, reach, 1e-9, plan.upsampling)
+        inner, fft = transform_plan.grid_nodes(plan.half, reach, 1e-9)
         assert plan.grid_bytes == int(16 * (inner + fft))
         seconds.append(plan.seconds)
     assert seconds

@@ -316,7 +316,7 @@ class Base(abc.ABC):
 
 
 def check_base(base: Any, dimension: int, whose: str) -> None:
-    """TypeError or ValueError unless this is a base of so many columns.
+    """Raise TypeError or ValueError unless this is a base of ``dimension`` columns.
 
     whose : what has this dimension, for the message, such as "the features have"
     """

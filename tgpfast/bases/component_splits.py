@@ -77,9 +77,8 @@ def find_splits(
     means, covariances = map(
         np.stack, zip(*propose_halves(components, learner, rng), strict=True)
     )
-    J = len(means)
-    own = _Owned.find(rows, learner, components, np.full(len(rows.y), -np.inf)).repeated(J)
-    weights = np.broadcast_to(0.5 * components.weights[:, None], (J, K, 2))
+    own = _Owned.find(rows, learner, components, np.full(len(rows.y), -np.inf))
+    weights = np.broadcast_to(0.5 * components.weights[:, None], (len(means), K, 2))
     halves, alive = _learn_halves(own.rows, learner, Components(weights, means, covariances))
     pairs = learner.find_coefficients(halves)
     gains = own.gains(pairs)
@@ -111,28 +110,26 @@ class _Owned:
         alone = own.evaluate(coefficients[:, None]).log_density + tied
         return cls(own, tied, guard[order], np.logaddexp(alone, guard[order]))
 
-    def repeated(self, times: int) -> _Owned:
-        """The same rows so many times, with lanes of their own: one evaluation serves them all."""
-        tied = self.tied if isinstance(self.tied, float) else np.tile(self.tied, times)
-        return _Owned(
-            self.rows.repeated(times), tied, np.tile(self.guard, times),
-            np.tile(self.parent, times),
-        )  # fmt: skip
-
     def gains(self, pairs: Array) -> Array:
         """Log-likelihood that the rows of every component gain, (..., K).
 
-        pairs : (..., K, 2, P), one pair for every lane
+        pairs : (..., K, 2, P), one pair for every component
         """
-        found = self.rows.evaluate(pairs.reshape(-1, *pairs.shape[-2:])).log_density + self.tied
-        gains = self.rows.sum_by_lane(np.logaddexp(found, self.guard) - self.parent)
+        found = self.rows.evaluate(_by_lane(pairs)).log_density
+        each = np.logaddexp(found + self.tied, self.guard) - self.parent
+        gains = np.array([self.rows.sum_by_lane(values) for values in each])
         return gains.reshape(pairs.shape[:-2])
+
+
+def _by_lane(pairs: Array) -> Array:
+    """(..., K, 2, P) -> (K, J, 2, P): the J pairs of a component share its rows."""
+    return np.ascontiguousarray(pairs.reshape(-1, *pairs.shape[-3:]).swapaxes(0, 1))
 
 
 def _learn_halves(own: Rows, learner: Learner, halves: Components) -> tuple[Components, np.ndarray]:
     """(halves after PAIR_STEPS of EM, which pairs have enough rows in both).
 
-    own : one lane for every pair; halves : (J, K, 2, ...), J proposals for each of K components
+    own : one lane for every component; halves : (J, K, 2, ...), J proposals for each of K of them
     """
     weights, means, covariances = (array.copy() for array in halves)
     total, d = weights.sum(axis=-1, keepdims=True), means.shape[-1]
@@ -141,8 +138,8 @@ def _learn_halves(own: Rows, learner: Learner, halves: Components) -> tuple[Comp
     for _ in range(PAIR_STEPS):
         now = Components(weights, means, covariances)
         pairs = learner.find_coefficients(now, blurred=True)
-        sums = own.evaluate(pairs.reshape(-1, *pairs.shape[-2:]), sums=True).sums
-        moments = learner.read_moments(sums.reshape(pairs.shape), own.count)
+        sums = own.evaluate(_by_lane(pairs), sums=True).sums.swapaxes(0, 1)
+        moments = learner.read_moments(sums, own.count)
         alive &= (moments.counts >= learner.least_rows).all(axis=-1)
         # pairs that are out stay as they are; their moments only must be finite
         counts = np.where(alive[..., None], moments.counts, learner.least_rows)

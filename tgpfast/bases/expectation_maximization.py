@@ -154,9 +154,9 @@ def _resolution(values: Array, below: Array, merged: float) -> float:
 class Terms(NamedTuple):
     """What the kernel finds: log density of every row, its best component, sums for EM."""
 
-    log_density: Array  # (n,)
+    log_density: Array  # (n,), or (G, n)
     labels: NDArray[np.int64]  # (n,), or (0,)
-    sums: Array  # (lanes, K, P), or (0, 0, 0)
+    sums: Array  # (lanes, K, P) or (lanes, G, K, P), or (0, 0, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,15 +196,6 @@ class Rows:
         bounds = np.searchsorted(labels[order], np.arange(n_labels + 1)).astype(np.int64)
         return Rows(self.y[order], self.share[order], self.count, bounds, self.threads)
 
-    def repeated(self, times: int) -> Rows:
-        """The same rows so many times, with lanes of their own."""
-        n = len(self.y)
-        ends = np.arange(times)[:, None] * n + self.bounds[1:]
-        return Rows(
-            np.tile(self.y, (times, 1)), np.tile(self.share, times), self.count,
-            np.append(0, ends.ravel()), self.threads,
-        )  # fmt: skip
-
     def sum_by_lane(self, values: Array) -> Array:
         """Sum of values over the rows of every lane, each as often as it counts, (lanes,)."""
         lane = np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
@@ -214,20 +205,26 @@ class Rows:
     def evaluate(self, coefficients: Array, *, sums: bool = False, labels: bool = False) -> Terms:
         """Mixtures at the rows; see ``mixture_sums`` of the kernels.
 
-        coefficients : (K, P) for one mixture, or (lanes, K, P) for one a lane.
+        coefficients : (K, P) for one mixture, (lanes, K, P) for one a lane, or (lanes, G, K, P) for
+        G a lane: log densities are then (G, n), and sums (lanes, G, K, P). Labels are of one
+        mixture.
         """
         K, P = coefficients.shape[-2:]
-        inputs = self.y, self.share, self.bounds, coefficients.reshape(-1, K, P)
+        several = coefficients.ndim == 4
+        G = coefficients.shape[1] if several else 1
+        inputs = self.y, self.share, self.bounds, coefficients.reshape(-1, G * K, P)
         lanes, n = len(self.bounds) - 1, len(self.y)
-        found = Terms(
-            np.empty(n), np.empty(n if labels else 0, np.int64),
-            np.zeros((lanes, K, P) if sums else (0, 0, 0)),
-        )  # fmt: skip
-        module, count = self.threads.resolve(work_of(n, K, P, sums=sums))
-        blocks = np.empty((count, P + K, kernels.ROW_TILE))
+        value, best = np.empty((G, n)), np.empty(n if labels else 0, np.int64)
+        added = np.zeros((lanes, G * K, P) if sums else (0, 0, 0))
+        module, count = self.threads.resolve(work_of(n, G * K, P, sums=sums))
+        blocks = np.empty((count, P + G * K, kernels.ROW_TILE))
         with kernels.threads(module, count):
-            module.mixture_sums(*map(kernels.read_only, inputs), *found, blocks, count)
-        return found
+            module.mixture_sums(
+                *map(kernels.read_only, inputs), value, best, added, blocks, count
+            )
+        if several:
+            return Terms(value, best, added.reshape(-1, G, K, P) if sums else added)
+        return Terms(value[0], best, added)
 
 
 def work_of(n: int, K: int, P: int, *, sums: bool) -> float:
@@ -439,7 +436,7 @@ def invert_cholesky(covariances: Array) -> Array:
     if covariances.size <= FEW_MATRICES * d * d:
         with contextlib.suppress(np.linalg.LinAlgError):
             roots = np.linalg.inv(np.linalg.cholesky(covariances.reshape(-1, d, d)))
-            return np.ascontiguousarray(np.moveaxis(roots, 0, -1))
+            return np.ascontiguousarray(roots.transpose(1, 2, 0))
     a = np.ascontiguousarray(np.moveaxis(covariances.reshape(-1, d, d), 0, -1))
     factor, inverse = np.zeros_like(a), np.zeros_like(a)
     for j in range(d):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,31 +86,42 @@ class BaseGrids:
     base : Base
     features : LatticeFeatures
         Only its box matters.
+    tapers : dict, optional
+        T on grids of the box, by shape; bases of one box may share it.
     """
 
     base: Base
     features: LatticeFeatures
+    tapers: dict[tuple[int, ...], Array] = field(default_factory=dict, repr=False)
     _known: dict[tuple[int, ...], NodeMasses] = field(default_factory=dict, repr=False)
 
     def at(self, shape: Sequence[int]) -> NodeMasses:
         """The masses on the grid of this shape."""
         key = tuple(int(n) for n in shape)
         if key not in self._known:
-            self._known[key] = node_masses(self.base, self.features, key)
+            if key not in self.tapers:
+                self.tapers[key] = self.features.taper_on(self.features.nodes(key))
+            self._known[key] = node_masses(self.base, self.features, key, self.tapers[key])
         return self._known[key]
+
+    @functools.cached_property
+    def _least_widths(self) -> Array:
+        return part_widths(self.base)[1].min(axis=0)
 
     def resolving_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape, or multiples of it along axes where cells are wider than parts of the base, as
         many as are affordable."""
-        return _resolving_shape(self.base, self.features, shape)
+        return _resolving_shape(self._least_widths, self.features, shape)
 
     def resolve_base(self, shape: Sequence[int]) -> bool:
         """Whether sums over the grid of this shape are about integrals against the base."""
         cells = self.features.lengths / np.array(shape)
-        return bool((cells <= RESOLVED_CELL * part_widths(self.base)[1].min(axis=0)).all())
+        return bool((cells <= RESOLVED_CELL * self._least_widths).all())
 
 
-def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> NodeMasses:
+def node_masses(
+    base: Base, features: LatticeFeatures, shape: Sequence[int], taper: Array | None = None
+) -> NodeMasses:
     """The masses of a base on the regular grid of a lattice.
 
     At walls the rule is corrected for the slope of the base, since its even extension has a kink
@@ -125,6 +137,8 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
     features : LatticeFeatures
     shape : (d,) ints
         Nodes along each axis.
+    taper : array of this shape, optional
+        T at the nodes, where it is known.
 
     Returns
     -------
@@ -146,14 +160,15 @@ def node_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
             f"{outside:.1%} of the base's mass lies outside of a box with walls={features.walls}; "
             "use a base that is uniform, truncated or wrapped there"
         )
+    if taper is None:
+        taper = features.taper_on(features.nodes(shape))
     # below zero it is an error of the rule, with which the posterior would not be concave
-    taper = features.taper_on(features.nodes(shape))
     return NodeMasses(log_masses, max(outside, 0.0), taper)
 
 
 def _log_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> Array:
     """Log masses of the nodes, from a finer grid where this one does not resolve the base."""
-    finer = _resolving_shape(base, features, shape)
+    finer = _resolving_shape(part_widths(base)[1].min(axis=0), features, shape)
     masses = _log_masses_of_rule(base, features, finer)
     if finer == tuple(shape):
         return masses
@@ -169,12 +184,12 @@ def _log_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> 
 
 
 def _resolving_shape(
-    base: Base, features: LatticeFeatures, shape: Sequence[int]
+    widths: Array, features: LatticeFeatures, shape: Sequence[int]
 ) -> tuple[int, ...]:
-    """The shape, or multiples of it along axes where parts of the base are far narrower than a
-    cell, as many as there is room for."""
+    """The shape, or multiples of it along axes where the narrowest parts of a base are far narrower
+    than a cell, as many as there is room for."""
     cells = features.lengths / np.array(shape)
-    factors = cells / part_widths(base)[1].min(axis=0)
+    factors = cells / widths
     factors = np.where(factors > UNRESOLVED, np.ceil(STEPS_OF_PART * factors), 1.0)
     over = np.prod(factors * shape) / MOST_FINE_NODES
     finer = factors > 1.0

@@ -20,10 +20,12 @@ STANDARD_INPUT = "-"
 SPOOLED_NAME = "standard-input.csv"  # file that holds the rows of standard input, in messages too
 
 
-def add_data(parser: argparse.ArgumentParser, text: str = "") -> None:
+def add_data(
+    parser: argparse.ArgumentParser, text: str = "", *, is_optional: bool = False
+) -> None:
     """Add DATA and --columns; ``text`` ends the help of DATA."""
     parser.add_argument(
-        "data", nargs="+", metavar="DATA",
+        "data", nargs="*" if is_optional else "+", metavar="DATA",
         help=f"{', '.join(s[1:] for s in files.SUFFIXES)} files of rows, folders of them, patterns "
         f"such as 'part-*.csv', or - for csv from standard input{text}",
     )  # fmt: skip

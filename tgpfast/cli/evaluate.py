@@ -11,7 +11,7 @@ from typing import Any
 from ..evaluation import evaluation
 from ..evaluation.result import Evaluation
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_progress, count_or, shows_progress
+from .options import Command, add_json, add_missing, add_progress, count_or, shows_progress
 from .output import print_json
 from .saved_files import load_model
 
@@ -26,6 +26,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="draws from the model (default: %(default)s)")  # fmt: skip
     add("--seed", type=count_or(least=0), default=defaults["seed"].default, metavar="N",
         help="seed of directions and draws (default: %(default)s)")  # fmt: skip
+    add_missing(parser)
     add_json(parser)
     add_progress(parser)
 
@@ -37,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> None:
         model.table = replace(model.table, columns=None)
         found = evaluation.evaluate(
             model, source, n_directions=arguments.directions, n_samples=arguments.samples,
-            seed=arguments.seed, progress=shows_progress(arguments),
+            seed=arguments.seed, missing=arguments.missing, progress=shows_progress(arguments),
         )  # fmt: skip
     if arguments.json:
         print_json(_list_facts(found))
@@ -49,6 +50,7 @@ def _list_facts(found: Evaluation) -> dict[str, Any]:
     names = ("ks", "wd")
     return {
         "n_rows": found.n_rows,
+        "n_missing": found.n_missing,
         "log_likelihood": found.log_likelihood,
         "fisher_score": found.fisher_score,
         "median": dict(zip(names, found.median, strict=True)),

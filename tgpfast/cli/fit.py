@@ -23,7 +23,7 @@ from ..density.density import Density
 from ..features.spectral_density import KERNELS
 from ..kernels.thread_choice import Threads
 from ..pipeline import fitting
-from ..pipeline.settings import BASES, FEATURE_KINDS, FREQUENCIES, PAPER, SCALES
+from ..pipeline.settings import BASES, FEATURE_KINDS, FREQUENCIES, PAPER, SCALES, Settings
 from ..selection.effort import EFFORTS
 from ..solvers.solver import METHODS
 from ..statistics.pass_options import ENGINES, PRECISIONS
@@ -129,7 +129,8 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.columns is not None:
             data = files.select_columns(data, arguments.columns)
         if saved is not None:
-            data = as_blocks(data)
+            asked = Settings.from_options(**options)
+            data = as_blocks(data, drop_missing=asked.missing == "drop", jitter=asked.jitter)
             data.checkpoint = saved
         model = fitting.fit(data, **options, progress=shows_progress(arguments))
         _ = model.log_normalizer  # saved with the model, so that `tgpfast score` is quick
@@ -149,11 +150,6 @@ def _open_checkpoint(
     if arguments.checkpoint is None:
         yield None
         return
-    for name in ("missing", "discrete"):  # passes of such rows are not the rows of the files
-        if name in options:
-            raise ValueError(
-                f"--checkpoint does not go together with --{name}; leave one of them out"
-            )
     path = files.check_writable(arguments.checkpoint, suffixes=None)
     paths = data.paths if isinstance(data, files.FileSet) else [data]
     facts = [(file.name, file.stat()) for file in paths]

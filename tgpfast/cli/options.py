@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..data.missing_rows import MISSING_ROWS
+
 
 @dataclass(frozen=True)
 class Command:
@@ -103,7 +105,18 @@ def add_output(
     """Add -o for a file of rows; ``text`` begins the help."""
     parser.add_argument(
         "-o", "--output", type=Path, required=required, metavar=metavar,
-        help=f"{text}to this csv, tsv, txt, npy or parquet file; - prints csv",
+        help=f"{text}to this csv, tsv, txt, npy, parquet or json file; - prints csv",
+    )  # fmt: skip
+
+
+def add_missing(
+    parser: argparse.ArgumentParser, choices: Sequence[str] = MISSING_ROWS,
+    text: str = '"drop" leaves them out',
+) -> None:  # fmt: skip
+    """Add --missing; ``text`` explains the choices."""
+    parser.add_argument(
+        "--missing", choices=choices, default="error",
+        help=f"what to do with rows that lack values: {text} (default: error)",
     )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,19 @@ from ..data.blocks import Blocks
 from ..density.density import Density
 from ..validation import Array
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_output, count_or, share
-from .output import check_output, print_json, print_table, write_table
+from .options import (
+    Command,
+    add_json,
+    add_missing,
+    add_output,
+    add_progress,
+    count_or,
+    share,
+    shows_progress,
+)
+from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
+from .score import missing_text, score_rows
 
 DEFAULT_ROWS = 10  # rows that are listed if nothing else is asked for
 
@@ -31,8 +40,10 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--outside", type=share, metavar="P",
         help="list the rows outside the region of highest density that has probability P under "
         "the model, such as 0.99")  # fmt: skip
+    add_missing(parser)
     add_output(parser, "OUTLIERS", "write the listed rows, with their numbers and log densities, ")
     add_json(parser)
+    add_progress(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -41,47 +52,58 @@ def _run(arguments: argparse.Namespace) -> None:
     with open_data(arguments.data) as data:
         source = match_columns(model, data, arguments.columns)
         names = model.table.columns or [f"column_{k}" for k in range(model.dimension)]
-        model.table = replace(model.table, columns=None)
-        values = np.asarray(model.log_density(source))
+        values, n_missing = score_rows(
+            model, source, shows_progress(arguments), arguments.missing
+        )
         numbers = _find_lowest(model, values, arguments)
         rows = _read_rows(source, numbers)
     if arguments.output is not None:
         table = np.column_stack([numbers, values[numbers], rows])
         write_table(arguments.output, table, ["row", "log_density", *names])
+    if not len(numbers) and n_missing == len(values):
+        raise ValueError(f"{arguments.data[0]}: no row is complete, so that none has a score")
     if arguments.json:
-        _print_document(values, numbers, rows, names)
+        _print_document(values, n_missing, numbers, rows, names)
     elif arguments.output is None:
         print_table(
             ["row (from 0)", "log density", *names],
             [[f"{k:,}", f"{values[k]:.6g}", *(f"{cell:.6g}" for cell in row)]
              for k, row in zip(numbers, rows, strict=True)],
         )  # fmt: skip
+    elif not (arguments.quiet or is_standard_output(arguments.output)):
+        print(f"wrote {arguments.output}: {len(numbers):,} of {len(values):,} rows")
+    if n_missing and not arguments.json and not is_standard_output(arguments.output):
+        print(missing_text(n_missing, "drop"))
 
 
 def _find_lowest(model: Density, values: Array, arguments: argparse.Namespace) -> Any:
     """Numbers of the rows to list, lowest log density first."""
     order = np.argsort(values, kind="stable")
+    order = order[: np.count_nonzero(~np.isnan(values))]
     if arguments.outside is not None:
         threshold = model.highest_density_region(arguments.outside).threshold
         return order[: np.count_nonzero(values < threshold)]
     if arguments.share is not None:
-        return order[: max(1, round(arguments.share * len(values)))]
+        return order[: max(1, round(arguments.share * len(order)))]
     return order[: arguments.rows or DEFAULT_ROWS]
 
 
 def _read_rows(source: Any, numbers: Any) -> Array:
     """The rows with these numbers, in their order, from a second pass over the data."""
     wanted, found, first = np.sort(numbers), [], 0
-    for x, _ in Blocks(source):
+    for x, _ in Blocks(source, keep_missing=True):
         start, stop = np.searchsorted(wanted, [first, first + len(x)])
         found.append(x[wanted[start:stop] - first])
         first += len(x)
     return np.concatenate(found)[np.searchsorted(wanted, numbers)]
 
 
-def _print_document(values: Array, numbers: Any, rows: Array, names: list[str]) -> None:
+def _print_document(
+    values: Array, n_missing: int, numbers: Any, rows: Array, names: list[str]
+) -> None:
     print_json({
         "n_rows": len(values),
+        "n_missing": n_missing,
         "outliers": [
             {"row": k, "log_density": values[k], "values": dict(zip(names, row, strict=True))}
             for k, row in zip(numbers, rows, strict=True)

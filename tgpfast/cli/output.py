@@ -92,12 +92,11 @@ def flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, A
 
 
 def _normalizer_text(normalizer: Normalizer) -> str:
-    """A normalizer with its error and effective sample size."""
-    return (
-        f"{normalizer.value:.6g}, error {normalizer.standard_error:.1g}, "
-        f"{normalizer.effective_sample_size:,.0f} effective samples of {DRAWS:,} "
-        f"({normalizer.method})"
-    )
+    """A normalizer with its error and, where it comes from draws, how many count."""
+    how = normalizer.method
+    if how != "quadrature":
+        how += f", {normalizer.effective_sample_size:,.0f} effective samples of {DRAWS:,}"
+    return f"{normalizer.value:.6g}, error {normalizer.standard_error:.1g} ({how})"
 
 
 def _format(value: Any) -> str:

@@ -25,7 +25,7 @@ DRAWN: dict[int, Callable[..., Any]] = {
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
-    add_data(parser)
+    add_data(parser, "; without it, the model alone is drawn", is_optional=True)
     add = parser.add_argument
     add("-o", "--output", type=Path, required=True, metavar="PICTURE",
         help="png, pdf or svg file to write")  # fmt: skip
@@ -36,23 +36,33 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     model = load_model(arguments.model)
     files.check_writable(arguments.output, suffixes=PICTURES)
-    with open_data(arguments.data) as data:
-        source = match_columns(model, data, arguments.columns)
-        model = getattr(model, "dequantized", model)
-        model.table = replace(model.table, columns=None, kind="array")
-        draw = DRAWN.get(model.dimension, plot.pairs)
-        figure = draw(model, source, seed=arguments.seed)
+    if arguments.data:
+        with open_data(arguments.data) as data:
+            figure = _draw_beside(model, match_columns(model, data, arguments.columns), arguments)
+    else:
+        figure = model.plot()
     plot.save(figure, arguments.output)
     print(f"wrote {arguments.output}")
+
+
+def _draw_beside(model: Any, source: Any, arguments: argparse.Namespace) -> Any:
+    """The picture of a model and of rows."""
+    model = getattr(model, "dequantized", model)
+    model.table = replace(model.table, columns=None, kind="array")
+    draw = DRAWN.get(model.dimension, plot.pairs)
+    return draw(model, source, seed=arguments.seed)
 
 
 COMMAND = Command(
     "plot",
     "draw a model beside rows",
-    "Draws a model beside the rows of DATA. One column: the distribution functions of both. Two "
-    "columns: data with contours of the density, and samples. More columns: every pair of the "
-    "first six, data below the diagonal and samples above it.",
-    ("tgpfast plot model.npz data.csv -o model.png",),
+    "Draws a model beside the rows of DATA, or the model alone. One column of DATA: the "
+    "distribution functions of both. Two columns: data with contours of the density, and samples. "
+    "More columns: every pair of the first six, data below the diagonal and samples above it.",
+    (
+        "tgpfast plot model.npz data.csv -o model.png",
+        "tgpfast plot model.npz -o model.png",
+    ),
     _add_options,
     _run,
 )

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from .options import Command, add_output, add_progress, count_or, shows_progress
-from .output import check_output, is_standard_output, write_table
+from .options import Command, add_json, add_output, add_progress, count_or, shows_progress
+from .output import check_output, is_standard_output, print_json, write_table
 from .saved_files import load_model
 
 
@@ -19,19 +19,25 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "ROWS", "write the rows ", required=True)
     add("--seed", type=count_or(least=0), default=0, metavar="N",
         help="seed of the draws (default: %(default)s)")  # fmt: skip
+    add_json(parser)
     add_progress(parser)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     model = load_model(arguments.model)
-    check_output(arguments.output)
+    check_output(arguments.output, with_json=arguments.json)
     columns = model.table.columns
     model.table = replace(model.table, kind="array")
     show = shows_progress(arguments)
     rows = model.sample(arguments.rows, seed=arguments.seed, progress=show)
     write_table(arguments.output, rows, columns)
-    if not arguments.quiet and not is_standard_output(arguments.output):
-        assert model.sampling is not None
+    assert model.sampling is not None
+    if arguments.json:
+        print_json({
+            "n_rows": len(rows), "columns": columns, "sampling": model.sampling,
+            "wrote": arguments.output,
+        })  # fmt: skip
+    elif not arguments.quiet and not is_standard_output(arguments.output):
         how = f"drawn by {model.sampling.method}"
         if model.sampling.acceptance_rate is not None:
             how += f", acceptance rate {model.sampling.acceptance_rate:.2f}"

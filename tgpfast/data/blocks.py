@@ -19,6 +19,7 @@ import numpy as np
 
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
+from ..runtime.warnings import DataWarning, warn
 from ..validation import Array
 from .arrow import as_frame
 from .checkpoint import Checkpoint, PassSums
@@ -80,6 +81,8 @@ class Blocks:
     drop_missing : bool, default False
         Whether to leave out rows with nan, None or NA, which are an error otherwise. Rows are then
         numbered without them.
+    keep_missing : bool, default False
+        Whether to pass on rows with nan, None or NA as they are, with nan.
     jitter : Jitter, optional
         Noise on discrete columns.
 
@@ -114,11 +117,12 @@ class Blocks:
         name: str = "X",
         is_part: bool = False,
         drop_missing: bool = False,
+        keep_missing: bool = False,
         jitter: Jitter | None = None,
     ) -> None:
         self.name, self.dimension, self.block_rows = name, dimension, block_rows
         self._is_part, self._order = is_part, columns
-        self._drops, self._jitter = drop_missing, jitter
+        self._drops, self._keeps, self._jitter = drop_missing, keep_missing, jitter
         self._missing = [MissingCounts()]  # of the last pass; shared by copies
         self._map: Callable[[Array], Array] | None = None
         self._factor = 1.0
@@ -151,9 +155,9 @@ class Blocks:
             X = X.source
         refuse_distant_rows(X, self.name)
         if isinstance(X, (str, os.PathLike)):
-            X, names = open_rows(X, self._order, keep_missing=self._drops)
+            X, names = open_rows(X, self._order, keep_missing=self._drops or self._keeps)
         X = order_columns(as_frame(X), self._order, self.name)
-        if self._drops:
+        if self._drops or self._keeps:
             X = fill_objects(X, self.name)
         return X, Table.from_rows(X, names)
 
@@ -236,7 +240,7 @@ class Blocks:
             self.dimension = count_columns(table, label, self.dimension)
             for start in range(0, len(table), self.block_rows):
                 stop = min(start + self.block_rows, len(table))
-                if total < self._n_skipped:
+                if total < self._n_skipped and not self._drops:
                     total += stop - start
                     n_kept, weight_total = total, float(total)
                     continue
@@ -249,6 +253,9 @@ class Blocks:
                 if complete is not None:
                     numbers = numbers + np.flatnonzero(complete)
                     x, w = x[complete], None if w is None else w[complete]
+                if n_kept < self._n_skipped:  # only now is it known how many rows are kept
+                    n_kept, weight_total = n_kept + len(x), weight_total + len(x)
+                    continue
                 x = self._prepare(x, numbers, self.first_row + n_kept)
                 n_kept += len(x)
                 weight_total += len(x) if w is None else float(w.sum())
@@ -276,7 +283,8 @@ class Blocks:
         numbers : number of the first row in the source, or of every row, for messages
         kept_numbers : the same without rows that are left out, which decides the noise
         """
-        check_finite(x, numbers, self.table.columns, self.name)
+        checked = np.where(np.isnan(x), 0.0, x) if self._keeps else x
+        check_finite(checked, numbers, self.table.columns, self.name)
         if self._jitter is not None:
             x = self._jitter.apply(x, kept_numbers, numbers, self.table.columns)
         x.flags.writeable = False
@@ -301,7 +309,8 @@ class Blocks:
             yield self._source, None, self.name
         else:
             if isinstance(self._source, TextRows | FileSetRows):
-                items = self._source(self._n_skipped)
+                # rows that lack values are read again, since only kept rows are counted
+                items = self._source(0 if self._drops else self._n_skipped)
             else:
                 items = self._source() if callable(self._source) else self._source
             for index, item in enumerate(items):
@@ -318,7 +327,7 @@ class Blocks:
             if self._weights is not None:
                 raise ValueError(f"{label} brings weights, but sample_weight was given as well")
         item = as_frame(item)
-        if self._drops:
+        if self._drops or self._keeps:
             item = fill_objects(item, label)
         if is_frame(item):
             if self.table.columns is None:
@@ -386,12 +395,15 @@ class Blocks:
                 checkpoint.add(record, n_rows, sums)
 
             self._n_skipped, self._is_summed = record.n_rows, record.has_ended
+            if record.has_ended:
+                self._missing[0] = MissingCounts(**record.missing)
             try:
                 yield add
             finally:
                 self._n_skipped, self._is_summed = 0, False
             record.n_columns = record.n_columns or self.dimension
             self.n_rows, self.dimension = record.n_rows, record.n_columns
+            record.missing = vars(self.missing)
             checkpoint.end(record, sums)
 
     def reduce(
@@ -526,6 +538,14 @@ def copy_blocks(blocks: Generator[Block, None, None]) -> Iterator[Block]:
     with contextlib.closing(blocks):
         for block in blocks:
             yield copy_block(*block)
+
+
+def warn_if_dropped(blocks: Any) -> bool:
+    """Whether the last pass left out rows with missing values; warns if so."""
+    found: MissingCounts = blocks.missing
+    if found.n_missing:
+        warn(found.describe(blocks.table.columns), DataWarning)
+    return found.n_missing > 0
 
 
 def as_blocks(X: Any, **options: Any) -> Any:

@@ -83,6 +83,8 @@ class PassRecord:
         None before the first block.
     has_ended : bool
         Whether these are all rows.
+    missing : dict
+        Fields of `MissingCounts`, once these are all rows.
     state : dict of str to array
     """
 
@@ -90,6 +92,7 @@ class PassRecord:
     n_rows: int = 0
     n_columns: int | None = None
     has_ended: bool = False
+    missing: dict[str, Any] = field(default_factory=dict)
     state: State = field(default_factory=dict)
 
 

@@ -59,7 +59,7 @@ class ColumnNote:
     name : str or None
         None where columns have no names.
     kind : str
-        "integer" (whole numbers with few different values), "rounded" (multiples of a step),
+        "integer" (whole numbers that repeat), "rounded" (multiples of a step),
         "tied" (values repeat), "row_number", "nearly_linear" (a linear function of other columns),
         or "nearly_function" (a monotone function of one other column).
     message : str
@@ -224,10 +224,12 @@ def _check_values(
             f"range from {values[0]:.10g} to {values[-1]:.10g} evenly in steps of {step:.6g}. A "
             "row number says nothing about a row. Drop this column",
         )
-    if step is not None and m <= MOST_DISTINCT * n and not _is_fine(step, values, v):
+    are_whole = bool((values == np.rint(values)).all())
+    repeats = m <= MOST_DISTINCT * n or (are_whole and _has_ties(m, n_different))
+    if step is not None and repeats and not _is_fine(step, values, v):
         continuous = "A fitted density is continuous and may put spikes on repeated values"
         groups = "fit one model for each value with fit_groups, " if m <= FEW_GROUPS else ""
-        if (values == np.rint(values)).all():
+        if are_whole:
             discrete = _advise_discrete(k if names is None else names[k], values, step)
             return note(
                 "integer",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +22,7 @@ from .table import BLOCK_ROWS
 
 TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # extension -> delimiter; None: to be found
 SUFFIXES = (".npy", ".npz", ".parquet", *TEXT)
-WRITABLE = (".npy", ".parquet", *TEXT)
+WRITABLE = (".npy", ".parquet", ".json", *TEXT)
 
 
 class Columns(os.PathLike[str]):
@@ -230,7 +232,7 @@ def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None 
 
 
 def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] | None) -> None:
-    """Write rows to npy or parquet, or to csv, tsv or txt with a header where there are names.
+    """Write rows to npy, parquet or json; or to csv, tsv or txt, with names in the first line.
 
     If that fails, on a full disk for example, an old file stays as it is.
     """
@@ -246,7 +248,10 @@ def write_rows(path: str | os.PathLike[str], rows: Any, columns: Sequence[str] |
             return
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
         try:
-            write_text(stream, rows, columns, TEXT[suffix] or ",")
+            if suffix == ".json":
+                write_json(stream, rows, columns)
+            else:
+                write_text(stream, rows, columns, TEXT[suffix] or ",")
         finally:
             stream.detach()  # writes what is left, and does not close the file below it
 
@@ -258,6 +263,20 @@ def write_text(
     if columns is not None:
         csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerow(columns)
     np.savetxt(stream, rows, fmt="%.17g", delimiter=delimiter)
+
+
+def write_json(stream: IO[str], rows: Any, columns: Sequence[str] | None) -> None:
+    """Write rows as a list of objects, or of lists where columns have no names.
+
+    One row takes one line. Numbers that are not finite are null.
+    """
+    table = np.asarray(rows)
+    table = table[:, None] if table.ndim == 1 else table
+    for k, row in enumerate(table):
+        cells = [x if math.isfinite(x) else None for x in row.tolist()]
+        line = cells if columns is None else dict(zip(columns, cells, strict=True))
+        stream.write(("[\n" if k == 0 else ",\n") + json.dumps(line))
+    stream.write("\n]\n" if len(table) else "[]\n")
 
 
 def _find_file(path: str | os.PathLike[str]) -> Path:

@@ -1,4 +1,4 @@
-"""Labels of groups: checked, told apart and numbered."""
+"""Checks and numbers the labels of groups."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,18 @@ class Moments:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class MomentSums:
-    """Sums from which `Moments` follow. They add.
+class MomentSums(KeptSums):
+    """Sums from which `Moments` follow. They take rows, and add.
+
+    Rows are taken about the first one, in units of the first block's spread, so that neither far
+    offsets nor extreme scales cost digits. Partial sums merge by the pairwise formula.
+
+    Parameters
+    ----------
+    size : int
+        Rows of the random sample.
+    first_row : int
+        Number of the first row among all.
 
     Attributes
     ----------
@@ -77,82 +87,6 @@ class MomentSums:
         Sum of w (y - mean) (y - mean)^T, y = (x - centre) / unit.
     sample : Reservoir
         Random rows, none where its size is 0.
-    """
-
-    n: float
-    sum_w2: float
-    centre: Array
-    unit: Array
-    mean: Array
-    scatter: Array
-    sample: Reservoir
-
-    def __add__(self, other: MomentSums) -> MomentSums:
-        sample = self.sample + other.sample
-        if self.n == 0.0 or other.n == 0.0:
-            return replace(self if other.n == 0.0 else other, sample=sample)
-        unit = np.maximum(self.unit, other.unit)  # powers of two: no rounding
-        mine, theirs = self.unit / unit, other.unit / unit
-        mean = self.mean * mine
-        gap = other.mean * theirs + (other.centre - self.centre) / unit - mean
-        n = self.n + other.n
-        scatter = self.scatter * np.outer(mine, mine) + other.scatter * np.outer(theirs, theirs)
-        scatter += np.outer(gap, gap) * (self.n * other.n / n)
-        return replace(
-            self, n=n, sum_w2=self.sum_w2 + other.sum_w2, unit=unit,
-            mean=mean + gap * (other.n / n), scatter=scatter, sample=sample,
-        )  # fmt: skip
-
-    def moments(self) -> Moments:
-        """Return the moments in the units of the data."""
-        n, centre, unit, mean, scatter = self.n, self.centre, self.unit, self.mean, self.scatter
-        root = np.sqrt(np.diag(scatter) / n)
-        correlation = _normalize(scatter / n, root)
-        correlation = 0.5 * (correlation + correlation.T)
-        np.fill_diagonal(correlation, np.where(root > 0, 1.0, 0.0))
-        # x - centre errs by half a unit in the last place of x: that is rounding, no spread
-        noise = np.abs(centre + unit * mean) * 2.0**-52
-        deviation = np.where(unit * root > noise, unit * root, 0.0)
-        return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
-
-
-def moments_of(blocks: Blocks) -> Moments:
-    """Compute the moments in one pass over the blocks."""
-    sums: MomentSums = blocks.reduce(_sum_moments)
-    return sums.moments()
-
-
-def moments_and_sample(
-    blocks: Blocks, *, progress: bool = False, size: int = SAMPLE_ROWS
-) -> tuple[Moments, RowSample]:
-    """Compute the moments and draw at most ``size`` random rows, in one pass over the blocks.
-
-    With ``progress``, partitions show dask's bar.
-    """
-    run = functools.partial(_sum_moments, size=size)
-    sums: MomentSums = blocks.reduce(run, progress=progress)
-    return sums.moments(), sums.sample.sample()
-
-
-def _sum_moments(
-    blocks: Blocks, threads: Any, size: int = 0, progress: bool = False
-) -> MomentSums:
-    """Sum the rows, and sample ``size`` of them."""
-    sums = _RunningMoments(size, blocks.first_row)
-    with blocks.track("moments", sums, progress) as count:
-        for x, w in blocks:
-            sums.add(x, w)
-            count(len(x))
-    return MomentSums(
-        sums.n, sums.sum_w2, sums.centre, sums.unit, sums.mean, sums.scatter, sums.sample
-    )
-
-
-class _RunningMoments(KeptSums):
-    """The sums of `MomentSums` while a pass runs.
-
-    Rows are taken about the first one, in units of the first block's spread, so that neither far
-    offsets nor extreme scales cost digits. Partial sums merge by the pairwise formula.
     """
 
     kept = ("n", "sum_w2", "centre", "unit", "mean", "scatter", "next_row")
@@ -185,6 +119,33 @@ class _RunningMoments(KeptSums):
         self.n += m
         self.sum_w2 += float(weights @ weights)
 
+    def __add__(self, other: MomentSums) -> MomentSums:
+        total = copy.copy(other if self.n == 0.0 else self)
+        total.sample = self.sample + other.sample
+        if self.n == 0.0 or other.n == 0.0:
+            return total
+        total.unit = np.maximum(self.unit, other.unit)  # powers of two: no rounding
+        mine, theirs = self.unit / total.unit, other.unit / total.unit
+        mean = self.mean * mine
+        gap = other.mean * theirs + (other.centre - self.centre) / total.unit - mean
+        scatter = self.scatter * np.outer(mine, mine) + other.scatter * np.outer(theirs, theirs)
+        total.n, total.sum_w2 = self.n + other.n, self.sum_w2 + other.sum_w2
+        total.scatter = scatter + np.outer(gap, gap) * (self.n * other.n / total.n)
+        total.mean = mean + gap * (other.n / total.n)
+        return total
+
+    def moments(self) -> Moments:
+        """Return the moments in the units of the data."""
+        n, centre, unit, mean, scatter = self.n, self.centre, self.unit, self.mean, self.scatter
+        root = np.sqrt(np.diag(scatter) / n)
+        correlation = _normalize(scatter / n, root)
+        correlation = 0.5 * (correlation + correlation.T)
+        np.fill_diagonal(correlation, np.where(root > 0, 1.0, 0.0))
+        # x - centre errs by half a unit in the last place of x: that is rounding, no spread
+        noise = np.abs(centre + unit * mean) * 2.0**-52
+        deviation = np.where(unit * root > noise, unit * root, 0.0)
+        return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
+
     def state(self) -> State:
         """The sums and the rows that are kept."""
         return super().state() | self.sample.state()
@@ -193,6 +154,36 @@ class _RunningMoments(KeptSums):
         """Take over what ``state`` returned."""
         super().restore(state)
         self.sample.restore(state)
+
+
+def moments_of(blocks: Blocks) -> Moments:
+    """Compute the moments in one pass over the blocks."""
+    sums: MomentSums = blocks.reduce(_sum_moments)
+    return sums.moments()
+
+
+def moments_and_sample(
+    blocks: Blocks, *, progress: bool = False, size: int = SAMPLE_ROWS
+) -> tuple[Moments, RowSample]:
+    """Compute the moments and draw at most ``size`` random rows, in one pass over the blocks.
+
+    With ``progress``, partitions show dask's bar.
+    """
+    run = functools.partial(_sum_moments, size=size)
+    sums: MomentSums = blocks.reduce(run, progress=progress)
+    return sums.moments(), sums.sample.sample()
+
+
+def _sum_moments(
+    blocks: Blocks, threads: Any, size: int = 0, progress: bool = False
+) -> MomentSums:
+    """Sum the rows, and sample ``size`` of them."""
+    sums = MomentSums(size, blocks.first_row)
+    with blocks.track("moments", sums, progress) as count:
+        for x, w in blocks:
+            sums.add(x, w)
+            count(len(x))
+    return sums
 
 
 def given_moments(moments: Any, dimension: int | None) -> Moments:

@@ -1,4 +1,4 @@
-"""What users pass as rows: told apart, checked, and turned into contiguous float64 arrays."""
+"""Recognizes and checks what users pass as rows, and makes contiguous float64 arrays of it."""
 
 from __future__ import annotations
 

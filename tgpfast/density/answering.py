@@ -289,7 +289,7 @@ class AnsweringDensity(DescribedDensity):
         a, b : str, int or sequence of them
             The groups; no column is in both.
         seed : int, default 0
-            Of the 2,048 draws, in more than three columns; else it is an integral on a grid.
+            Of the draws, in more than three columns; else it is an integral on a grid.
 
         Returns
         -------
@@ -313,6 +313,11 @@ class AnsweringDensity(DescribedDensity):
         one, two = find_columns(a, names, d, "a"), find_columns(b, names, d, "b")
         if set(one) & set(two):
             raise ValueError(f"a={a!r} and b={b!r}: expected different columns in both")
+        part = self.marginal(one + two)
+        if isinstance(part, AnsweringDensity) and part.dimension < d:  # a closed form
+            return part.mutual_information(
+                list(range(len(one))), list(range(len(one), part.dimension)), seed=seed
+            )
         return find_information(self, one, two, whole("seed", seed, 0))
 
     def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
@@ -392,7 +397,8 @@ class AnsweringDensity(DescribedDensity):
         Parameters
         ----------
         min_share : float, default 0.01
-            Modes with a smaller share are left out; in (0, 1).
+            Modes with a smaller share are left out, but for the highest one where all are smaller;
+            in (0, 1).
         seed : int, default 0
             Of the draws.
 

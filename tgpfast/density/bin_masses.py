@@ -15,7 +15,7 @@ from .conditionals import PLACES_AT_A_TIME
 
 # Nodes along each discrete column, by the number of such columns: the next rule is used for the
 # rows for which two rules disagree.
-RULES = {1: (4, 8, 16, 32, 64), 2: (4, 8, 16, 32), 3: (3, 6, 12)}
+RULES = {1: (3, 5, 8, 16, 32, 64), 2: (3, 5, 8, 16, 32), 3: (3, 4, 6, 12)}
 MASS_TOLERANCE = 1e-8  # difference of two log masses at which a rule is good enough
 BIN_REPLICATES, LOG2_POINTS = 8, 5  # sets of quasi-random points for more columns, and their sizes
 
@@ -23,8 +23,9 @@ LogDensity = Callable[[Array], Array]
 
 
 def integrate_bins(
-    log_density: LogDensity, rows: Array, columns: Sequence[int], steps: Array
-) -> tuple[Array, Array]:
+    log_density: LogDensity, rows: Array, columns: Sequence[int], steps: Array,
+    tolerance: float = MASS_TOLERANCE,
+) -> tuple[Array, Array]:  # fmt: skip
     """Log of the integral of a density over a box around each row, (n,), and its errors.
 
     The box has the side ``steps`` along the columns, and no extent along the others. Up to three
@@ -41,6 +42,8 @@ def integrate_bins(
         Discrete columns.
     steps : (m,) array
         Steps of their values.
+    tolerance : float, default 1e-8
+        Difference of two log masses at which a rule is good enough.
     """
     m = len(columns)
     volume = float(np.log(steps).sum())
@@ -60,7 +63,7 @@ def integrate_bins(
             gap = np.abs(found - values[going])
         errors[going] = np.where(np.isneginf(found), 0.0, gap)
         values[going] = found
-        going = going[errors[going] > MASS_TOLERANCE]
+        going = going[errors[going] > tolerance]
         if not len(going):
             break
     return values + volume, errors

@@ -94,7 +94,7 @@ def check_band(model: Any) -> None:
     if not isinstance(model.tilt, PredictiveTilt):
         raise ValueError(
             f'credible_band needs a model learned with method="fvpd", which has a posterior of '
-            f'theta; this one is "{model.method}"'
+            f'theta; this one is "{model.method}": fit again with method="fvpd"'
         )
     if "given" in model.settings:
         raise ValueError(

@@ -172,7 +172,8 @@ class Density(AnsweringDensity):
     # -- other models from this one ---------------------------------------------------------------
 
     def update(
-        self, X: Any, *, sample_weight: Any = None, decay: float = 1.0, progress: bool = False
+        self, X: Any, *, sample_weight: Any = None, decay: float = 1.0, missing: str = "error",
+        progress: bool = False,
     ) -> Density:
         """The model learned from the rows so far and those of X: a new one; this one stays.
 
@@ -191,6 +192,9 @@ class Density(AnsweringDensity):
         decay : float, default 1.0
             In (0, 1]: multiplies the weights of all earlier rows first, once an update, however
             many rows it brings. After many updates of m rows each, m / (1 - decay) rows count.
+        missing : {"error", "drop"}, default "error"
+            What to do with rows that have missing entries, as for ``fit``: "drop" leaves them out;
+            a warning says how many, and they are added to ``settings["n_missing"]``.
         progress : bool, default False
             Show a bar on standard error.
 
@@ -211,7 +215,7 @@ class Density(AnsweringDensity):
         >>> model.update(x[:100] + 1.0).settings["n_rows"]
         1100
         """
-        return _updaters[0](self, X, sample_weight, decay, progress)
+        return _updaters[0](self, X, sample_weight, decay, progress, missing)
 
     def at_noise(self, sigma: float) -> Density:
         """The density at another resolution, q(y | sigma) (section Noise Conditional of the paper).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import io
 import math
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from html import escape
 from typing import Any
 
 NAMED_COLUMNS = 6  # columns that one line names
-PICTURED_COLUMNS = 2  # most columns of a picture in a notebook: pairs of more take draws
+GRID_COLUMNS = 3  # up to which integrals over the other columns of a joint density are cheap
 REPEATED_SHARE = 0.01  # of rows that repeat another row or value, from which on they are named
 PICTURE_DPI = 70  # dots per inch of a picture in a notebook
 METHOD_WORDS = {
@@ -65,21 +66,30 @@ class DescribedDensity:
         """
         joint: Any = getattr(self, "joint", self)
         joint.log_normalizer  # noqa: B018 - computes it
-        facts = self._collect_facts()
-        width = max(map(len, facts)) + 2
-        return "\n".join(f"{name:<{width}}{text}" for name, text in facts.items())
+        return list_facts(self._collect_facts())
 
     def _collect_facts(self) -> dict[str, str]:
         return collect_facts(self)
 
     def _repr_html_(self) -> str:
         """A table of facts, beside a picture where that is cheap."""
-        rows = "".join(
-            f'<tr><th style="text-align:left">{escape(name)}</th>'
-            f'<td style="text-align:left">{escape(text)}</td></tr>'
-            for name, text in self._collect_facts().items()
-        )
-        return f"<div><table>{rows}</table>{_inline_picture(self)}</div>"
+        return f"<div>{tabulate_facts(self._collect_facts())}{_inline_picture(self)}</div>"
+
+
+def list_facts(facts: dict[str, str]) -> str:
+    """A line for each fact."""
+    width = max(map(len, facts)) + 2
+    return "\n".join(f"{name:<{width}}{text}" for name, text in facts.items())
+
+
+def tabulate_facts(facts: dict[str, str]) -> str:
+    """A table of HTML with a row for each fact."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(text)}</td></tr>'
+        for name, text in facts.items()
+    )
+    return f"<table>{rows}</table>"
 
 
 def collect_facts(model: Any) -> dict[str, str]:
@@ -213,12 +223,13 @@ def _pairs_text(pairs: dict[str, Any]) -> str:
 
 
 def _inline_picture(model: Any) -> str:
-    """An image element with its data, of a `Density` of one or two columns; empty without
-    matplotlib."""
-    if model.dimension > PICTURED_COLUMNS or hasattr(model, "joint"):
+    """An image element with its data; empty without matplotlib, and for one or two columns of a
+    density of many, which would take long."""
+    joint = getattr(model, "joint", model)
+    if model.dimension < GRID_COLUMNS < joint.dimension:
         return ""
     try:
-        figure = _plotters[0](model, None, quick=True)
+        figure = copy.copy(model).plot(quick=True)  # a copy: ``model.sampling`` stays as it is
     except ImportError:
         return ""
     file = io.BytesIO()

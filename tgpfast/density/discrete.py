@@ -15,25 +15,30 @@ from ..bases.quasirandom import logsumexp
 from ..data import storage
 from ..data.blocks import Blocks, as_blocks
 from ..data.jitter import OFF_GRID, Jitter
+from ..data.missing_rows import MISSING_ROWS
 from ..data.table import Table, column_name, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from .answers import Answer
-from .bin_masses import evaluate_around, integrate_bins, make_rule, merge_equal_rows
+from .bin_masses import MASS_TOLERANCE, evaluate_around, integrate_bins, make_rule, merge_equal_rows
 from .column_choice import check_levels, check_order, find_columns, read_bounds, read_values
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS
+from .integration import ANSWER_REPLICATES
 from .local_modes import Modes
+from .marginals import MarginalDensity
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
 from .probabilities import invert_cdf
 from .regions import HighestDensityRegion, region_of_draws
 
 DISCRETE_KIND = "discrete"  # of a saved file
-SLOPE_NODES = {1: 12, 2: 6, 3: 4}  # nodes along each column for gradients and given bins
-MEAN_ROWS = 4_096  # draws behind entropy, divergence and information
-DISCRETE_REGION_ROWS = 8_192  # draws behind the threshold of a region, and as many to check it
+SLOPE_NODES = {1: 12, 2: 6, 3: 4}  # nodes along each column for gradients
+PART_NODES = {1: 5, 2: 4, 3: 3}  # the same for given bins, each of which takes a normalizer
+MEAN_TOLERANCE = 1e-3  # difference of two log masses that is good enough where they are averaged
+MEAN_ROWS = 2_048  # draws behind entropy, divergence and information
+DISCRETE_REGION_ROWS = 4_096  # draws behind the threshold of a region, and as many to check it
 
 
 class _Part(NamedTuple):
@@ -203,8 +208,11 @@ class DiscreteDensity(DescribedDensity):
         answer = blocks.table.series(values, "log_density")
         return (answer, errors) if with_error else answer
 
-    def _evaluate(self, y: Array) -> tuple[Array, Array]:
-        """Log densities of rows (n, d), and their errors."""
+    def _evaluate(self, y: Array, *, is_rough: bool = False) -> tuple[Array, Array]:
+        """Log densities of rows (n, d), and their errors.
+
+        is_rough : whether the values are averaged, which needs less precision
+        """
         values, errors = np.full(len(y), -np.inf), np.zeros(len(y))
         on_grid = np.flatnonzero(~self._is_off_grid(y))
         if not len(on_grid):
@@ -214,10 +222,20 @@ class DiscreteDensity(DescribedDensity):
         if len(self.steps) == self.inner.dimension:  # values repeat
             rows, owners = merge_equal_rows(rows)
         found, gaps = integrate_bins(
-            self._inner_log_density, rows, list(self.steps), np.array(list(self.steps.values()))
-        )
+            self._rough_inner if is_rough else self._inner_log_density, rows, list(self.steps),
+            np.array(list(self.steps.values())), MEAN_TOLERANCE if is_rough else MASS_TOLERANCE,
+        )  # fmt: skip
         values[on_grid], errors[on_grid] = found[owners] - self._log_given, gaps[owners]
         return values, errors
+
+    def _rough(self, y: Array) -> Array:
+        """Log densities of rows (n, d) that are averaged."""
+        return self._evaluate(y, is_rough=True)[0]
+
+    def _rough_inner(self, rows: Array) -> Array:
+        if isinstance(self.inner, MarginalDensity):
+            return self.inner._rough_log_density(rows)
+        return self._inner_log_density(rows)
 
     def _inner_log_density(self, rows: Array) -> Array:
         return np.asarray(self.inner.log_density(rows), dtype=float)
@@ -287,11 +305,11 @@ class DiscreteDensity(DescribedDensity):
     def _parts(self) -> list[_Part]:
         """The density as a mixture, over the nodes of a rule, of conditionals at single values."""
         given = list(self.bins)
-        if len(given) not in SLOPE_NODES:
+        if len(given) not in PART_NODES:
             raise ValueError(
-                f"{len(given)} discrete columns are given; at most {max(SLOPE_NODES)} are served"
+                f"{len(given)} discrete columns are given; at most {max(PART_NODES)} are served"
             )
-        nodes, log_weights = make_rule(len(given), SLOPE_NODES[len(given)])
+        nodes, log_weights = make_rule(len(given), PART_NODES[len(given)])
         steps = np.array([self.steps[k] for k in given])
         places = np.array(list(self.bins.values())) + nodes * steps
         log_p = np.asarray(self.inner.marginal(given).log_density(places)) + log_weights
@@ -507,7 +525,7 @@ class DiscreteDensity(DescribedDensity):
         return Answer(float(values.mean()), float(values.std(ddof=1)) / MEAN_ROWS**0.5, "draws")
 
     def entropy(self, *, seed: int = 0) -> Answer:
-        """Entropy E[-log p] in nats, from 4,096 draws; a sum over discrete values.
+        """Entropy E[-log p] in nats, from 2,048 draws; a sum over discrete values.
 
         Parameters
         ----------
@@ -518,10 +536,10 @@ class DiscreteDensity(DescribedDensity):
         -------
         Answer
         """
-        return self._mean_of_sample(lambda rows: -self._evaluate(rows)[0], seed)
+        return self._mean_of_sample(lambda rows: -self._rough(rows), seed)
 
     def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
-        """Kullback-Leibler divergence E[log p - log other] in nats, from 4,096 draws.
+        """Kullback-Leibler divergence E[log p - log other] in nats, from 2,048 draws.
 
         Parameters
         ----------
@@ -539,12 +557,12 @@ class DiscreteDensity(DescribedDensity):
         if getattr(other, "_own_steps", None) != self._own_steps:
             raise ValueError("other must have the same discrete columns with the same steps")
         return self._mean_of_sample(
-            lambda rows: self._evaluate(rows)[0]
+            lambda rows: self._rough(rows)
             - np.asarray(other.log_density(self.table.frame(rows)), dtype=float), seed,
         )  # fmt: skip
 
     def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
-        """Mutual information of two groups of columns in nats, from 4,096 draws.
+        """Mutual information of two groups of columns in nats, from 2,048 draws.
 
         Parameters
         ----------
@@ -563,8 +581,8 @@ class DiscreteDensity(DescribedDensity):
             raise ValueError(f"a={a!r} and b={b!r}: expected different columns in both")
         both, first, second = (self.marginal(some) for some in (one + two, one, two))
         return self._mean_of_sample(
-            lambda rows: both._evaluate(rows[:, one + two])[0]
-            - first._evaluate(rows[:, one])[0] - second._evaluate(rows[:, two])[0], seed,
+            lambda rows: both._rough(rows[:, one + two])
+            - first._rough(rows[:, one]) - second._rough(rows[:, two]), seed,
         )  # fmt: skip
 
     # -- regions and modes -------------------------------------------------------------------------
@@ -575,7 +593,7 @@ class DiscreteDensity(DescribedDensity):
         Parameters
         ----------
         level, seed
-            As for ``Density.highest_density_region``; the threshold comes from 8,192 draws.
+            As for ``Density.highest_density_region``; the threshold comes from 4,096 draws.
 
         Returns
         -------
@@ -587,8 +605,10 @@ class DiscreteDensity(DescribedDensity):
             raise TypeError(f"level={level!r}: expected one number in (0, 1)")
         share, seed = float(check_levels("level", level)[0]), whole("seed", seed, 0)
 
-        def draw(number: int) -> Array:
-            return self._evaluate(Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole())[0]
+        def draw(number: int) -> tuple[Array, Array]:
+            rows = Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole()
+            log_p = self._rough(rows).reshape(ANSWER_REPLICATES, -1)
+            return log_p, np.ones(log_p.shape)
 
         return region_of_draws(self, share, draw, seed)
 
@@ -709,13 +729,14 @@ class DiscreteDensity(DescribedDensity):
     # -- new rows, files, descriptions -------------------------------------------------------------
 
     def update(
-        self, X: Any, *, sample_weight: Any = None, decay: float = 1.0, progress: bool = False
+        self, X: Any, *, sample_weight: Any = None, decay: float = 1.0, missing: str = "error",
+        progress: bool = False,
     ) -> DiscreteDensity:
         """The model learned from the rows so far and those of X: a new one; this one stays.
 
         Parameters
         ----------
-        X, sample_weight, decay, progress
+        X, sample_weight, decay, missing, progress
             As for ``Density.update``.
 
         Returns
@@ -725,7 +746,7 @@ class DiscreteDensity(DescribedDensity):
         noise = Jitter(dict(self.steps), self.settings.get("seed") or 0)
         blocks = as_blocks(
             X, sample_weight=sample_weight, dimension=self.dimension, columns=self.table.columns,
-            jitter=noise,
+            jitter=noise, drop_missing=check_choice("missing", missing, MISSING_ROWS) == "drop",
         )  # fmt: skip
         blocks.first_row = self.settings.get("n_rows", 0)  # noise of its own for new rows
         inner = self.inner.update(blocks, decay=decay, progress=progress)

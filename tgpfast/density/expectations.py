@@ -48,20 +48,24 @@ def expect(model: TiltedDensity, function: RowFunction, method: str, seed: int) 
 
 
 def _expect_by_draws(model: TiltedDensity, function: RowFunction, seed: int) -> Answer:
-    integrator, d = model.integrator, model.dimension
-    if integrator.uses_quadrature:
-        u, weights = integrator.weighted_draws(ANSWER_REPLICATES * 2**ANSWER_LOG2_POINTS, seed)
-    else:
-        sets, weights = integrator.replicates(seed)
-        u = sets.reshape(-1, d)
+    u, weights = draw_replicates(model, seed)
     log_p = log_density_at(model, u)
     values = function(u, log_p)
     carried = weights.ravel() > 0.0
     if np.isinf(values[carried]).any():
         return Answer(float(values[carried & np.isinf(values)][0]), 0.0, "draws")
     values = np.where(carried, values, 0.0)
-    shape = ANSWER_REPLICATES, -1
-    return mean_over_draws(values.reshape(shape), weights.reshape(shape))
+    return mean_over_draws(values.reshape(weights.shape), weights)
+
+
+def draw_replicates(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
+    """Draws (R n, d) in the model's coordinates and weights (R, n) of R independent sets."""
+    integrator, shape = model.integrator, (ANSWER_REPLICATES, 2**ANSWER_LOG2_POINTS)
+    if integrator.uses_quadrature:
+        u, weights = integrator.weighted_draws(math.prod(shape), seed)
+        return u, weights.reshape(shape)
+    sets, weights = integrator.replicates(seed)
+    return sets.reshape(-1, model.dimension), weights
 
 
 def log_density_at(model: TiltedDensity, u: Array) -> Array:

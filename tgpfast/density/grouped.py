@@ -21,6 +21,7 @@ from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..validation import Array, Seed, as_seed, without_far
 from .density import Density
+from .describing import METHOD_WORDS, list_facts, tabulate_facts
 from .exponent import PointTilt
 from .group_files import labels_to_array, take_arrays, take_labels
 from .group_index import GroupIndex
@@ -338,8 +339,50 @@ class GroupedDensity(Mapping[Any, Density]):
         return (
             f"GroupedDensity(n_groups={len(self):,}, method={self.settings['method']!r}, "
             f"d={self.dimension}, n_features={self.features.n_features}, "
-            f"bandwidth={self.features.bandwidth:.6g})"
+            f"bandwidth={self.features.bandwidth:.6g}, n_rows={int(self.n_rows.sum())})"
         )
+
+    def summary(self) -> str:
+        """What the groups share, and how many rows they have.
+
+        Returns
+        -------
+        str
+            A line for each fact. ``result[label].summary()`` tells of one group.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(size=600)
+        >>> print(tgpfast.fit_groups(x, np.arange(600) % 3, n_features=50).summary())
+        groups      3: 0, 1, 2
+        columns     1
+        method      fd, Fisher divergence
+        ...
+        """
+        return list_facts(self._collect_facts())
+
+    def _repr_html_(self) -> str:
+        """A table of facts."""
+        return f"<div>{tabulate_facts(self._collect_facts())}</div>"
+
+    def _collect_facts(self) -> dict[str, str]:
+        settings, names, counts = self.settings, self.table.columns, self.n_rows
+        more = ", ..." if len(self) > NAMED_GROUPS else ""
+        facts = {
+            "groups": f"{len(self):,}: {', '.join(map(str, self.labels[:NAMED_GROUPS]))}{more}",
+            "columns": f"{self.dimension}" + (f": {', '.join(names)}" if names else ""),
+            "method": f"{settings['method']}, {METHOD_WORDS[settings['method']]}",
+            "exponent": f"{self.features.n_features:,} features, bandwidth "
+            f"{self.features.bandwidth:.4g}, lambda {settings['lam']:.4g}",
+            "base": f"a Gaussian in each group ({settings['base']})",
+            "rows": f"{counts.sum():,}; a group has {counts.min():,} to {counts.max():,}",
+        }  # fmt: skip
+        if settings["n_shrunk"]:
+            facts["beware"] = f"{settings['n_shrunk']:,} groups have a shrunk covariance"
+        if self.poor:
+            facts["UNRELIABLE"] = f"the normalizers of {len(self.poor):,} groups"
+        return facts
 
 
 storage.register_reader(GROUPS_KIND, GroupedDensity._from_file)

@@ -1,8 +1,9 @@
-"""Mutual information of groups of columns: on a grid for one to three columns, else by draws."""
+"""Entropies and information of groups of columns: on grids up to three columns, else by draws."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +20,9 @@ from .base_marginals import find_ends, part_widths
 from .box_integrals import HEAVY_TAIL, UNKNOWN_REACH, wave_band
 from .box_rule import BoxRule
 from .draw_means import mean_over_draws
-from .expectations import log_density_at
+from .expectations import draw_replicates, log_density_at
 from .integration import ANSWER_REPLICATES
-from .marginal_rules import DRAW_LOG2_POINTS, DRAW_REPLICATES, average_sets, draw_sets
+from .marginal_rules import DRAW_REPLICATES, average_sets, rough_sets
 from .quadrature import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 
@@ -31,11 +32,9 @@ INFORMATION_REFINEMENT = 1.5  # factor of the steps along an axis from one rule 
 INFORMATION_TOLERANCE = {2: 1e-9, 3: 1e-6}  # change at which refining stops, in nats
 MOST_INFORMATION_NODES = 2**20  # of a rule: some tenths of a second
 POOR_GRID = 0.01  # nats: where rules differ by more, draws are better
-INFORMATION_LOG2_DRAWS = 11  # base-2 logarithm of the draws of rows
-LEAST_LOG2_POINTS = 4  # base-2 logarithm of the points of each set behind a marginal of a row
-MOST_WORK = 6e8  # features times points, for all rows and groups: some seconds
-POINT_WORK = 60  # features that take as long as making one point
-GROUPS = 3  # marginals of a row: of both groups, and of each
+INFORMATION_LOG2_DRAWS = 11  # base-2 logarithm of the draws of rows whose marginals are integrals
+
+Term = tuple[float, list[int]]  # sign, and columns of a marginal
 
 
 def find_information(model: TiltedDensity, a: list[int], b: list[int], seed: int) -> Answer:
@@ -46,17 +45,26 @@ def find_information(model: TiltedDensity, a: list[int], b: list[int], seed: int
             for some in (a, b, a + b)
         ]
         return Answer(0.5 * (logs[0] + logs[1] - logs[2]), 0.0, "exact")
+    terms = [(1.0, a + b), (-1.0, a), (-1.0, b)]
+    return mean_log_marginals(model, terms, seed)
+
+
+def mean_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -> Answer:
+    """Mean of a sum of log marginal densities, times signs, in the model's coordinates.
+
+    terms : the first one has the columns of all others
+    """
     if model.dimension <= QUADRATURE_DIMENSIONS:
-        found = _refine_grid(model, a, b)
+        found = _refine_grid(model, terms)
         if found is not None and found.standard_error < POOR_GRID:
             return found
-    return _average_information(model, a, b, seed)
+    return _average_log_marginals(model, terms, seed)
 
 
 # -- grids -----------------------------------------------------------------------------------------
 
 
-def _refine_grid(model: TiltedDensity, a: list[int], b: list[int]) -> Answer | None:
+def _refine_grid(model: TiltedDensity, terms: list[Term]) -> Answer | None:
     """Rules are refined until two agree; None where no two rules of moderate size resolve it."""
     d, last, found = model.dimension, math.nan, None
     counts = _first_counts(model)
@@ -64,7 +72,7 @@ def _refine_grid(model: TiltedDensity, a: list[int], b: list[int]) -> Answer | N
         rule = _make_rule(model.base, counts)
         if rule.size > MOST_INFORMATION_NODES:
             return found
-        value, mass = _sum_information(model, rule, a, b)
+        value, mass = _sum_log_marginals(model, rule, terms)
         if math.isfinite(last):
             lost = abs(mass - 1.0)  # mass between the nodes, or beyond them
             found = Answer(value, abs(value - last) + lost * (1.0 + abs(value)), "quadrature")
@@ -73,36 +81,36 @@ def _refine_grid(model: TiltedDensity, a: list[int], b: list[int]) -> Answer | N
         last, counts = value, np.ceil(INFORMATION_REFINEMENT * counts)
 
 
-def _sum_information(
-    model: TiltedDensity, rule: BoxRule, a: list[int], b: list[int]
+def _sum_log_marginals(
+    model: TiltedDensity, rule: BoxRule, terms: list[Term]
 ) -> tuple[float, float]:
-    """The information by a rule whose nodes give the margins too, and the mass on them."""
-    shape, d = [len(x) for x in rule.nodes], model.dimension
+    """The mean by a rule whose nodes give the margins too, and the mass on them."""
     density = np.concatenate([np.exp(log_density_at(model, x)) for x, _ in rule.slabs()])
-    density = density.reshape(shape)
-    both = sorted(a + b)
-    for axis in reversed(range(d)):
+    density = density.reshape([len(x) for x in rule.nodes])
+    both = sorted(terms[0][1])
+    for axis in reversed(range(model.dimension)):
         if axis not in both:
             density = np.tensordot(density, rule.weights[axis], axes=(axis, 0))
     place = {axis: i for i, axis in enumerate(both)}
-    masses = density.copy()
-    for axis in both:
+
+    def weights_along(axis: int) -> Array:
         along = np.ones(len(both), int)
         along[place[axis]] = -1
-        masses *= rule.weights[axis].reshape(along)
-    total = float(masses.sum())
+        return rule.weights[axis].reshape(along)
+
+    masses = density.copy()
+    for axis in both:
+        masses *= weights_along(axis)
+    total, logs = float(masses.sum()), np.zeros(masses.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(density)
-        for some in (a, b):
+        for sign, some in terms:
             others = tuple(place[axis] for axis in both if axis not in some)
-            cells = masses.sum(axis=others, keepdims=True)
+            cells = masses.sum(axis=others, keepdims=True) / total
             for axis in some:
-                along = np.ones(len(both), int)
-                along[place[axis]] = -1
-                cells = cells / rule.weights[axis].reshape(along)
-            ratio = ratio - np.log(cells)
-        terms = np.where(masses > 0.0, masses * ratio, 0.0)
-    return float(terms.sum()) / total + math.log(total), total
+                cells = cells / weights_along(axis)
+            logs = logs + sign * np.log(cells)
+        summed = np.where(masses > 0.0, masses * logs, 0.0)
+    return float(summed.sum()) / total, total
 
 
 def _first_counts(model: TiltedDensity) -> Array:
@@ -156,46 +164,61 @@ def _find_walls(base: Base) -> NDArray[np.bool_]:
 # -- draws -----------------------------------------------------------------------------------------
 
 
-def _average_information(model: TiltedDensity, a: list[int], b: list[int], seed: int) -> Answer:
-    """The mean over draws of rows. Sets of points for the marginals of the rows give an error too.
+def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -> Answer:
+    """The mean over draws of rows.
 
-    The log of a mean of draws is too low by half the square of its error, which is added.
+    What is known of the log marginals, those of the base at least, is averaged over 131,072 draws;
+    the rest, which varies less, over 2,048 draws, whose marginals are integrals. Sets of points for
+    these integrals give an error too.
     """
+    known = [(sign, _known_part(model, sorted(some))) for sign, some in terms]
+    u, weights = draw_replicates(model, seed)
+    found = mean_over_draws(_sum_known(known, u).reshape(weights.shape), weights)
+    left = [(sign, sorted(some)) for sign, some in terms if not _is_known(model, some)]
+    if not left:
+        return found
     u, weights = model.integrator.weighted_draws(2**INFORMATION_LOG2_DRAWS, seed)
-    values, of_sets = np.zeros(len(u)), np.zeros((DRAW_REPLICATES, len(u)))
-    for sign, some in ((1.0, a + b), (-1.0, a), (-1.0, b)):
-        sets = _marginal_sets(model, sorted(some), u)
+    values = -_sum_known([(sign, _known_part(model, some)) for sign, some in left], u)
+    of_sets = np.zeros((DRAW_REPLICATES, len(u)))
+    for sign, some in left:
+        sets = rough_sets(model, some, np.ascontiguousarray(u[:, some]), seed)
         mean, errors = average_sets(sets)
+        # the log of a mean of draws is too low by half the square of its error
         values += sign * (mean + 0.5 * np.square(errors))
         of_sets += sign * sets
-    # log Z and its error are in q_ab, q_a and q_b alike
-    constant = model.log_normalizer.value
     carried = weights > 0.0
     values, of_sets = np.where(carried, values, 0.0), np.where(carried, of_sets, 0.0)
     shape = ANSWER_REPLICATES, -1
-    found = mean_over_draws(values.reshape(shape), weights.reshape(shape))
+    rest = mean_over_draws(values.reshape(shape), weights.reshape(shape))
     means = of_sets @ weights / weights.sum()
-    of_points = float(means.std(ddof=1)) / math.sqrt(DRAW_REPLICATES)
-    error = math.hypot(found.standard_error, of_points, model.log_normalizer.standard_error)
-    return Answer(found.value + constant, error, found.method)
+    log_z, count = model.log_normalizer, sum(sign for sign, _ in left)
+    errors_of = (
+        found.standard_error, rest.standard_error, log_z.standard_error,
+        float(means.std(ddof=1)) / math.sqrt(DRAW_REPLICATES),
+    )  # fmt: skip
+    return Answer(found.value + rest.value - count * log_z.value, math.hypot(*errors_of), "draws")
 
 
-def _marginal_sets(model: TiltedDensity, kept: list[int], u: Array) -> Array:
-    """Log marginal density, not normalized, at rows of the model's coordinates, by each set of
-    points, (R, n); the sets are equal where it is known."""
-    known = marginal_base(model.base, kept) if model.tilt.is_zero else None
-    y = np.ascontiguousarray(u[:, kept])
-    if known is not None:
-        values = known.log_density_at(y)
-    elif len(kept) == model.dimension:
-        values = log_density_at(model, u) + model.log_normalizer.value
-    else:
-        return draw_sets(model, kept, y, _choose_log2_points(model, len(u)))
-    return np.broadcast_to(values, (DRAW_REPLICATES, len(u)))
+def _is_known(model: TiltedDensity, some: list[int]) -> bool:
+    """Whether the marginal density of some columns has a closed form."""
+    if len(some) == model.dimension:
+        return True
+    return model.tilt.is_zero and marginal_base(model.base, sorted(some)) is not None
 
 
-def _choose_log2_points(model: TiltedDensity, n: int) -> int:
-    """As many points for the marginals of n rows as the work allows."""
-    of_point = model.tilt.features.n_features + POINT_WORK
-    work = GROUPS * DRAW_REPLICATES * n * of_point
-    return int(np.clip(math.log2(MOST_WORK / work), LEAST_LOG2_POINTS, DRAW_LOG2_POINTS))
+def _known_part(model: TiltedDensity, kept: list[int]) -> Callable[[Array], Array]:
+    """The log marginal density where it is known, else that of the base, else zero, as a function
+    of rows (n, d) of the model's coordinates."""
+    if len(kept) == model.dimension:
+        return lambda u: log_density_at(model, u)
+    margin = marginal_base(model.base, kept)
+    if margin is None:
+        return lambda u: np.zeros(len(u))
+    return lambda u: margin.log_density_at(np.ascontiguousarray(u[:, kept]))
+
+
+def _sum_known(known: list[tuple[float, Callable[[Array], Array]]], u: Array) -> Array:
+    total = np.zeros(len(u))
+    for sign, part in known:
+        total += sign * part(u)
+    return np.where(np.isfinite(total), total, 0.0)  # where the density is zero, so is the weight

@@ -18,7 +18,7 @@ MODE_DRAWS = 400  # draws from which modes are sought; a share has an error of 2
 MODE_STEPS = 80  # at most
 FIRST_TRUST = 0.3  # length of the first step at most
 TRUST_GROWTH, TRUST_CUT = 1.7, 0.3  # factors of that length after a gain and after a loss
-HESSIAN_DIFFERENCE = 1e-4  # of the differences of gradients behind a Hessian
+HESSIAN_DIFFERENCE = 1e-5  # of the differences of gradients behind a Hessian
 FLAT = 1e-7  # gradient, in nats for each standard deviation, at which ascent ends
 SAME_MODE = 0.02  # ends that are nearer to each other are one mode
 LEAST_CURVATURE = 1e-6  # eigenvalues of the Hessian are taken as at least so large
@@ -73,6 +73,8 @@ def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes
     share = counts / MODE_DRAWS
     kept = np.flatnonzero(share >= min_share)
     kept = kept[np.argsort(-top[places[kept]])]
+    if not len(kept):  # a rippled density of many columns has more modes than draws
+        kept = np.array([int(np.argmax(top[places]))])
     return Modes(
         model.table.frame(model.scaling.invert(gaussian.unwhiten(w[places[kept]]))),
         top[places[kept]] - model.log_normalizer.value, share[kept],
@@ -109,8 +111,7 @@ def _newton_step(evaluate: Any, w: Array, slope: Array) -> Array:
     for k in range(d):
         step = np.zeros(d)
         step[k] = HESSIAN_DIFFERENCE
-        rise = evaluate(w + step)[1] - evaluate(w - step)[1]
-        hessians[:, k] = rise / (2.0 * HESSIAN_DIFFERENCE)
+        hessians[:, k] = (evaluate(w + step)[1] - slope) / HESSIAN_DIFFERENCE
     hessians = 0.5 * (hessians + hessians.transpose(0, 2, 1))
     hessians[~np.isfinite(hessians)] = 0.0
     values, vectors = np.linalg.eigh(hessians)

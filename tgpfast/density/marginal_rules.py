@@ -2,8 +2,8 @@
 
 log q_A(y) = log base_A(y) + log E[e^f(y, b)] - log Z, b from the base given y. Over one or two
 columns the expectation is a rule in coordinates that whiten the conditional base, refined until two
-rules agree. Over more columns it is a mean over quasi-random draws, whose replicates give the
-error.
+rules agree. Over more columns, and over two of a large mixture, it is a mean over quasi-random
+draws, whose replicates give the error.
 """
 
 from __future__ import annotations
@@ -42,18 +42,28 @@ from .box_integrals import (
     wave_band,
 )
 from .box_rule import tensor_rows
+from .quadrature import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 from .whitened_grid import resolving_steps
 
 RULE_DIMENSIONS = 2  # columns that rules integrate over; draws integrate over more
+RULE_COMPONENTS = 8  # of a mixture of more than three columns, for rules over two columns
 MARGINAL_TOLERANCE = 1e-9  # error of a log density at which refining stops
 MARGINAL_REFINEMENTS = 5
+LOG_Z_SHARE = 0.05  # share of the error of log Z at which refining stops too
 GRADIENT_REFINEMENT = BOX_REFINEMENT**3  # of the one rule behind gradients
 MOST_MARGINAL_NODES = 2**15  # of the rule for one row and component
 LEAST_ROW_LOG_SHARE = -40.0  # log of a component's share of a row below which it is left out
 MARGINAL_REACH = 7.5  # standard deviations: e^-28 of a Gaussian's mass lies beyond
 NODES_AT_A_TIME = 2**19  # evaluated together
-DRAW_REPLICATES, DRAW_LOG2_POINTS = 8, 9  # for each row, where more columns are left out
+# Sets of quasi-random draws for each row, where more columns are left out, and base-2 logarithms
+# of their sizes: the larger one for rows whose error with the smaller one is not good enough.
+DRAW_REPLICATES, DRAW_LOG2_POINTS, MOST_LOG2_POINTS = 8, 6, 9
+GOOD_DRAW_ERROR = 0.01  # of a log density
+LEAST_LOG2_POINTS = 4  # base-2 logarithm of the points of each set behind values that are averaged
+DRAW_WORK = 4e8  # features times points behind values that are averaged: a second
+POINT_WORK = 60  # features that take as long as making one point
+LEAST_LINE_LOG_SHARE = -18.0  # log of a component's share below which a place of a line ignores it
 HEAVY_STEP = 0.2  # of v in w = sinh(v), along heavy tails
 
 # numbers of rows (P,), nodes (P, G, d), and logs of weights (P, G)
@@ -81,13 +91,63 @@ def marginal_log_density(
 
     kept : columns of the rows, increasing
     """
-    log_z, b = model.log_normalizer, model.dimension - len(kept)
-    if b > RULE_DIMENSIONS:
-        values, errors = average_sets(draw_sets(model, kept, y, DRAW_LOG2_POINTS))
+    log_z = model.log_normalizer
+    if _uses_draws(model, kept):
+        values, errors = _draw_until_good(model, kept, y)
     else:
         values, errors = _refine(model, kept, y)
     values = np.where(np.isnan(values), -np.inf, values)
     return values - log_z.value, errors + log_z.standard_error + rounding_of(model.tilt)
+
+
+def _uses_draws(model: TiltedDensity, kept: list[int]) -> bool:
+    """Whether draws integrate: rules of two columns would be needed for each component."""
+    b = model.dimension - len(kept)
+    many = isinstance(model.base, MixtureBase) and model.base.n_components > RULE_COMPONENTS
+    return b > RULE_DIMENSIONS or (b > 1 and model.dimension > QUADRATURE_DIMENSIONS and many)
+
+
+def line_log_density(model: TiltedDensity, column: int, line: Array) -> tuple[Array, Array]:
+    """Log density of one column, and its error, at places (n,) of the model's coordinates.
+
+    It is as smooth as the density even where it comes from draws, for tables.
+    """
+    kept, y, base = [column], line[:, None], model.base
+    is_mixture = isinstance(base, (GaussianBase, MixtureBase))
+    if model.dimension - 1 <= RULE_DIMENSIONS or not is_mixture:
+        return marginal_log_density(model, kept, y)
+    sets = np.full((DRAW_REPLICATES, len(y)), -np.inf)
+    for seed, values in enumerate(sets):
+        for block in _stratified_blocks(model, kept, y, seed):
+            np.logaddexp.at(values, block[0], logsumexp(_log_masses(model, block), axis=1))
+    values, errors = average_sets(sets)
+    log_z = model.log_normalizer
+    return values - log_z.value, errors + log_z.standard_error + rounding_of(model.tilt)
+
+
+def rough_log_density(model: TiltedDensity, kept: list[int], y: Array) -> Array:
+    """Log density of some columns at rows (n, a) whose values are averaged, so that fewer draws do.
+
+    The log of a mean of draws is too low by half the square of its error, which is added.
+    """
+    values, errors = average_sets(rough_sets(model, kept, y))
+    return np.asarray(values + 0.5 * np.square(errors) - model.log_normalizer.value)
+
+
+def rough_sets(model: TiltedDensity, kept: list[int], y: Array, seed: int = 0) -> Array:
+    """Log marginal density, not normalized, of rows (n, a) whose values are averaged, by each set
+    of points, (R, n). The sets are equal where rules integrate."""
+    is_known = isinstance(model.base, (GaussianBase, MixtureBase, StudentBase))
+    if is_known or model.dimension - len(kept) > RULE_DIMENSIONS:
+        return draw_sets(model, kept, y, choose_log2_points(model, len(y)), seed)
+    values = marginal_log_density(model, kept, y)[0] + model.log_normalizer.value
+    return np.broadcast_to(values, (DRAW_REPLICATES, len(y)))
+
+
+def choose_log2_points(model: TiltedDensity, n: int) -> int:
+    """As many points in each set, for the marginals of n rows, as the work allows."""
+    work = DRAW_REPLICATES * n * (model.tilt.features.n_features + POINT_WORK)
+    return int(np.clip(math.log2(DRAW_WORK / work), LEAST_LOG2_POINTS, MOST_LOG2_POINTS))
 
 
 def marginal_gradient(model: TiltedDensity, kept: list[int], y: Array) -> Array:
@@ -112,6 +172,8 @@ def marginal_gradient(model: TiltedDensity, kept: list[int], y: Array) -> Array:
 
 def _refine(model: TiltedDensity, kept: list[int], y: Array) -> tuple[Array, Array]:
     """Log of the integral of e^f base over the other columns, and its error."""
+    # a smaller error than that of log Z is of no use
+    tolerance = max(MARGINAL_TOLERANCE, LOG_Z_SHARE * model.log_normalizer.standard_error)
     values, errors = _sum_rule(model, kept, y, 1.0), np.full(len(y), np.inf)
     active = np.arange(len(y))
     for step in range(1, MARGINAL_REFINEMENTS + 1):
@@ -120,7 +182,7 @@ def _refine(model: TiltedDensity, kept: list[int], y: Array) -> tuple[Array, Arr
             gaps = np.abs(finer - values[active])
         errors[active] = np.where(np.isfinite(finer), gaps, 0.0)
         values[active] = finer
-        active = active[errors[active] > MARGINAL_TOLERANCE]
+        active = active[errors[active] > tolerance]
         if not len(active):
             break
     return values, errors
@@ -141,8 +203,9 @@ def _log_masses(model: TiltedDensity, block: Block) -> Array:
 
 def _blocks(model: TiltedDensity, kept: list[int], y: Array, factor: float) -> Iterator[Block]:
     """Nodes of all rows and logs of their weights; the base is in the weights."""
-    if model.dimension - len(kept) > RULE_DIMENSIONS:
-        yield from _draw_blocks(model, kept, y, DRAW_LOG2_POINTS + 3, 0)
+    if _uses_draws(model, kept):
+        parts = _condition_rows(model.base, kept, y)
+        yield from _draw_blocks(model, kept, y, parts, MOST_LOG2_POINTS + 3, 0)
     elif isinstance(model.base, (GaussianBase, MixtureBase, StudentBase)):
         yield from _whitened_blocks(model, kept, y, factor)
     else:
@@ -248,13 +311,27 @@ def _tensor_blocks(
 # -- draws -----------------------------------------------------------------------------------------
 
 
-def draw_sets(model: TiltedDensity, kept: list[int], y: Array, log2_points: int) -> Array:
+def _draw_until_good(model: TiltedDensity, kept: list[int], y: Array) -> tuple[Array, Array]:
+    """Log of the integral of e^f base over the other columns, and its error; rows with a large
+    error get more draws."""
+    values, errors = average_sets(draw_sets(model, kept, y, DRAW_LOG2_POINTS))
+    poor = np.flatnonzero(errors > GOOD_DRAW_ERROR)
+    if len(poor):
+        sets = draw_sets(model, kept, y[poor], MOST_LOG2_POINTS)
+        values[poor], errors[poor] = average_sets(sets)
+    return values, errors
+
+
+def draw_sets(
+    model: TiltedDensity, kept: list[int], y: Array, log2_points: int, seed: int = 0
+) -> Array:
     """Log of the integral of e^f base over the other columns, (R, n), by each of R = 8 sets of
     2^log2_points draws of the base given each row."""
+    parts = _condition_rows(model.base, kept, y)
     sets = np.full((DRAW_REPLICATES, len(y)), -np.inf)
-    for seed in range(DRAW_REPLICATES):
-        for block in _draw_blocks(model, kept, y, log2_points, seed):
-            sets[seed, block[0]] = logsumexp(_log_masses(model, block), axis=1)
+    for k, values in enumerate(sets):
+        for block in _draw_blocks(model, kept, y, parts, log2_points, DRAW_REPLICATES * seed + k):
+            values[block[0]] = logsumexp(_log_masses(model, block), axis=1)
     return sets
 
 
@@ -266,15 +343,62 @@ def average_sets(sets: Array) -> tuple[Array, Array]:
     return values, np.where(np.isfinite(values), spread, 0.0)
 
 
-def _draw_blocks(
-    model: TiltedDensity, kept: list[int], y: Array, log2_points: int, seed: int
+def _condition_rows(base: Base, kept: list[int], y: Array) -> ConditionalParts | list[Base | None]:
+    """The base given rows; where it is known one row at a time, a list of bases, None for rows
+    without a density."""
+    with np.errstate(all="ignore"):
+        parts = _condition(base, kept, y)
+    if parts is not None:
+        return parts
+    log_density = _known_margin(base, kept).log_density_at(y)
+    return [condition_base(base, kept, row) if np.isfinite(value) else None
+            for row, value in zip(y, log_density, strict=True)]  # fmt: skip
+
+
+def _known_margin(base: Base, kept: list[int]) -> Base:
+    margin = marginal_base(base, kept)
+    if margin is None:
+        raise TypeError(
+            f"marginals of {len(kept)} of {base.dimension} columns are not known for a "
+            f"{type(base).__name__}; leave out at most {RULE_DIMENSIONS} columns"
+        )
+    return margin
+
+
+def _stratified_blocks(
+    model: TiltedDensity, kept: list[int], y: Array, seed: int
 ) -> Iterator[Block]:
+    """Draws of each component of the base given each row: as many for all rows, so that sums over
+    them are smooth functions of the rows."""
+    base, rest = model.base, split_columns(model.dimension, kept)[1]
+    assert isinstance(base, (GaussianBase, MixtureBase))
+    with np.errstate(all="ignore"):
+        parts = condition_mixture(as_mixture(base), kept, y)
+    means = np.sqrt(np.exp(parts.log_shares).mean(axis=0))
+    for k, root in enumerate(parts.cholesky):
+        rows = np.flatnonzero(parts.log_shares[:, k] > LEAST_LINE_LOG_SHARE)
+        log2_points = math.log2(max(means[k] / means.sum(), 1e-9)) + MOST_LOG2_POINTS
+        log2_points = max(LEAST_LOG2_POINTS, round(log2_points))
+        offsets = to_normals(sobol_uniforms(len(rest), log2_points, seed)) @ root.T
+        size = max(1, NODES_AT_A_TIME // len(offsets))
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size]
+            u = np.empty((len(some), len(offsets), model.dimension))
+            u[:, :, kept] = y[some][:, None]
+            u[:, :, rest] = parts.means[some, k][:, None] + offsets
+            constants = parts.log_density[some] + parts.log_shares[some, k]
+            constants = constants - math.log(len(offsets))
+            yield some, u, np.broadcast_to(constants[:, None], u.shape[:2])
+
+
+def _draw_blocks(
+    model: TiltedDensity, kept: list[int], y: Array, parts: ConditionalParts | list[Base | None],
+    log2_points: int, seed: int,
+) -> Iterator[Block]:  # fmt: skip
     """2^log2_points draws of the base given each row, the same uniforms for all rows."""
     rest = split_columns(model.dimension, kept)[1]
-    with np.errstate(all="ignore"):
-        parts = _condition(model.base, kept, y)
-    if parts is None:
-        yield from _draw_row_by_row(model, kept, y, log2_points, seed)
+    if isinstance(parts, list):
+        yield from _draw_row_by_row(model, kept, y, parts, log2_points, seed)
         return
     uniforms = sobol_uniforms(len(rest) + 1, log2_points, seed)
     normals = to_normals(uniforms[:, 1:])
@@ -291,28 +415,32 @@ def _draw_blocks(
         index = (first[None, :, None] > ends[:, None, :]).sum(axis=2)
         u = np.empty((len(some), count, model.dimension))
         u[:, :, kept] = y[some][:, None]
-        offsets = np.einsum("pgij,gj->pgi", parts.roots[index], normals)
+        offsets = _turn(parts.roots, index, normals)
         means = np.take_along_axis(parts.means[some], index[:, :, None], axis=1)
         u[:, :, rest] = means + parts.scales[some][:, None, None] * offsets
         constants = parts.log_density[some] - math.log(count)
         yield some, u, np.broadcast_to(constants[:, None], (len(some), count))
 
 
+def _turn(roots: Array, index: NDArray[np.int64], normals: Array) -> Array:
+    """roots[index[p, g]] @ normals[g] for all rows p and points g, (P, G, b)."""
+    if len(roots) == 1:
+        return np.broadcast_to(normals @ roots[0].T, (*index.shape, normals.shape[1]))
+    turned = np.einsum("kij,gj->gki", roots, normals)  # (G, K, b)
+    return np.asarray(turned[np.arange(len(normals)), index])
+
+
 def _draw_row_by_row(
-    model: TiltedDensity, kept: list[int], y: Array, log2_points: int, seed: int
-) -> Iterator[Block]:
+    model: TiltedDensity, kept: list[int], y: Array, given: list[Base | None], log2_points: int,
+    seed: int,
+) -> Iterator[Block]:  # fmt: skip
     """For bases whose conditionals are known one at a time."""
-    base, rest = model.base, split_columns(model.dimension, kept)[1]
-    margin = marginal_base(base, kept)
-    if margin is None:
-        raise TypeError(
-            f"marginals of {len(kept)} of {model.dimension} columns are not known for a "
-            f"{type(base).__name__}; leave out at most {RULE_DIMENSIONS} columns"
-        )
-    log_density = margin.log_density_at(y)
-    for row in np.flatnonzero(np.isfinite(log_density)):
-        draws = condition_base(base, kept, y[row]).draw_sobol(log2_points, seed)
-        u = np.empty((1, len(draws), model.dimension))
-        u[:, :, kept], u[:, :, rest] = y[row], draws
-        constant = log_density[row] - math.log(len(draws))
-        yield np.array([row]), u, np.full((1, len(draws)), constant)
+    rest = split_columns(model.dimension, kept)[1]
+    log_density = _known_margin(model.base, kept).log_density_at(y)
+    for row, base in enumerate(given):
+        if base is not None:
+            draws = base.draw_sobol(log2_points, seed)
+            u = np.empty((1, len(draws), model.dimension))
+            u[:, :, kept], u[:, :, rest] = y[row], draws
+            constant = log_density[row] - math.log(len(draws))
+            yield np.array([row]), u, np.full((1, len(draws)), constant)

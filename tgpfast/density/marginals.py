@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bases.conditioning import marginal_base
 from ..data import storage
 from ..data.blocks import Blocks
 from ..data.table import Table, find_column
@@ -30,9 +31,16 @@ from .column_choice import check_levels, find_columns, read_bounds, read_values
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .draw_means import mean_over_draws
+from .expectations import draw_replicates, expect
+from .information import mean_log_marginals
 from .integration import ANSWER_REPLICATES
 from .local_modes import Modes
-from .marginal_rules import RULE_DIMENSIONS, marginal_gradient, marginal_log_density
+from .marginal_rules import (
+    line_log_density,
+    marginal_gradient,
+    marginal_log_density,
+    rough_log_density,
+)
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
 from .regions import HighestDensityRegion, region_of_draws
@@ -44,22 +52,22 @@ FIRST_TABLE, MOST_TABLE = 257, 4_097  # places of that table
 TABLE_REACH = 8.0  # standard deviations of the base that a table covers at least
 TABLE_TOLERANCE = 1e-6  # error of an interpolated log density
 DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
-REGION_ROWS = 2_048  # draws behind the threshold of a region, and as many to check it
+REGION_ROWS = 4_096  # draws of several columns behind the threshold of a region; as many check it
 MODE_LEVELS = (1e-4, 1.0 - 1e-4)  # quantiles between which modes and best values are sought
 MODE_PLACES = 4_001  # between them
 SEARCH_PLACES, SEARCH_ROUNDS = 33, 3  # places of a line, and lines, the next around the best place
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
-ENTROPY_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind an entropy
+DIVERGENCE_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind a divergence
 
 
 class _Line(NamedTuple):
-    """Log density of one column as splines of all entries of a table and of every second one."""
+    """Log density of one column, less that of its base where it is known, as splines of all entries
+    of a table and of every second one."""
 
-    low: float
-    high: float
+    places: Array
+    errors: Array  # of the entries
     fine: Any
     coarse: Any
-    error: float  # of the entries
 
 
 @dataclass(eq=False)
@@ -202,8 +210,7 @@ class MarginalDensity(DescribedDensity):
 
     def _values(self, u: Array) -> tuple[Array, Array]:
         """Log densities in the model's coordinates, and their errors."""
-        b = self.joint.dimension - self.dimension
-        if self.dimension == 1 and len(u) > TABLE_ROWS and b <= RULE_DIMENSIONS:
+        if self.dimension == 1 and len(u) > TABLE_ROWS:
             found = self._interpolate(u[:, 0])
             if found is not None:
                 return found
@@ -213,15 +220,20 @@ class MarginalDensity(DescribedDensity):
         """Values from a table that every second entry gives too; None where there is none."""
         low, high = float(places.min()), float(places.max())
         known = self._line
-        if known is None or low < known.low or high > known.high:
+        if known is None or low < known.places[0] or high > known.places[-1]:
             known = self._line = self._tabulate(low, high)
         if known is None:
             return None
-        values = known.fine(places)
+        values, errors = known.fine(places), np.interp(places, known.places, known.errors)
         # the error of splines of this order falls by 64 where the steps are halved
         gaps = np.abs(values - known.coarse(places)) / 16.0
-        is_good = gaps.max() < TABLE_TOLERANCE or len(places) > DIRECT_ROWS
-        return (values, gaps + known.error) if is_good else None
+        is_good = (gaps < np.maximum(TABLE_TOLERANCE, errors)).all() or len(places) > DIRECT_ROWS
+        return (values + self._of_base(places), gaps + errors) if is_good else None
+
+    def _of_base(self, places: Array) -> Array:
+        """Log density of the column of the base; zero where it is not known."""
+        margin = marginal_base(self.joint.base, self.columns)
+        return np.zeros(len(places)) if margin is None else margin.log_density_at(places[:, None])
 
     def _tabulate(self, low: float, high: float) -> _Line | None:
         """A table from low to high, and over most of the base; refined until it resolves the
@@ -234,19 +246,28 @@ class MarginalDensity(DescribedDensity):
         around = base.mean[k] - reach, base.mean[k] + reach
         if ends is None or (ends[0][k] < around[0] and around[1] < ends[1][k]):
             low, high = min(low, around[0]), max(high, around[1])
-        count, found = FIRST_TABLE, None
-        while count <= MOST_TABLE:
-            line = np.linspace(low, high, count)
-            values, errors = marginal_log_density(self.joint, self._kept, line[:, None])
-            if not np.isfinite(values).all() or low == high:
-                return None
+        if low == high:
+            return None
+        line = np.linspace(low, high, FIRST_TABLE)
+        values, errors = self._entries(line)
+        while np.isfinite(values).all():
             fine, coarse = (make_interp_spline(line[::k], values[::k], k=5) for k in (1, 2))
-            found = _Line(low, high, fine, coarse, float(errors.max()))
             middle = 0.5 * (line[1:] + line[:-1])
-            if np.abs(fine(middle) - coarse(middle)).max() / 16.0 < TABLE_TOLERANCE:
-                break
-            count = 2 * count - 1
-        return found
+            gaps = np.abs(fine(middle) - coarse(middle)) / 16.0
+            is_good = (gaps < np.maximum(TABLE_TOLERANCE, 0.5 * errors[1:])).all()
+            if is_good or 2 * len(line) > MOST_TABLE:
+                return _Line(line, errors, fine, coarse)
+            more = self._entries(middle)
+            at = np.arange(1, len(line))
+            line = np.insert(line, at, middle)
+            values, errors = np.insert(values, at, more[0]), np.insert(errors, at, more[1])
+        return None
+
+    def _entries(self, line: Array) -> tuple[Array, Array]:
+        """Log density at places, less that of the base, and its errors."""
+        values, errors = line_log_density(self.joint, self.columns[0], line)
+        with np.errstate(invalid="ignore"):
+            return values - self._of_base(line), errors
 
     # -- draws and probabilities -------------------------------------------------------------------
 
@@ -350,7 +371,8 @@ class MarginalDensity(DescribedDensity):
         return answer
 
     def entropy(self, *, seed: int = 0) -> Answer:
-        """Differential entropy E[-log q] in nats, from 2,048 draws.
+        """Differential entropy E[-log q] in nats: on a grid where the joint density has up to three
+        columns, else from draws.
 
         Parameters
         ----------
@@ -361,10 +383,15 @@ class MarginalDensity(DescribedDensity):
         -------
         Answer
         """
-        return mean_of_draws(
-            self.joint, lambda rows: -np.asarray(self.log_density(rows[:, self.columns])),
-            whole("seed", seed, 0),
+        joint, seed, scaling = self.joint, whole("seed", seed, 0), self._scaling
+        found = mean_log_marginals(joint, [(-1.0, self._kept)], seed)
+        if scaling.is_affine:
+            return Answer(found.value + scaling.log_volume, found.standard_error, found.method)
+        slope = expect(
+            joint, lambda u, _: -scaling.log_slope_at(u[:, self.columns]), "auto", seed
         )  # fmt: skip
+        error = math.hypot(found.standard_error, slope.standard_error)
+        return Answer(found.value + slope.value, error, found.method)
 
     def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
         """Kullback-Leibler divergence E[log q - log other] in nats, from 2,048 draws.
@@ -382,12 +409,27 @@ class MarginalDensity(DescribedDensity):
         """
         if not hasattr(other, "log_density"):
             raise TypeError(f"other must be a density with log_density, got {type(other).__name__}")
+        if getattr(other, "dimension", self.dimension) != self.dimension:
+            raise ValueError(
+                f"other has {other.dimension} columns, this density has {self.dimension}; expected "
+                "the same columns"
+            )
+        x, weights = self.joint._weighted_sample(2**DIVERGENCE_LOG2_DRAWS, whole("seed", seed, 0))
+        rows = np.ascontiguousarray(x[:, self.columns])
+        theirs = np.asarray(other.log_density(self.table.frame(rows)), dtype=float)
+        values = np.where(weights > 0.0, self._rough_log_density(rows) - theirs, 0.0)
+        shape = ANSWER_REPLICATES, -1
+        found = mean_over_draws(values.reshape(shape), weights.reshape(shape))
+        of_other = getattr(getattr(other, "log_normalizer", None), "standard_error", 0.0)
+        errors = found.standard_error, self.log_normalizer.standard_error, of_other
+        return Answer(found.value, math.hypot(*errors), found.method)
 
-        def log_ratio(rows: Array) -> Array:
-            x = self.table.frame(np.ascontiguousarray(rows[:, self.columns]))
-            return np.asarray(self.log_density(x)) - np.asarray(other.log_density(x), dtype=float)
-
-        return mean_of_draws(self.joint, log_ratio, whole("seed", seed, 0))
+    def _rough_log_density(self, rows: Array) -> Array:
+        """Log densities of rows (n, k) that are averaged, which needs fewer draws for each."""
+        if self.dimension == 1:
+            return np.asarray(self.log_density(rows))
+        _, x, u, _ = self._read(rows)
+        return rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
 
     def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
         """Mutual information of two groups of the columns that are kept, in nats.
@@ -416,7 +458,8 @@ class MarginalDensity(DescribedDensity):
         Parameters
         ----------
         level, seed
-            As for ``Density.highest_density_region``; the threshold comes from 2,048 draws.
+            As for ``Density.highest_density_region``; the threshold of several columns comes from
+            4,096 draws.
 
         Returns
         -------
@@ -425,8 +468,15 @@ class MarginalDensity(DescribedDensity):
         if np.ndim(level) != 0:
             raise TypeError(f"level={level!r}: expected one number in (0, 1)")
 
-        def draw(number: int) -> Array:
-            return np.asarray(self.log_density(self.sample(REGION_ROWS, number)))
+        def draw(number: int) -> tuple[Array, Array]:
+            if self.dimension == 1:
+                u, weights = draw_replicates(self.joint, number)
+            else:
+                u, weights = self.joint.integrator.weighted_draws(REGION_ROWS, number)
+                weights = weights.reshape(ANSWER_REPLICATES, -1)
+            rows = np.ascontiguousarray(self.joint.scaling.invert(u)[:, self.columns])
+            log_p = np.where(weights.ravel() > 0.0, self._rough_log_density(rows), -np.inf)
+            return log_p.reshape(weights.shape), weights
 
         share = float(check_levels("level", level)[0])
         return region_of_draws(self, share, draw, whole("seed", seed, 0))
@@ -582,11 +632,3 @@ class MarginalDensity(DescribedDensity):
     def __repr__(self) -> str:
         names = self.columns if self.table.columns is None else self.table.columns
         return f"MarginalDensity(columns {names} of {self.joint!r})"
-
-
-def mean_of_draws(model: Any, function: Callable[[Array], Array], seed: int) -> Answer:
-    """Mean of a function of rows in the units of the data, an array, over 2,048 draws."""
-    u, weights = model.integrator.weighted_draws(2**ENTROPY_LOG2_DRAWS, seed)
-    values = function(model.scaling.invert(u))
-    shape = ANSWER_REPLICATES, -1
-    return mean_over_draws(values.reshape(shape), weights.reshape(shape))

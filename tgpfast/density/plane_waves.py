@@ -184,7 +184,7 @@ def _plan_chunks(
     n_waves = len(waves.strengths) * (2 if n_functions > 1 else 1)
     budget = memory.budget()
     least = costs.COSTS.transform(
-        len(y), n_waves, 2.0, kernel_width(eps, 2.0), waves.dimension, n_transforms
+        len(y), n_waves, 2.0, kernel_width(eps), waves.dimension, n_transforms
     )
     if least > MOST_SECONDS * row_seconds * len(y):
         return None
@@ -220,7 +220,7 @@ def _transform(
             strengths *= 0.5
             frequencies = np.concatenate([frequencies, -frequencies])
         axes = [np.ascontiguousarray(column) for column in frequencies.T]
-        values = transform(axes, strengths, points, eps, plan.upsampling, n_threads)
+        values = transform(axes, strengths, points, eps, n_threads)
         out[:, first] = values.real
         if is_pair:
             out[:, first + 1] = values.imag

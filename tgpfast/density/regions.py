@@ -13,8 +13,7 @@ from ..bases.gaussian import GaussianBase
 from ..validation import Array
 from .answers import Answer
 from .draw_means import mean_over_draws, share_of_draws
-from .expectations import log_density_at
-from .integration import ANSWER_LOG2_POINTS, ANSWER_REPLICATES
+from .expectations import draw_replicates, log_density_at
 from .tilted_density import TiltedDensity
 
 
@@ -94,12 +93,30 @@ def find_region(model: TiltedDensity, level: float, seed: int) -> HighestDensity
     base = model.base
     if model.tilt.is_zero and isinstance(base, GaussianBase) and model.scaling.is_affine:
         return _gaussian_region(model, base, level)
-    log_p, weights = _draw_log_densities(model, 2 * seed)
+    return region_of_draws(model, level, lambda number: _draw_log_densities(model, number), seed)
+
+
+def region_of_draws(
+    model: Any, level: float, draw: Callable[[int], tuple[Array, Array]], seed: int
+) -> HighestDensityRegion:
+    """The region of a density from its draws.
+
+    Parameters
+    ----------
+    model : density
+    level : float
+    draw : callable
+        Takes a seed and returns log densities (R, n) of R independent sets of draws, in the units
+        of the data, and weights (R, n).
+    seed : int
+        Of the draws that give the threshold, and of fresh ones that check it.
+    """
+    log_p, weights = draw(2 * seed)
     order = np.argsort(-log_p, axis=None)
     running = np.cumsum(weights.ravel()[order]) / weights.sum()
     edge = order[min(int(np.searchsorted(running, level)), len(order) - 1)]
     threshold = float(log_p.ravel()[edge])
-    log_p, weights = _draw_log_densities(model, 2 * seed + 1)  # fresh ones: the edge fits the first
+    log_p, weights = draw(2 * seed + 1)  # fresh ones: the edge fits the first
     inside = log_p >= threshold
     shares, errors = share_of_draws(inside[:, :, None].astype(float), weights)
     volumes = np.zeros(inside.shape)
@@ -110,43 +127,11 @@ def find_region(model: TiltedDensity, level: float, seed: int) -> HighestDensity
     )  # fmt: skip
 
 
-def region_of_draws(
-    model: Any, level: float, draw_log_density: Callable[[int], Array], seed: int
-) -> HighestDensityRegion:
-    """The region of a density whose draws have equal weights.
-
-    Parameters
-    ----------
-    model : density
-    level : float
-    draw_log_density : callable
-        Takes a seed and returns the log densities (n,) of independent draws.
-    seed : int
-        Of the draws that give the threshold, and of fresh ones that check it.
-    """
-    ordered = np.sort(draw_log_density(2 * seed))[::-1]
-    n = len(ordered)
-    threshold = float(ordered[min(math.ceil(level * n), n) - 1])
-    log_p = draw_log_density(2 * seed + 1)
-    inside, root = log_p >= threshold, math.sqrt(n)
-    volumes = np.where(inside, np.exp(-np.where(inside, log_p, 0.0)), 0.0)
-    error = max(float(inside.std()), 1.0 / root) / root
-    return HighestDensityRegion(
-        level, threshold, Answer(float(inside.mean()), error, "draws"),
-        Answer(float(volumes.mean()), float(volumes.std(ddof=1)) / root, "draws"), model,
-    )  # fmt: skip
-
-
 def _draw_log_densities(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
     """Log densities of draws in the units of the data, and weights of the draws, (R, n) each."""
-    shape = ANSWER_REPLICATES, 2**ANSWER_LOG2_POINTS
-    if model.integrator.uses_quadrature:
-        u, weights = model.integrator.weighted_draws(math.prod(shape), seed)
-    else:
-        sets, weights = model.integrator.replicates(seed)
-        u = sets.reshape(-1, model.dimension)
+    u, weights = draw_replicates(model, seed)
     log_p = log_density_at(model, u) + model.scaling.log_slope_at(u)
-    return log_p.reshape(shape), weights.reshape(shape)
+    return log_p.reshape(weights.shape), weights
 
 
 def _gaussian_region(

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..data.blocks import Blocks, as_blocks
+from ..data.blocks import Blocks, as_blocks, warn_if_dropped
+from ..data.missing_rows import MISSING_ROWS
 from ..data.moments import moments_of
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
@@ -46,6 +47,7 @@ def evaluate(
     units: str = "standardized",
     n_scored: int = 100_000,
     sample_weight: Any = None,
+    missing: str = "error",
     backend: str = "auto",
     n_threads: int | None = None,
     progress: bool = False,
@@ -91,6 +93,9 @@ def evaluate(
         Fisher score. 0 skips both.
     sample_weight : array of shape (n,), optional
         Non-negative weights of the rows.
+    missing : {"error", "drop"}, default "error"
+        What to do with rows that have missing entries: "drop" leaves them out; a warning and
+        ``n_missing`` of the result say how many.
     backend : str, default "auto"
         See ``accumulate``.
     n_threads : int, optional
@@ -120,7 +125,8 @@ def evaluate(
     seed, threads = as_seed(seed), Threads(backend, n_threads)
     rng = np.random.default_rng(seed)
 
-    blocks = _open_rows(model, X, sample_weight)
+    drops = check_choice("missing", missing, MISSING_ROWS) == "drop"
+    blocks = _open_rows(model, X, sample_weight, drops)
     draws = draw_from_model(model, blocks, n_samples, seed)
     d = _match_columns(blocks, draws)
     pilot = blocks.pilot(RANGE_ROWS)
@@ -139,6 +145,7 @@ def evaluate(
         )
     distances = _drop_unknown_errors(distances, scored, draws)
     _warn_of_few_draws(draws, n_samples)
+    warn_if_dropped(blocks)
     likelihood, fisher = score_rows(model, scored)
 
     along, in_columns = distances[:-d], distances[-d:]
@@ -162,14 +169,15 @@ def evaluate(
         scale_source=scale_source,
         log_likelihood=likelihood,
         fisher_score=fisher,
+        n_missing=blocks.missing.n_missing,
     )
 
 
-def _open_rows(model: Any, X: Any, sample_weight: Any) -> Blocks:
+def _open_rows(model: Any, X: Any, sample_weight: Any, drops: bool) -> Blocks:
     """Blocks of X, with columns in the order of the model's where names are known."""
     return as_blocks(
         X, sample_weight=sample_weight, dimension=getattr(model, "dimension", None),
-        columns=getattr(getattr(model, "table", None), "columns", None),
+        columns=getattr(getattr(model, "table", None), "columns", None), drop_missing=drops,
     )  # fmt: skip
 
 

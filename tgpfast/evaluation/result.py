@@ -107,6 +107,8 @@ class Evaluation:
         Mean of |grad log q|^2 / 2 + laplacian of log q; lower is better. It is in the units of the
         data, so that the narrowest column decides unless columns are standardized. None if the
         model has no gradient and Laplacian.
+    n_missing : int
+        Rows that were left out because of missing values; ``n_rows`` does not count them.
     """
 
     ks: Array
@@ -124,6 +126,7 @@ class Evaluation:
     scale_source: str
     log_likelihood: Estimate | None = None
     fisher_score: Estimate | None = None
+    n_missing: int = 0
 
     def __str__(self) -> str:
         return self.summary()

@@ -11,7 +11,7 @@ from ..validation import Array
 from .model_draws import log_density_of
 from .result import Estimate
 
-FISHER_SHARE = 10  # one in so many of the scored rows enters the Fisher score, which costs more
+FISHER_SHARE = 10  # 1/10 of the scored rows enter the Fisher score, which costs more
 
 
 class ScoredRows:

@@ -32,6 +32,8 @@ from .spectral_density import KERNELS, spectral_density
 LATTICE_DIMENSIONS = 3
 DEFAULT_MARGIN = 1.0 / 8.0  # of an axis' length, at each tapered side
 OVERSAMPLING = 2  # grid nodes for each one that the waves themselves need: exp(f) is sharper than f
+# cached properties that depend neither on the kernel nor on the bandwidth
+FACTS_OF_MODES = ("frequencies", "squared_frequencies", "multiplicity", "mean_squares")
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +286,10 @@ class LatticeFeatures:
         kernel : str
         bandwidth : float
         """
-        return replace(self, kernel=kernel, bandwidth=bandwidth)
+        other = replace(self, kernel=kernel, bandwidth=bandwidth)
+        for name in FACTS_OF_MODES:
+            other.__dict__[name] = getattr(self, name)
+        return other
 
     # -- prior -----------------------------------------------------------------------------------
 

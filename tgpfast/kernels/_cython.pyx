@@ -680,7 +680,7 @@ def interpolate_lattice(
 
 cdef void mixture_lane(
     const double[:, ::1] x, const double *share, int64_t first, int64_t stop,
-    const double[:, ::1] coefficients, double[::1] value, int64_t *labels, double *sums,
+    const double[:, ::1] coefficients, double[:, ::1] value, int64_t *labels, double *sums,
     double *design, double *xt, const double *origin
 ) noexcept nogil:
     """Rows first..stop of ``mixture_sums``; labels and sums may be NULL."""
@@ -688,7 +688,7 @@ cdef void mixture_lane(
     cdef int tile = TGP_ROW_TILE, m
     cdef double one = 1.0, zero = 0.0
     cdef double *terms = design + count * TGP_ROW_TILE
-    cdef int64_t start = first
+    cdef int64_t start = first, g, size = coefficients.shape[0] // value.shape[0]
     while start < stop:
         m = <int>min(<int64_t>TGP_ROW_TILE, stop - start)
         tgp_transpose(&x[start, 0], origin, x.shape[1], m, xt)
@@ -699,7 +699,9 @@ cdef void mixture_lane(
             &count, &zero, terms, &tile)
         if labels != NULL:
             tgp_find_labels(terms, n_terms, m, labels + start)
-        tgp_normalize_terms(terms, n_terms, m, share + start, &value[start])
+        for g in range(value.shape[0]):
+            tgp_normalize_terms(
+                terms + g * size * TGP_ROW_TILE, size, m, share + start, &value[g, start])
         if sums != NULL:
             dgemm(
                 b"T", b"N", &count, &n_terms, &m, &one, design, &tile, terms, &tile, &one, sums,
@@ -709,7 +711,7 @@ cdef void mixture_lane(
 
 def mixture_sums(
     const double[:, ::1] x, const double[::1] share, const int64_t[::1] bounds,
-    const double[:, :, ::1] coefficients, double[::1] value, int64_t[::1] labels,
+    const double[:, :, ::1] coefficients, double[:, ::1] value, int64_t[::1] labels,
     double[:, :, ::1] sums, double[:, :, ::1] blocks, int64_t n_threads,
 ):
     cdef int64_t lanes = bounds.shape[0] - 1, slot, lane

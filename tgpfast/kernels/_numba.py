@@ -1513,6 +1513,7 @@ def mixture_sums(x, share, bounds, coefficients, value, labels, sums, blocks, n_
         count = coefficients.shape[2]
         design, terms, origin = blocks[slot, :count], blocks[slot, count:], np.zeros(d)
         xt, top, total = np.empty((d, row_tile)), np.empty(row_tile), np.empty(row_tile)
+        size = coefficients.shape[1] // value.shape[0]
         for lane in range(slot, lanes, n_threads):
             chosen = coefficients[lane % coefficients.shape[0]]
             for start in range(bounds[lane], bounds[lane + 1], row_tile):
@@ -1522,7 +1523,9 @@ def mixture_sums(x, share, bounds, coefficients, value, labels, sums, blocks, n_
                 _multiply(chosen, design, m, terms)
                 if labels.size:
                     _find_labels(terms, m, labels[start:])
-                _normalize_terms(terms, m, share[start:], top, total, value[start:])
+                for g in range(value.shape[0]):
+                    of_mixture = terms[g * size : (g + 1) * size]
+                    _normalize_terms(of_mixture, m, share[start:], top, total, value[g, start:])
                 if sums.size:
                     _product(terms, design, m, 1.0, sums[lane], count)
 

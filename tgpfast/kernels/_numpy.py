@@ -394,18 +394,20 @@ def _rise(x, margin):
 def mixture_sums(x, share, bounds, coefficients, value, labels, sums, blocks, n_threads):
     """Gaussian mixtures at the rows of every lane, and the sums from which EM learns them.
 
-    Lane l has rows bounds[l] to bounds[l + 1], and the mixture coefficients[l], or coefficients[0]
-    where only one is given. log weight_k N_k(x) is linear in the monomials m(x) of degree 0 to 2::
+    Lane l has rows bounds[l] to bounds[l + 1], and the mixtures coefficients[l], or coefficients[0]
+    where only one is given. There are G mixtures of K / G components each, one after the other; g
+    is the mixture of k. log weight_k N_k(x) is linear in the monomials m(x) of degree 0 to 2::
 
         t_ki        = coefficients[l, k] . m(x_i)
-        value[i]    = log sum_k exp(t_ki)                          written over
+        value[g, i] = log sum of exp(t_ki) over the k of mixture g  written over
         labels[i]   = the first k with the largest t_ki            written over
-        sums[l, k] += share_i exp(t_ki - value_i) m(x_i)
+        sums[l, k] += share_i exp(t_ki - value_gi) m(x_i)
 
     x : (n, d); share : (n,), weights of the rows; bounds : (lanes + 1,) int64, not decreasing
     coefficients : (lanes or 1, K, P). m(x) is 1 and x for P = 1 + d, then the squares as well for
         P = 1 + 2 d, or all products x_j x_k, j <= k, row by row, for P = 1 + d + d (d + 1) / 2
-    value : (n,); labels : (n,) int64, or (0,) to skip them; sums : (lanes, K, P), or (0, 0, 0)
+    value : (G, n), K a multiple of G; labels : (n,) int64, or (0,) to skip them
+    sums : (lanes, K, P), or (0, 0, 0) to skip them
     blocks : (n_threads, P + K, row_tile) scratch; x, t and the sums must be finite
     """
     for lane in range(len(bounds) - 1):
@@ -414,11 +416,14 @@ def mixture_sums(x, share, bounds, coefficients, value, labels, sums, blocks, n_
             part = slice(start, min(start + 2048, bounds[lane + 1]))
             design = _monomials(x[part], chosen.shape[1])
             terms = chosen @ design.T
-            value[part] = _log_sum(terms)
+            each = terms.reshape(len(value), -1, terms.shape[1])
+            for of_mixture, found in zip(each, value, strict=True):
+                found[part] = _log_sum(of_mixture)
             if len(labels):
                 labels[part] = terms.argmax(axis=0)
             if len(sums):
-                sums[lane] += (np.exp(terms - value[part]) * share[part]) @ design
+                shares = np.exp(each - value[:, None, part]) * share[part]
+                sums[lane] += shares.reshape(terms.shape) @ design
 
 
 def _monomials(x, count):

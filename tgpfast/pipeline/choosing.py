@@ -47,7 +47,7 @@ from .settings import GRAM_BASES, Settings
 
 RECONSIDERED_ERRORS = 2.0  # standard errors that a tilt must gain on all rows after the pilot
 SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
-STREAM_FOLDS = 5  # of an iterator's sample one row in so many is held out to choose lambda
+STREAM_FOLDS = 5  # 1/5 of an iterator's sample is held out to choose lambda
 SMALL_SAMPLE = 500  # rows up to which 500 features make the draw of the features matter little
 FEW_ROWS_FEATURES = (500, 1000)  # of few rows: up to SMALL_SAMPLE, and above
 
@@ -88,15 +88,18 @@ def choose(settings: Settings, rows: Rows) -> Plan:
     Plan
         With complete settings.
     """
+    if not isinstance(settings.gamma, str):
+        check_bandwidth(settings.gamma, rows.variance, settings.with_fallbacks().lam)
     if uses_lattice(settings, rows):
         return choose_lattice_plan(settings, rows)
     return choose_random_features(settings, rows)
 
 
 def hold_threads(settings: Settings, rows: Rows) -> AbstractContextManager[None]:
-    """A block that runs BLAS on one thread where a lattice is used: its matrices are small, and
-    threads of BLAS that wait take the time of others."""
-    if uses_lattice(settings, rows):
+    """A block that runs BLAS on one thread where rows are few or a lattice may be used: matrices
+    are small, and threads of BLAS that wait take the time of others."""
+    may_use_lattice = settings.needs_lattice or settings.suits_lattice
+    if rows.n <= FEW_ROWS or (rows.dimension <= LATTICE_DIMENSIONS and may_use_lattice):
         return kernels.threads(*settings.threads.resolve())
     return nullcontext()
 
@@ -146,8 +149,6 @@ def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan
     domain = None if rows.split is None else rows.split.domain
     if has_periodic_features(settings, rows):
         check_periodic_settings(settings, domain, rows)
-    if not isinstance(settings.gamma, str):
-        check_bandwidth(settings.gamma, rows.variance, settings.with_fallbacks().lam)
     choice = _choose_from_pilot(settings, rows)
     chosen = choice.settings
     covariance = covariance_of_frequencies(chosen.frequency_covariance, rows.covariance)
@@ -233,7 +234,7 @@ def _bases(settings: Settings, rows: Rows) -> tuple[Any, ...]:
     if isinstance(base, Base):
         return (base.rescaled(rows.scaling),)
     if base in GRAM_BASES:
-        return ("empirical",)  # of which the statistics make another later on
+        return ("empirical",)  # the statistics give the final base later
     if base != "auto":
         return (base,)
     if settings.method == "auto":

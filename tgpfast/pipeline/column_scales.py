@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..bases.base import Base
 from ..data.blocks import Blocks
+from ..data.column_checks import MOST_DISTINCT
 from ..data.column_maps import ColumnMaps, MappedScaling, OutsideSupportError
 from ..data.moments import Moments, check_full_rank, moments_of
 from ..data.scaling import Scaling
@@ -70,10 +73,31 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     if not (has_walls or bends.any()):
         return replace(rows, scale_record=record)
     maps = learn_maps(x, weights, low, high, bends=bends)
+    return replace(_apply_maps(rows, settings, maps), scale_record=record)
+
+
+@contextlib.contextmanager
+def name_outside_rows(rows: Rows, settings: Settings) -> Iterator[None]:
+    """Refuse by its number a row outside of the walls that a pass over mapped rows meets.
+
+    No pass of their own looks for such rows: `map_columns` checks the sample, the pass for the
+    statistics the others.
+
+    Parameters
+    ----------
+    rows : Rows
+        As `read_rows` returns them.
+    settings : Settings
+
+    Raises
+    ------
+    ValueError
+        Names the row and its column.
+    """
     try:
-        return replace(_apply_maps(rows, settings, maps), scale_record=record)
+        yield
     except OutsideSupportError:
-        _refuse_outside_rows(rows, axes)
+        _refuse_outside_rows(rows, Axes.of(settings, rows))
         raise
 
 
@@ -93,7 +117,10 @@ def _smooth_columns(rows: Rows) -> NDArray[np.bool_]:
     tilt gains far more than the mixtures that are compared."""
     smooth = np.ones(rows.dimension, bool)
     for note in rows.column_notes:
-        has_steps = note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES
+        has_steps = (
+            note.facts.get("n_distinct", SMOOTH_VALUES) < SMOOTH_VALUES
+            and note.facts["repeated_share"] >= 1.0 - MOST_DISTINCT
+        )
         if has_steps or note.facts.get("top_share", 0.0) > MOST_TOP_SHARE:
             smooth[note.column] = False
     return smooth & (smooth.mean() > 0.5)
@@ -161,14 +188,9 @@ def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
 
 
 def _moments_after(bent: MappedScaling, rows: Rows) -> Moments:
-    """Moments of the rows after their maps: those of the sample, which the maps were learned from.
-
-    With walls, a pass over all rows looks for rows outside, unless the sample holds all of them.
-    """
-    sample, maps = rows.blocks.sample, bent.maps
-    has_walls = bool(np.isfinite(maps.low).any() or np.isfinite(maps.high).any())
-    if sample is None or (has_walls and rows.blocks.n_rows != len(sample.x)):
-        return moments_of(rows.blocks.mapped(bent.apply_inside))
+    """Moments of the rows after their maps, from the sample, which the maps were learned from."""
+    sample = rows.blocks.sample
+    assert sample is not None
     found = moments_of(Blocks(bent.apply_inside(sample.x), sample_weight=sample.weights))
     return replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import Domain, domain_of
+from ..data.blocks import Blocks
 from ..data.jitter import OFF_GRID
-from ..data.moments import moments_and_sample
+from ..data.moments import moments_of
 from ..data.scaling import Scaling
 from ..data.table import column_name
 from ..features.lattice import LATTICE_DIMENSIONS
@@ -221,14 +222,15 @@ def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Row
 
 
 def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
-    """Rows with the moments of their values in the first period; another pass where it is needed.
+    """Rows with the moments of their values in the first period, from the sample.
 
     domain : in the units of the data
     """
     sample = rows.blocks.sample
     if sample is None or np.array_equal(domain.wrap(sample.x), sample.x):
         return rows
-    moments, _ = moments_and_sample(rows.blocks.mapped(domain.wrap))
+    found = moments_of(Blocks(domain.wrap(sample.x), sample_weight=sample.weights))
+    moments = replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
     return replace(rows, moments=moments, scaling=make_scaling(settings.scale, moments))
 
 

@@ -8,7 +8,7 @@ from ..density.density import Density
 from ..selection.verification import Verification, Verifier, solve_until_reliable
 from ..validation import Seed
 from .choosing import choose, hold_threads
-from .column_scales import map_columns
+from .column_scales import map_columns, name_outside_rows
 from .discrete_columns import as_discrete, widen_walls
 from .domain import confine_rows
 from .plan import Problem
@@ -54,8 +54,7 @@ def fit(
 
     Reads the data two or three times: for their moments and a random sample of at most 20,000 rows;
     for the statistics; and once more where bandwidths are compared on all rows, or for the scores
-    of a base that is not Gaussian. More than 20,000 rows of bent columns with walls take one
-    more.
+    of a base that is not Gaussian.
     ``model.settings["n_passes"]`` is the number of passes. The same rows give the same sample
     whatever their source.
 
@@ -67,8 +66,9 @@ def fit(
     One to three columns are learned by MAP with `LatticeFeatures`, unless an option concerns other
     methods or random features alone. One pass makes the sums of five folds of the rows; kernel,
     bandwidth, lambda, number of waves and base are compared from these sums (every fold is held out
-    in turn up to 500 rows, three up to 4,000, one above). No wave is shorter than two steps of a
-    column of rounded values.
+    in turn up to 500 rows, three up to 4,000, one above). Up to 500 rows a tilt must gain a little
+    more than twice the standard error; with more, two folds that were not compared must confirm a
+    small gain. No wave is shorter than two steps of a column of rounded values.
 
     More columns have random features. With method and base open, or with method="map", the search
     is brief: the average of a few grown mixtures, each grown without other rows, and a few kinds of
@@ -218,11 +218,10 @@ def fit(
         interactions=interactions, support=support, period=period, seed=seed, progress=progress,
         one_standard_error=one_standard_error, effort=effort, missing=missing, discrete=discrete,
     )  # fmt: skip
-    rows = read_rows(X, settings, sample_weight, moments)
-    settings = widen_walls(settings, rows)
-    rows = map_columns(rows, settings)
-    rows = confine_rows(rows, settings)
-    with hold_threads(settings, rows):
+    read = read_rows(X, settings, sample_weight, moments)
+    settings = widen_walls(settings, read)
+    with hold_threads(settings, read), name_outside_rows(read, settings):
+        rows = confine_rows(map_columns(read, settings), settings)
         plan = choose(settings, rows)
         problem = plan.accumulate(rows)
         model, verified = _solve(problem, settings, rows)

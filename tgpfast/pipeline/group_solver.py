@@ -209,6 +209,6 @@ class GroupSolver:
 
 
 def padded_length(rows: int) -> int:
-    """Length to which a group of so many rows is padded: at most an eighth more."""
+    """Length to which a group of ``rows`` rows is padded: at most an eighth more."""
     step = 1 << max(int(rows).bit_length() - 4, 0)
     return -(-rows // step) * step

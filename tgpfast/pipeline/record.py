@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import kernels
+from ..data.blocks import warn_if_dropped
 from ..data.column_checks import measure_repeats, warn_columns
 from ..density.density import Density
 from ..runtime.warnings import DataWarning, PoorFitWarning, warn
@@ -90,10 +91,8 @@ def _record_missing(asked: Settings, rows: Rows) -> dict[str, Any]:
     """How many rows were left out because of missing values; warns if there are any."""
     if asked.missing != "drop":
         return {}
-    found = rows.blocks.missing
-    if found.n_missing:
-        warn(found.describe(rows.table.columns), DataWarning)
-    return {"n_missing": found.n_missing}
+    warn_if_dropped(rows.blocks)
+    return {"n_missing": rows.blocks.missing.n_missing}
 
 
 def _record_verification(

@@ -19,7 +19,7 @@ from .rows import Rows
 from .settings import EM_BASES, Settings
 
 BASE_SCALES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)  # of the covariance, tried by base="scaled"
-SCALED_FOLDS = 5  # base="scaled" holds out one row in so many
+SCALED_FOLDS = 5  # base="scaled" holds out 1/5 of the rows
 SPREAD_DRAWS = 2**14  # of a density with base="learned", to measure how wide it is
 MOST_SPREAD = 4.0  # mean squares over the variances of the rows, above which the user is warned
 

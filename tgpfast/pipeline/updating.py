@@ -10,7 +10,8 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.bounded import domain_of
 from ..bases.gaussian import GaussianBase
-from ..data.blocks import Blocks, as_blocks
+from ..data.blocks import Blocks, as_blocks, warn_if_dropped
+from ..data.missing_rows import MISSING_ROWS
 from ..data.table import column_name
 from ..density.density import Density, register_updater
 from ..runtime.warnings import DataWarning, warn
@@ -20,7 +21,7 @@ from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.lattice_sums import WallError
 from ..statistics.mergeable_sums import check_decay
 from ..statistics.required_sums import accumulate_like
-from ..validation import Array, check_flag
+from ..validation import Array, check_choice, check_flag
 from .domain import place_rows
 
 MOST_ROWS_BEYOND = 0.05  # share of new rows beyond a lattice, above which a warning says so
@@ -35,7 +36,7 @@ class Merged(NamedTuple):
 
 
 def update_model(
-    model: Density, X: Any, sample_weight: Any, decay: float, progress: bool
+    model: Density, X: Any, sample_weight: Any, decay: float, progress: bool, missing: str
 ) -> Density:
     """The model learned from its own rows and those of X; see `Density.update`."""
     if model.statistics is None:
@@ -46,8 +47,9 @@ def update_model(
     decay = check_decay(decay)
     run = {**model.threads.options, "progress": check_flag("progress", progress)}
     blocks = as_blocks(
-        X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns
-    )
+        X, sample_weight=sample_weight, dimension=model.dimension, columns=model.table.columns,
+        drop_missing=check_choice("missing", missing, MISSING_ROWS) == "drop",
+    )  # fmt: skip
     scaling, domain = model.scaling, domain_of(model.base)
     rows = blocks if scaling.is_identity else blocks.mapped(scaling.apply_inside)
     if domain.periodic.any():
@@ -58,6 +60,8 @@ def update_model(
     base = _update_base(model, merged.statistics)
     new = _solve_again(model, merged.statistics, base, run)
     settings = {**model.settings, **new.settings, **merged.facts}
+    if warn_if_dropped(blocks):
+        settings["n_missing"] = settings.get("n_missing", 0) + blocks.missing.n_missing
     for name in OF_THE_OLD_DENSITY:
         settings.pop(name, None)
     return new.with_record(

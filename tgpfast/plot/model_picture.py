@@ -9,6 +9,8 @@ from .curve_picture import density_curve
 from .pair_picture import pairs
 from .region_contours import region_contours
 
+QUICK_COLUMNS, QUICK_ROWS = 3, 500  # of a quick picture of pairs
+
 
 def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any) -> Any:
     """A curve of one column, contours of two, pairs of more.
@@ -19,7 +21,8 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
     X : rows, optional
         Data to show with the model.
     quick : bool, default False
-        Leave out what takes draws: the credible band, and the probability of regions.
+        Leave out what takes long: the credible band, the probability of regions by draws, and
+        columns after the third.
     **options
         Those of `density_curve`, `region_contours` or `pairs`.
 
@@ -28,7 +31,8 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
     matplotlib Figure
     """
     if check_flag("quick", quick):
-        options |= {1: {"band": False}, 2: {"by_draws": False}}.get(model.dimension, {})
+        few = {"columns": range(QUICK_COLUMNS), "n_shown": QUICK_ROWS}
+        options |= {1: {"band": False}, 2: {"by_draws": False}}.get(model.dimension, few)
     if model.dimension == 1:
         return density_curve(model, X, **options)
     if model.dimension == 2:

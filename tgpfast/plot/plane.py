@@ -24,7 +24,7 @@ from .plotted_rows import choose_rows, find_limits, read_rows
 MASSES = (0.95, 0.75, 0.5, 0.25)  # share of the probability inside each contour
 PANEL_INCHES = 3.1  # longer side of a panel
 UNSEEN = 10.0  # nats below the lowest contour, where a node without density is put
-EQUAL_RANGES = 5.0  # ratio of the ranges up to which both axes have the same scale
+EQUAL_RANGES = 2.5  # ratio of the ranges up to which both axes have the same scale: no strips
 
 
 @dataclass(frozen=True, eq=False)

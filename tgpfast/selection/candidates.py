@@ -312,6 +312,7 @@ class Selection:
         others = [c for c in self.candidates if c is not chosen]
         return [
             {name: getattr(c, name) for name in names}
+            | {"method": "base" if c.is_base_alone else c.method}
             | {"score": c.score - log_volume, "chosen": c is chosen}
             for c in [chosen, *others]
         ]

@@ -32,6 +32,9 @@ MOST_TILTED_PARTS = 24
 SMOOTHER = 4.0  # factor of lambda, by which it is raised for another base
 WORTH_ANOTHER_BASE = 0.001  # nats a row that a base other than the preferred one must gain
 NEGLIGIBLE_GAIN = 2e-5  # nats a row that do not count as better
+SURE_GAIN_ERRORS = 5.0  # standard errors that the best of many candidates does not gain by luck
+# standard errors that a tilt must gain on rows that took no part in the search
+CONFIRMED_GAIN_ERRORS = 1.5
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class LatticeSpace:
     max_modes : int
         Largest number of modes along the longest axis.
     may_be_base_alone : bool
-    few_rows : bool
-        Whether rows are so few that the best of many candidates may be luck.
+    tilts_mixtures : bool
+        Whether tilts of mixtures are tried where other bases are too.
     """
 
     kernels: tuple[str, ...] = KERNELS
@@ -61,7 +64,7 @@ class LatticeSpace:
     simplest: str = "empirical"
     max_modes: int = 128
     may_be_base_alone: bool = True
-    few_rows: bool = False
+    tilts_mixtures: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +77,25 @@ class LatticeChoice:
     scored : list of ScoredCandidate
         Best first.
     gain : float
-        Held-out log-likelihood of a row less that of the best base alone; nan where none was tried.
+        Held-out log-likelihood of a row of the best tilt less that of the base alone that it was
+        compared with; nan where none was tried.
     gain_error : float
         Its standard error.
+    alone : ScoredCandidate or None, default None
+        The base that is taken alone if the tilt is not; None where none was tried.
     """
 
     best: ScoredCandidate
     scored: list[ScoredCandidate]
     gain: float
     gain_error: float
+    alone: ScoredCandidate | None = None
+
+    @property
+    def may_be_luck(self) -> bool:
+        """Whether the best of many candidates, none better than the base, might gain as much."""
+        is_tilt = self.alone is not None and self.best is not self.alone
+        return is_tilt and self.gain < SURE_GAIN_ERRORS * self.gain_error
 
 
 def search_settings(search: LatticeSearch, space: LatticeSpace) -> LatticeCandidate:
@@ -127,7 +140,9 @@ def try_base(
     """
     _score_alone(search, space, base)
     n_parts = max(len(part_widths(one)[0]) for one in search.bases[base])
-    if space.may_be_base_alone and search.features.dimension == 3 and n_parts > MOST_TILTED_PARTS:
+    is_slow = search.features.dimension == 3 and n_parts > MOST_TILTED_PARTS
+    is_skipped = is_slow or (base == "mixture" and not space.tilts_mixtures)
+    if space.may_be_base_alone and is_skipped:
         return
     n_modes = min(best.n_modes, SEARCH_MODES[search.features.dimension])
     coarse = next(
@@ -222,8 +237,8 @@ def _within(value: float, limits: tuple[float, float]) -> bool:
 
 
 def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> LatticeChoice:
-    """The smoothest candidate near the best tilt, if that beats every base alone by enough; else
-    the best base alone.
+    """The smoothest candidate near the best tilt, if that beats its own base and the best base
+    alone by enough; else the best base alone.
 
     Parameters
     ----------
@@ -239,16 +254,19 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     tilts = [s for s in search.scored if not s.candidate.is_base_alone]
     alone = [s for s in search.scored if s.candidate.is_base_alone]
     best = _prefer_base(search, space.bases[0], rows, tilts)
-    bare = _prefer_base(search, space.simplest, rows, alone) if alone else best
+    bare = _prefer_base(search, space.simplest, rows, alone) if alone else None
     values, needed = search.row_values(best, rows), LEAST_GAIN_ERRORS
-    if space.few_rows:  # what the best of so many gains has by luck alone
+    if len(search.held) == len(search.folds):  # none is left that could confirm the gain:
+        # what the best of so many gains has by luck alone
         needed = max(needed, math.sqrt(2.0 * math.log(len(tilts))))
     gain, error = math.nan, math.nan
-    if alone:
-        gain = best.score - alone[0].score
-        error = rows.standard_error(values - search.row_values(alone[0], rows))
-        if not gain > needed * error:
-            return LatticeChoice(bare, search.scored, gain, error)
+    if bare is not None:
+        own = [s for s in alone if s.candidate.base == best.candidate.base]
+        for other in (bare, *own):  # what would be taken instead, and what the tilt tilts
+            gain = best.score - other.score
+            error = rows.standard_error(values - search.row_values(other, rows))
+            if not gain > needed * error:
+                return LatticeChoice(bare, search.scored, gain, error, bare)
     most = ALLOWED_PARAMETERS / float(search.held_n.sum())
     near = [best]
     for other in tilts:
@@ -258,7 +276,27 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
         if gap <= ALLOWED_ERRORS * rows.standard_error(values - search.row_values(other, rows)):
             near.append(other)
     chosen = max(near, key=lambda s: s.candidate.smoothness)
-    return LatticeChoice(chosen, search.scored, gain, error)
+    return LatticeChoice(chosen, search.scored, gain, error, bare)
+
+
+def confirm(choice: LatticeChoice, search: LatticeSearch, rows: HeldOutRows) -> LatticeChoice:
+    """The choice if its tilt gains enough over its base on rows that took no part in the search;
+    else the base alone.
+
+    Parameters
+    ----------
+    choice : LatticeChoice
+    search : LatticeSearch
+        Of other folds than those that were searched.
+    rows : HeldOutRows
+        Of these folds.
+    """
+    assert choice.alone is not None
+    found = search.score(choice.best.candidate)
+    alone = search.score(replace(choice.best.candidate, lam=BASE_ALONE))
+    gains = search.row_values(found, rows) - search.row_values(alone, rows)
+    is_confirmed = found.score - alone.score > CONFIRMED_GAIN_ERRORS * rows.standard_error(gains)
+    return choice if is_confirmed else replace(choice, best=choice.alone)
 
 
 def _prefer_base(

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..bases.node_masses import BaseGrids
+from ..bases.node_masses import BaseGrids, NodeMasses, log_partition
 from ..features.lattice import OVERSAMPLING, LatticeFeatures
 from ..features.lattice_transform import Modes
+from ..solvers.conjugate_gradients import Operator, inner_products
 from ..solvers.lattice_posterior import LatticePosteriors, maximize_posteriors
+from ..solvers.small_lattice import FeatureCovariance, is_small
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..validation import Array
 from .candidates import BASE_ALONE
@@ -149,6 +151,9 @@ class LatticeSearch:
     must_resolve: bool = True
     log_base: dict[str, Array] = field(init=False)
     _scored: dict[LatticeCandidate, ScoredCandidate] = field(default_factory=dict)
+    _parts: dict[int, tuple[LatticeFeatures, Modes, Modes, Array]] = field(default_factory=dict)
+    _tapers: dict[tuple[int, ...], Array] = field(default_factory=dict)
+    _covariances: dict[tuple[int, ...], FeatureCovariance] = field(default_factory=dict)
 
     @functools.cached_property
     def held_n(self) -> Array:
@@ -163,7 +168,7 @@ class LatticeSearch:
         self._grids = {name: self._grids_of(bases) for name, bases in self.bases.items()}
 
     def _grids_of(self, bases: Sequence[Base]) -> list[BaseGrids]:
-        return [BaseGrids(base, self.features) for base in bases]
+        return [BaseGrids(base, self.features, self._tapers) for base in bases]
 
     def add_base(self, name: str, bases: list[Base], log_base: Array) -> None:
         """Add a base to those that can be scored.
@@ -179,14 +184,22 @@ class LatticeSearch:
         self.bases[name], self.log_base[name] = bases, log_base
         self._grids[name] = self._grids_of(bases)
 
+    def with_held(self, held: Sequence[int]) -> LatticeSearch:
+        """A search with these folds held out, without bases and candidates."""
+        return replace(self, held=held, bases={}, _scored={})
+
     def lattice(self, n_modes: int) -> LatticeFeatures:
         """The lattice with so many modes along its longest axis."""
         return self._part(n_modes)[0]
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019 - a search lives as long as one fit
     def _part(self, n_modes: int) -> tuple[LatticeFeatures, Modes, Modes, Array]:
         """(lattice, sums learned from, sums held out, weights learned from) of the held-out
         folds."""
+        if n_modes not in self._parts:
+            self._parts[n_modes] = self._make_part(n_modes)
+        return self._parts[n_modes]
+
+    def _make_part(self, n_modes: int) -> tuple[LatticeFeatures, Modes, Modes, Array]:
         steps = self.features.frequency_steps  # the longest axis has the smallest
         counts = np.ceil(n_modes * steps.min() / steps * (1.0 - 1e-9)).astype(int)
         lattice = self.features.with_modes(np.minimum(counts, self.features.n_modes).tolist())
@@ -196,19 +209,26 @@ class LatticeSearch:
         held, n = sums[list(self.held)], sum(part.n for part in self.folds)
         return lattice, sums.sum(axis=0) - held, held, n - self.held_n
 
-    def posteriors(self, candidate: LatticeCandidate, *, finer: bool = False) -> LatticePosteriors:
-        """The posteriors of the rows learned from, on the usual grid, or on a finer one that also
-        resolves the base: a tilt could hide what it takes from a narrow ridge between nodes."""
+    def posteriors(self, candidate: LatticeCandidate) -> LatticePosteriors:
+        """The posteriors of the rows learned from."""
         lattice, sums, _, n = self._part(candidate.n_modes)
-        grids = self._grids[candidate.base]
-        shape = lattice.grid_shape((FINER[lattice.dimension] if finer else 1.0) * OVERSAMPLING)
-        if finer:
-            shape = np.max([one.resolving_shape(shape) for one in grids], axis=0)
-        masses = [one.at(shape) for one in grids]
+        shape = lattice.grid_shape(OVERSAMPLING)
+        masses = [one.at(shape) for one in self._grids[candidate.base]]
         return LatticePosteriors(
             lattice.with_kernel(candidate.kernel, candidate.bandwidth), sums, n, masses,
             candidate.lam, self.workers,
         )  # fmt: skip
+
+    def _fine_masses(self, candidate: LatticeCandidate) -> list[NodeMasses] | None:
+        """The bases of the folds on a finer grid than that of the posteriors, which also resolves
+        them: a tilt could hide what it takes from a narrow ridge between nodes. None where the
+        bases must be resolved, and no affordable grid does."""
+        lattice, grids = self.lattice(candidate.n_modes), self._grids[candidate.base]
+        shape = lattice.grid_shape(FINER[lattice.dimension] * OVERSAMPLING)
+        shape = tuple(np.max([one.resolving_shape(shape) for one in grids], axis=0).tolist())
+        if self.must_resolve and not all(one.resolve_base(shape) for one in grids):
+            return None
+        return [one.at(shape) for one in grids]
 
     def score(self, candidate: LatticeCandidate) -> ScoredCandidate:
         """The held-out log-likelihood of a candidate; each is computed once."""
@@ -224,19 +244,40 @@ class LatticeSearch:
         return ScoredCandidate(candidate, float(total))
 
     def _score_tilt(self, candidate: LatticeCandidate) -> ScoredCandidate:
-        posteriors, finer = self.posteriors(candidate), self.posteriors(candidate, finer=True)
-        grids = self._grids[candidate.base]
-        if self.must_resolve and not all(one.resolve_base(finer.shape) for one in grids):
+        posteriors = self.posteriors(candidate)
+        masses = self._fine_masses(candidate)
+        if masses is None:
             nothing = np.zeros_like(posteriors.data)
             return ScoredCandidate(candidate, -np.inf, nothing, np.zeros(len(self.held)))
         start = posteriors.whiten(self._start(candidate))
-        theta = maximize_posteriors(posteriors, start, least_gain=SEARCH_GAIN).theta
-        log_z = finer.log_partition(theta)[0]
+        found = maximize_posteriors(
+            posteriors, start, least_gain=SEARCH_GAIN,
+            precondition=self._inverse_hessians(posteriors),
+        )  # fmt: skip
+        self._learn_covariance(posteriors, found.point.p)
+        theta = found.theta
         lattice, _, held, _ = self._part(candidate.n_modes)
-        tilt = np.array([lattice.inner(*pair) for pair in zip(theta, held, strict=True)])
+        fine = lattice.transform(masses[0].shape, self.workers)
+        log_z = log_partition(fine.to_grid(theta), masses)[0]
+        tilt = inner_products(lattice.multiplicity * theta, held)
         sums = tilt + self.log_base[candidate.base] - self.held_n * log_z
         score = float(sums.sum() / self.held_n.sum())
         return ScoredCandidate(candidate, score if np.isfinite(score) else -np.inf, theta, log_z)
+
+    def _inverse_hessians(
+        self, posteriors: LatticePosteriors
+    ) -> Callable[[Modes], Operator] | None:
+        """What preconditions the posteriors, from the density of an earlier candidate."""
+        known = self._covariances.get(posteriors.features.n_modes)
+        inverse = None if known is None else known.invert_hessians(posteriors)
+        return None if inverse is None else lambda u: inverse
+
+    def _learn_covariance(self, posteriors: LatticePosteriors, densities: Array) -> None:
+        """Keep the covariance of the features under the first density of a small lattice."""
+        f = posteriors.features
+        density = densities.mean(axis=0)
+        if f.n_modes not in self._covariances and is_small(f) and np.isfinite(density).all():
+            self._covariances[f.n_modes] = FeatureCovariance(f, density, posteriors.taper)
 
     def _start(self, candidate: LatticeCandidate) -> Modes:
         """The solution of the nearest candidate that was scored; else zero."""
@@ -267,16 +308,14 @@ class LatticeSearch:
         for place, base in enumerate(self.bases[scored.candidate.base]):
             mine = np.flatnonzero(rows.fold == place)
             values[mine] = base.log_density_at(rows.x[mine])
-        if scored.theta is None or scored.log_z is None:
+        masses = None if scored.theta is None else self._fine_masses(scored.candidate)
+        if masses is None or scored.theta is None or scored.log_z is None:
             return values
-        finer = self.posteriors(scored.candidate, finer=True)
-        tilt = finer.transform.to_grid(scored.theta) * finer.taper
-        lattice = self.lattice(scored.candidate.n_modes)
+        lattice, shape = self.lattice(scored.candidate.n_modes), masses[0].shape
+        tilt = lattice.transform(shape, self.workers).to_grid(scored.theta) * masses[0].taper
         axes = [
             np.concatenate([[nodes[0] - step], nodes, [nodes[-1] + step]])
-            for nodes, step in zip(
-                lattice.nodes(finer.shape), lattice.lengths / np.array(finer.shape), strict=True
-            )
+            for nodes, step in zip(lattice.nodes(shape), lattice.lengths / shape, strict=True)
         ]
         for axis, is_cosine in enumerate(lattice.cosine):
             around = [(1, 1) if k == axis + 1 else (0, 0) for k in range(tilt.ndim)]

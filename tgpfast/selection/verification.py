@@ -125,11 +125,13 @@ class Verifier:
     x : (n, d) array
         In the model's coordinates, in any order.
     weights : (n,) array
+        How often each row is repeated. Noise is that of so many rows: a value that a third of the
+        rows share does not leave three of them.
     """
 
     def __init__(self, x: Array, weights: Array) -> None:
         self.x, self.weights = x, weights / weights.sum()
-        self.n = float(1.0 / (self.weights @ self.weights))
+        self.n = max(float(weights.sum()), float(1.0 / (self.weights @ self.weights)))
         self.n_draws = min(VERIFIED_DRAWS, 2 ** int(np.ceil(np.log2(DRAWS_PER_ROW * len(x)))))
         self.near = x[np.random.default_rng(0).permutation(len(x))[:NEAR_ROWS]]
         self.columns = [sort_column(x[:, k], self.weights) for k in range(x.shape[1])]

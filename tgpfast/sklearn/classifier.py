@@ -12,11 +12,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ..density.density import Density
-from ..pipeline.fitting import fit
 from ..runtime.warnings import FallbackWarning, warn
 from ..statistics.mergeable_sums import check_decay
 from ..validation import Array, as_floats
-from .estimator import DensityEstimator, fit_with_covariance, weighted_rows
+from .estimator import DensityEstimator
 from .shrinkage import has_fewer_rows, is_singular, pool_covariance
 
 ROWS_PER_COLUMN = 2  # times d + 1: with fewer rows a covariance is too noisy to classify with
@@ -34,8 +33,11 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
     priors : array-like, (n_classes,), default None
         Probabilities of the classes, in the order of ``classes_``. None takes the shares of the
         training rows.
-    method, n_features, lam, gamma, base, scale, backend, n_threads : see `TGPDensity`
-    random_state, decay, fit_options : see `TGPDensity`
+    method, n_features, lam, gamma, base, scale, effort, backend, n_threads : see `TGPDensity`
+    support, period, discrete, random_state, decay, fit_options : see `TGPDensity`
+    missing : {"error", "drop"}, default "error"
+        "drop" learns from the rows without missing values. ``predict`` compares the densities of
+        the columns that a row has.
 
     Attributes
     ----------
@@ -73,11 +75,13 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
     def __init__(
         self, *, priors: Any = None, method: Any = "auto", n_features: Any = "auto",
         lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "auto",
-        backend: Any = "auto", n_threads: Any = None, random_state: Any = 0, decay: Any = 1.0,
-        fit_options: Any = None,
+        support: Any = None, period: Any = None, discrete: Any = None, missing: Any = "error",
+        effort: Any = "balanced", backend: Any = "auto", n_threads: Any = None,
+        random_state: Any = 0, decay: Any = 1.0, fit_options: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(
             method=method, n_features=n_features, lam=lam, gamma=gamma, base=base, scale=scale,
+            support=support, period=period, discrete=discrete, missing=missing, effort=effort,
             backend=backend, n_threads=n_threads, random_state=random_state, decay=decay,
             fit_options=fit_options,
         )  # fmt: skip
@@ -203,7 +207,7 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
         joint = np.full((len(rows), len(self.classes_)), -np.inf)
         for k, density in enumerate(self.densities_):
             if density is not None:
-                joint[:, k] = log_priors[k] + density.log_density(rows)
+                joint[:, k] = log_priors[k] + self._log_density(density, rows)
         joint[np.isneginf(joint).all(axis=1)] = log_priors
         return joint
 
@@ -217,9 +221,9 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
     def _learn(self, X: Array, y: Array, sample_weight: Any) -> TGPClassifier:
         """Fit or update the density of every class that has rows; then the priors."""
         decay = check_decay(self.decay)
-        used, weights = weighted_rows(np.arange(len(X)), sample_weight)
+        used, weights = self._select_rows(X, sample_weight)
         labels = np.searchsorted(self.classes_, y[used])
-        table = LabeledRows(X[used], labels, np.ones(len(used)) if weights is None else weights)
+        table = LabeledRows(X[used], labels, np.ones(len(labels)) if weights is None else weights)
         counts = np.bincount(labels, table.weights, len(self.classes_))
         class_count = decay * self.class_count_ + counts
         priors = _check_priors(self.priors, class_count)
@@ -259,9 +263,9 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
         densities = {}
         for k, rows in groups.items():
             if k in small or k in flat:
-                densities[k] = fit_with_covariance(rows.X, rows.weights, covariance, options)
+                densities[k] = self._fit_with_covariance(rows.X, rows.weights, covariance, options)
             else:
-                densities[k] = fit(rows.X, sample_weight=rows.given_weights, **options)
+                densities[k] = self._fit_named(rows.X, rows.given_weights, options)
         return densities, table.of(small) if small else None
 
 

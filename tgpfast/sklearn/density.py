@@ -21,6 +21,18 @@ class TGPDensity(DensityMixin, DensityEstimator):
         As for ``tgpfast.fit``, which chooses those that are "auto" by held-out rows.
     scale : {"auto", "standardize", "gaussianize", "center", "none"}, default "auto"
         As for ``tgpfast.fit``.
+    support : dict or None, default None
+        Column -> (low, high), as for ``tgpfast.fit``. Columns of ``support``, ``period`` and
+        ``discrete`` are numbers, or names where X is a frame.
+    period : dict or None, default None
+        Column -> period.
+    discrete : sequence, dict or None, default None
+        Columns of whole numbers, or column -> step.
+    missing : {"error", "drop"}, default "error"
+        "drop" learns from the rows without missing values, and a DataWarning says how many it left
+        out. ``score_samples`` then scores a row by the columns that it has.
+    effort : {"fast", "balanced", "thorough"}, default "balanced"
+        How much work the choice of open settings may take.
     backend : str, default "auto"
         As for ``tgpfast.fit``.
     n_threads : int or None, default None
@@ -31,14 +43,15 @@ class TGPDensity(DensityMixin, DensityEstimator):
         In (0, 1]. Each ``partial_fit`` first multiplies the weights of all earlier rows by it, so
         that the model forgets.
     fit_options : dict or None, default None
-        Other options of ``tgpfast.fit``, such as ``{"engine": "direct"}``. Weights mean
+        Other options of ``tgpfast.fit``, such as ``{"kernel": "matern32"}``. Weights mean
         repetition, as in scikit-learn: a weight of 2 is two rows.
         ``{"normalize_weights": True}`` rescales them to Kish's effective number of rows instead.
 
     Attributes
     ----------
     model_ : Density
-        The density that ``tgpfast.fit`` returned.
+        The density that ``tgpfast.fit`` returned: ``model_.conditional``, ``model_.quantile``,
+        ``model_.explain``, ``model_.save`` and others.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : (d,) array of str
@@ -88,9 +101,15 @@ class TGPDensity(DensityMixin, DensityEstimator):
         ValueError
             If the rows have no density, or an option is wrong.
         """
-        rows, weights = weighted_rows(self._check_rows(X, reset=True, least=2), sample_weight)
-        self.model_ = self._fit_density(rows, weights)
+        self._learn(X, sample_weight)
         return self
+
+    def _learn(self, X: Any, sample_weight: Any) -> tuple[Array, Array | None]:
+        """Fit, and return the rows and weights that the density is learned from."""
+        rows = self._check_rows(X, reset=True, least=2)
+        used, weights = self._select_rows(rows, sample_weight)
+        self.model_ = self._fit_density(rows[used], weights)
+        return rows[used], weights
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TGPDensity:
         """Learn from more rows; the first call, if there was no fit, is a fit.
@@ -113,8 +132,9 @@ class TGPDensity(DensityMixin, DensityEstimator):
         """
         if not hasattr(self, "model_"):
             return self.fit(X, sample_weight=sample_weight)
-        rows, weights = weighted_rows(self._check_rows(X, reset=False), sample_weight)
-        self.model_ = self.model_.update(rows, sample_weight=weights, decay=self.decay)
+        rows = self._check_rows(X, reset=False)
+        used, weights = self._select_rows(rows, sample_weight)
+        self.model_ = self.model_.update(rows[used], sample_weight=weights, decay=self.decay)
         return self
 
     def score_samples(self, X: Any) -> Array:
@@ -127,10 +147,11 @@ class TGPDensity(DensityMixin, DensityEstimator):
         Returns
         -------
         (n,) array
-            Normalized, in the units of X.
+            Normalized, in the units of X. With ``missing="drop"``, a row with missing values has
+            the marginal log density of its other columns.
         """
         check_is_fitted(self)
-        return self.model_.log_density(self._check_rows(X, reset=False))
+        return self._log_density(self.model_, self._check_rows(X, reset=False))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Total log-likelihood of the rows, as that of scikit-learn's KernelDensity.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ Operator = Callable[[Vector], Vector]
 
 RESTARTS = 5  # times that a residual found small is computed anew, free of the recurrence's drift
 STALL_STEPS = 50  # steps without progress that are allowed whatever the size of the system
+LEAST_SQUARE = 1e-280  # of a norm; smaller squares have lost digits
 PROGRESS = 0.99  # a residual counts as smaller below this share of the best
 
 
@@ -81,59 +83,79 @@ def conjugate_gradients(
             precondition=None if precondition is None else lambda r: precondition(r[0])[None],
         )  # fmt: skip
         return CGResult(found.x[0], found.steps, found.residual)
-    x = np.zeros_like(b) if start is None else start.copy()
-    r = b.copy() if start is None else b - product(x)
-    best, best_x, sizes = norms(r), x.copy(), norms(b)
-    target = tolerance * sizes
-    z = r if precondition is None else precondition(r)
-    p, rz = z.copy(), inner_products(r, z)
+    def apply(operator: Operator, v: Array) -> Array:
+        return _as_reals(operator(v.view(b.dtype).reshape(b.shape)))
+
+    # vectors are rows of real numbers, and numbers of each system are lists: faster for few systems
+    right = _as_reals(b)
+    x = np.zeros_like(right) if start is None else _as_reals(start).copy()
+    r = right.copy() if start is None else right - apply(product, x)
+    best, best_x, sizes = norms(r).tolist(), x.copy(), norms(right)
+    target = (tolerance * sizes).tolist()
+    z = r if precondition is None else apply(precondition, r)
+    p, rz = z.copy(), _inner(r, z).tolist()
     steps = stalled = restarts = 0
     while steps < max_steps and stalled < max(STALL_STEPS, b[0].size):
-        if (best <= target).all():
+        if _all_below(best, target):
             if is_rough or restarts == RESTARTS:
                 break
-            r, restarts = b - product(best_x), restarts + 1
-            best = norms(r)
-            if (best <= target).all():
+            r, restarts = right - apply(product, best_x), restarts + 1
+            best = norms(r).tolist()
+            if _all_below(best, target):
                 break
-            x, z = best_x.copy(), r if precondition is None else precondition(r)
-            p, rz = z.copy(), inner_products(r, z)
-        image = product(p)
+            x, z = best_x.copy(), r if precondition is None else apply(precondition, r)
+            p, rz = z.copy(), _inner(r, z).tolist()
+        image = apply(product, p)
         steps += 1
-        curvature = inner_products(p, image)
-        goes = curvature > 0.0
-        if not goes.any():
+        curvature = _inner(p, image).tolist()
+        if not any(c > 0.0 for c in curvature):
             break
-        length = columns(np.where(goes, rz / np.where(goes, curvature, 1.0), 0.0), p)
+        length = _ratios(rz, curvature)
         x += length * p
         image *= length
         r -= image
-        size = norms(r)
-        is_better, stalled = size < PROGRESS * best, stalled + 1
-        if is_better.any():
-            best, stalled = np.where(is_better, size, best), 0
-            if is_better.all():
-                np.copyto(best_x, x)
-            else:
-                best_x[is_better] = x[is_better]
-        z = r if precondition is None else precondition(r)
-        previous, rz = rz, inner_products(r, z)
-        p *= columns(rz / np.where(previous > 0.0, previous, 1.0), p)
+        z = r if precondition is None else apply(precondition, r)
+        previous, rz = rz, _inner(r, z).tolist()
+        squares = rz if precondition is None else _inner(r, r).tolist()
+        stalled += 1
+        for row, square in enumerate(squares):
+            if square < (PROGRESS * best[row]) ** 2:
+                best[row], stalled = math.sqrt(square), 0
+                best_x[row] = x[row]
+        p *= _ratios(rz, previous)
         p += z
-    left = best if is_rough else norms(b - product(best_x))
-    return CGResult(best_x, steps, float((left / np.where(sizes > 0.0, sizes, 1.0)).max()))
+    left = np.array(best) if is_rough else norms(right - apply(product, best_x))
+    residual = float((left / np.where(sizes > 0.0, sizes, 1.0)).max())
+    return CGResult(best_x.view(b.dtype).reshape(b.shape), steps, residual)
+
+
+def _all_below(values: list[float], limits: list[float]) -> bool:
+    return all(value <= limit for value, limit in zip(values, limits, strict=True))
+
+
+def _ratios(a: list[float], b: list[float]) -> Array:
+    """a / b as a column, and zero where b is not positive."""
+    return np.array([[x / y if y > 0.0 else 0.0] for x, y in zip(a, b, strict=True)])
 
 
 def inner_products(a: Vector, b: Vector) -> Array:
     """Re(conj(a_j) b_j) summed over all but the first axis, (B,)."""
-    mine, theirs = (_as_reals(v) for v in (a, b))
-    return np.einsum("ij,ij->i", mine, theirs)
+    return _inner(_as_reals(a), _as_reals(b))
 
 
 def norms(a: Vector) -> Array:
     """Norms over all but the first axis, (B,); squares do not overflow."""
     flat = _as_reals(a)
+    with np.errstate(over="ignore"):
+        squares = _inner(flat, flat)
+    if ((squares > LEAST_SQUARE) & np.isfinite(squares)).all():
+        return np.sqrt(squares)
     return np.array([norm(row, check_finite=False) for row in flat])
+
+
+def _inner(a: Array, b: Array) -> Array:
+    """Inner products of the rows of two matrices."""
+    return np.einsum("ij,ij->i", a, b)
 
 
 def columns(values: Array, like: Vector) -> Array:

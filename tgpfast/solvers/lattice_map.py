@@ -24,6 +24,8 @@ ROUGH_TOLERANCES = (1e-2, 1e-4)  # of the gradient, at which grids are compared 
 GRID_REFINEMENT = {1: 2.0, 2: 1.5, 3: 1.25}  # nodes along each axis of a finer grid, as a multiple
 NEGLIGIBLE = 1e-14  # of the largest prior variance: such modes move f by 1e-6 of its scale
 GRID_TOLERANCE = 1e-4  # change of log Z, and of the relative gradient, on a finer grid
+# of lambda: below, tilts reach 1e5 nats, and float64 has no digits left for Newton's equations
+LEAST_MAP_LAM = 1e-8
 MOST_NODES = {1: 2**20, 2: 2**22, 3: 2**24}  # of a grid, by dimension: a second of work a step
 
 
@@ -48,8 +50,8 @@ def solve_lattice_map(
         With the kernel and the bandwidth of the prior as those of its features.
     base : Base
         In the coordinates of the lattice.
-    lam : float > 0
-        Precision of the prior on f.
+    lam : float
+        Precision of the prior on f, at least 1e-8.
     shape : (d,) ints, default twice as many as the waves need
         Nodes of the first grid.
     start : array of the mode shape, default zero
@@ -78,7 +80,7 @@ def solve_lattice_map(
     ----------
     Algorithm 1 of the paper, whose gradient ascent Newton's method replaces.
     """
-    lam, tolerance = positive("lam", lam), positive("tolerance", tolerance)
+    lam, tolerance = check_lam(lam), positive("tolerance", tolerance)
     check_pair(stats, base)
     kept = stats.corner(_modes_that_matter(stats.features))
     run = _Run(kept, lam, BaseGrids(base, kept.features) if grids is None else grids, workers)
@@ -96,6 +98,22 @@ def solve_lattice_map(
     _warn_if_poor(report, tolerance if least_gain == 0.0 else np.inf, grid_tolerance)
     theta = run.objective.to_theta * run.point.u[0]
     return kept.features.resize_modes(theta, stats.features.n_modes), report
+
+
+def check_lam(lam: float) -> float:
+    """Lambda of MAP on a lattice.
+
+    Raises
+    ------
+    ValueError
+        If it is below LEAST_MAP_LAM.
+    """
+    if positive("lam", lam) < LEAST_MAP_LAM:
+        raise ValueError(
+            f"lam={lam:.6g}: expected at least {LEAST_MAP_LAM:g} for MAP on a lattice, since "
+            "float64 cannot hold rougher tilts; 0.01 to 100 is usual"
+        )
+    return lam
 
 
 class _Run:
@@ -156,7 +174,9 @@ class _Run:
 
     def _precondition(self, u: Modes) -> Operator:
         """Function r -> about the inverse of minus the Hessian times r."""
-        return self._on_grid(self.stats.features.grid_shape(1.0)).preconditioner(u)
+        coarse = self._on_grid(self.stats.features.grid_shape(1.0))
+        inverse = coarse.preconditioner(u[0])
+        return lambda r: inverse(r[0])[None]
 
 
 def _finer(shape: tuple[int, ...]) -> tuple[int, ...] | None:

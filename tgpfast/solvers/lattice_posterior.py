@@ -137,10 +137,14 @@ class LatticePosteriors:
         """log Z (B,) of coefficients, and the masses of the nodes over Z (B, grid)."""
         return log_partition(self.transform.to_grid(theta), self.masses)
 
+    def _expected(self, point: PosteriorPoint) -> Modes:
+        """Whitened means of the tapered waves under the densities of a point."""
+        return self.from_sums * self.transform.from_grid(point.p * self.taper)
+
     def gradient(self, point: PosteriorPoint) -> Modes:
         """Gradients of the objectives."""
-        expected = self.transform.from_grid(point.p * self.taper)
-        return self.data - point.u - columns(self.n, expected) * (self.from_sums * expected)
+        expected = self._expected(point)
+        return self.data - point.u - columns(self.n, expected) * expected
 
     def gradient_norms(self, point: PosteriorPoint) -> Array:
         """Norms of the gradients over those of the sums over the rows, (B,)."""
@@ -148,17 +152,16 @@ class LatticePosteriors:
 
     def curvature(self, point: PosteriorPoint) -> Operator:
         """Function v -> minus the Hessians times v."""
-        tapered = point.p * self.taper
-        weights = columns(self.n, tapered) * tapered
-        curvature = weights * self.taper
+        expected = self._expected(point)
+        scaled = columns(self.n, expected) * expected
+        curvature = columns(self.n, point.p) * (point.p * np.square(self.taper))
 
         def product(v: Modes) -> Modes:
             values = self.transform.to_grid(self.to_theta * v)
-            mean = inner_products(tapered, values)
             values *= curvature
-            values -= columns(mean, values) * weights
             image = self.from_sums * self.transform.from_grid(values)
             image += v
+            image -= columns(inner_products(expected, v), v) * scaled
             return image
 
         return product
@@ -248,7 +251,7 @@ def maximize_posteriors(
         Also stop after a step that promised to gain less than this, in nats a row: for candidates
         whose scores are compared.
     precondition : callable, optional
-        u of one posterior -> its preconditioner.
+        u of the posteriors that are left -> their preconditioner, a function of as many vectors.
     """
     now = posteriors.at(start.copy())  # whose entries are replaced one by one
     norm = np.full(len(posteriors.n), np.inf)
@@ -270,7 +273,7 @@ def maximize_posteriors(
         if least_gain == 0.0 and some.is_dense_faster:  # else directions are rough, and cheap
             direction = some.newton_directions(point, gradient)
         else:
-            inverse = None if precondition is None else precondition(point.u[0])
+            inverse = None if precondition is None else precondition(point.u)
             product = some.curvature(point)
             direction, count, pays = _solve_newton(product, gradient, forcing, inverse)
             precondition = precondition if pays else None
@@ -292,7 +295,7 @@ def _solve_newton(
     if inverse is not None:
         first = conjugate_gradients(
             product, gradient, tolerance=accuracy, max_steps=PRECONDITIONED_STEPS,
-            precondition=lambda r: inverse(r[0])[None], is_rough=True, is_batch=True,
+            precondition=inverse, is_rough=True, is_batch=True,
         )  # fmt: skip
         if first.residual <= accuracy[0]:
             return first.x, first.steps, True

@@ -21,7 +21,7 @@ from .node_posterior import NodeObjective, StoredNodeObjective, make_nodes
 from .posterior import MAP_TOLERANCE, PosteriorObjective, maximize_by_gradient, maximize_by_newton
 
 MAP_STEPS = {"newton": 100, "gradient": 10_000}  # steps at most, where the caller names no number
-NOTHING_LEFT = 1e15  # a lambda of so many times n leaves theta below rounding
+NOTHING_LEFT = 1e15  # with lambda above this multiple of n, theta is below rounding
 REFINED_GAP = 1e-6  # of log E between two grids, above which the finer one is solved on
 STORED_NUMBERS = 2**24  # features at nodes that are held in memory, 128 MB
 WARNED_GAP = 0.1  # of log E between two sets of nodes, above which the user is warned

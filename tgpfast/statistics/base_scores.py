@@ -15,7 +15,7 @@ from .. import kernels
 from ..bases.base import Base
 from ..data.blocks import Blocks
 from ..data.checkpoint import KeptSums
-from ..features.evaluation import Angles, evaluate_features
+from ..features.evaluation import Angles, feature_blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
@@ -23,8 +23,6 @@ from ..validation import Array
 from .chunks import Chunks
 from .feature_means import plan_sums, sum_rows, transform_inside
 from .transforms import eps_for
-
-SCORE_ROWS = 4_096  # rows of a block of features
 
 
 def accumulate_base_scores(
@@ -91,13 +89,8 @@ def _sum_term_by_term(
     x: Array, score: Array, features: Features, origin: Array, threads: Threads
 ) -> Array:
     """sum phi' score^T, (S, d)."""
-    S, d = features.frequencies.shape
-    dphi, total = np.empty((S, min(SCORE_ROWS, len(x)))), np.zeros((S, d))
+    total = np.zeros(features.frequencies.shape)
     with kernels.threads(*threads.resolve()):  # BLAS on one thread: its sums do not depend on them
-        for start in range(0, len(x), SCORE_ROWS):
-            part = slice(start, start + SCORE_ROWS)
-            _, block = evaluate_features(
-                features, x[part], origin=origin, threads=threads, out=(dphi[:0, :0], dphi)
-            )
-            total += block @ score[part]
+        for rows, _, dphi in feature_blocks(features, x, origin=origin, threads=threads):
+            total += dphi @ score[rows]
     return total

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,8 @@ from ..validation import Array
 
 Rows = tuple[Array, Array | None]  # rows (n, d) and their weights (n,), None without weights
 
+BOX_ROWS = 50_000  # rows of a sample from which the box of a grid is chosen
+FIRST_NUMBERS = 2**22  # coordinates of a stream from which it is chosen: 32 MB
 CHUNK_NUMBERS = 2**25  # coordinates of the points of one transform: 256 MB
 AHEAD_ROWS = 2**18  # rows of a block that is read ahead: several such blocks are held in memory
 
@@ -19,11 +23,6 @@ AHEAD_ROWS = 2**18  # rows of a block that is read ahead: several such blocks ar
 def rows_per_chunk(d: int | None) -> int:
     """Rows of d columns that make a full chunk."""
     return CHUNK_NUMBERS // max(d or 1, 1)
-
-
-def chunk_count(n: int, d: int) -> int:
-    """Chunks that n rows of d columns make."""
-    return -(-n * d // CHUNK_NUMBERS)
 
 
 class Chunks:
@@ -66,3 +65,28 @@ def _join(parts: list[Rows]) -> Rows:
     if all(w is None for _, w in parts):
         return rows, None
     return rows, np.concatenate([np.ones(len(x)) if w is None else w for x, w in parts])
+
+
+def place_grid(
+    blocks: Blocks, choose: Callable[[Array, int | None], Any]
+) -> tuple[Any, Iterable[Rows]]:
+    """A grid for all rows, chosen from a sample, and the rows in chunks to fill it with.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    choose : function
+        Sample (n, d), and number of all rows or None -> grid, or None where none fits.
+    """
+    if (pilot := blocks.pilot(BOX_ROWS)) is not None:
+        place = choose(pilot[0], blocks.n_rows)
+        return place, Chunks(blocks, None if place is None else place.fill_rows)
+    size = FIRST_NUMBERS // max(blocks.dimension or 1, 1)
+    chunks = Chunks(blocks, size)
+    rows = iter(chunks)
+    first = next(rows)
+    is_all = len(first[0]) < size  # a chunk that is not full is the last
+    place = choose(first[0], len(first[0]) if is_all else None)
+    if place is not None:
+        chunks.rows = place.fill_rows
+    return place, itertools.chain([first], rows)

@@ -19,7 +19,7 @@ from ..data.blocks import Blocks
 from ..features.evaluation import NO_WEIGHTS, Angles, read_only
 from ..features.random import Features
 from ..validation import Array
-from .row_counts import RowCounts
+from .moment_sums import RowCounts
 from .statistics import Statistics, check_feature_sums, check_moments
 
 LANE_FEATURES = 1024  # above it a Gram matrix for each lane (8 MB here) would take too much memory

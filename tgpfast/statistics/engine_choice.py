@@ -14,7 +14,7 @@ from .pass_options import PassOptions
 from .spectral_work import COST_ROWS, SpectralWork
 from .transforms import has_finufft
 
-HELD_SHARE = 8  # one part in so many of the budget holds the rows of a stream that are looked at
+HELD_SHARE = 8  # the rows of a stream that decide the engine take 1/8 of the budget at most
 
 
 @dataclass(frozen=True, eq=False)

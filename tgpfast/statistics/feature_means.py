@@ -24,9 +24,9 @@ from ..validation import Array
 from . import costs
 from .chunks import Chunks
 from .mergeable_sums import MergeableSums, read_counts
-from .row_counts import RowCounts
+from .moment_sums import RowCounts
 from .statistics import check_feature_sums
-from .transform_plan import FINE, TransformPlan, plan_transform
+from .transform_plan import TransformPlan, plan_transform
 from .transforms import (
     TRANSFORM_DIMENSIONS,
     Complex,
@@ -199,7 +199,7 @@ def transform_inside(
     axes = [np.ascontiguousarray(axis) for axis in frequencies.T]
     turn = np.exp(1j * (frequencies @ plan.middle))
     sets = (strength.astype(np.complex128) for strength in strengths)
-    return [turn * transform(columns, s, axes, eps, FINE, n_threads) for s in sets]
+    return [turn * transform(columns, s, axes, eps, n_threads) for s in sets]
 
 
 def sum_rows(features: Features) -> int | None:
@@ -228,5 +228,5 @@ def _faster_plan(
         return None
     reach = np.abs(frequencies).max(axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
-        plan = plan_transform(y, reach, len(frequencies), row_cost, eps, budget, coarse=False)
+        plan = plan_transform(y, reach, len(frequencies), row_cost, eps, budget)
     return plan if plan is not None and plan.seconds < row_cost * len(y) else None

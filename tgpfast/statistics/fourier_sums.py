@@ -19,6 +19,7 @@ import numpy as np
 from ..features.random import Features
 from ..validation import Array
 from .moment_sums import MomentSums
+from .spread_grid import SpreadGrid
 from .statistics import Statistics, check_feature_sums, check_moments
 from .transforms import Complex
 
@@ -31,69 +32,69 @@ def bandwidths_of(features: Features, noise_levels: Array) -> list[float]:
     return [gamma, *(float(np.hypot(gamma, s)) for s in noise_levels if s > 0.0)]
 
 
-class Targets:
-    """Frequencies at which F is needed, as one array for each axis.
+def target_memory(n_features: int, n_levels: int, d: int) -> int:
+    """Bytes of the frequencies at which F is needed, of F twice, and of the transform's copies."""
+    return n_levels * n_features * (n_features + 1) * (8 * d * 2 + 16 * 2 + 8)
 
-    For every bandwidth: f_s, then f_s - f_t (s < t), then f_s + f_t (s <= t). F at the negative of
-    a frequency is the complex conjugate.
+
+class FourierSums:
+    """F at all frequencies that statistics need; points are taken about ``center``.
+
+    For every bandwidth these are f_s, then f_s - f_t (s < t), then f_s + f_t (s <= t). F at the
+    negative of a frequency is the complex conjugate.
 
     Parameters
     ----------
     features : Features
     bandwidths : list of float
-    """
-
-    def __init__(self, features: Features, bandwidths: list[float]) -> None:
-        S = features.n_features
-        self.n_features, self.bandwidths = S, bandwidths
-        self.level_size = S * (S + 1)
-        self.axes = []
-        for z in features.frequencies.T:
-            differences = [z[s] - z[s + 1 :] for s in range(S)]
-            unit = np.concatenate([z, *differences, *(z[s] + z[s:] for s in range(S))])
-            self.axes.append(np.concatenate([unit / gamma for gamma in bandwidths]))
-        self.reach = np.array([np.abs(axis).max() for axis in self.axes])
-
-    def level(self, F: Complex, h: int) -> tuple[Complex, Complex, Complex]:
-        """F(f_s), F of the differences and F of the sums, for bandwidth number h."""
-        S, first = self.n_features, h * self.level_size
-        cut = first + S + S * (S - 1) // 2
-        return F[first : first + S], F[first + S : cut], F[cut : first + self.level_size]
-
-    @staticmethod
-    def memory(n_features: int, n_levels: int, d: int) -> int:
-        """Bytes of the targets, of F twice, and of the transform's own copies."""
-        return n_levels * n_features * (n_features + 1) * (8 * d * 2 + 16 * 2 + 8)
-
-
-class FourierSums:
-    """F at all targets, and the x_k-weighted F at the f_s; points are taken about ``center``.
+    center : (d,) array
 
     Attributes
     ----------
+    axes : list of array
+        The frequencies, one array for each axis.
     F : (targets,) complex array
         sum_i w_i e^{i w . y_i}.
     G : (d, bandwidths * S) complex array
         sum_i w_i y_ik e^{i f_s . y_i}.
     weight : float
         F(0), the sum of the weights.
-    base : (bandwidths * S, d) array
-        The f_s of every bandwidth.
     """
 
     def __init__(self, features: Features, bandwidths: list[float], center: Array) -> None:
         self.features, self.bandwidths, self.center = features, bandwidths, center
-        self.targets = Targets(features, bandwidths)
-        self.base = np.concatenate([features.frequencies / gamma for gamma in bandwidths])
-        self.F = np.zeros(len(self.targets.axes[0]), np.complex128)
-        self.G = np.zeros((features.dimension, len(self.base)), np.complex128)
-        self.weight = 0.0
+        S = features.n_features
+        self.level_size = S * (S + 1)
+        self.axes = []
+        for z in features.frequencies.T:
+            differences = [z[s] - z[s + 1 :] for s in range(S)]
+            unit = np.concatenate([z, *differences, *(z[s] + z[s:] for s in range(S))])
+            self.axes.append(np.concatenate([unit / gamma for gamma in bandwidths]))
 
-    def at_base(self, F: Complex) -> Complex:
-        """F at the f_s of every bandwidth, taken from F at all targets."""
-        size, S = self.targets.level_size, self.features.n_features
-        levels = range(len(self.bandwidths))
-        return np.concatenate([F[h * size : h * size + S] for h in levels])
+    def read(
+        self, place: SpreadGrid, grid: Array, n_threads: int, *, weight: float,
+        scale: Array | float = 1.0, factor: float = 1.0,
+    ) -> FourierSums:  # fmt: skip
+        """Read F and G off a grid of points, whose weights have the sum ``weight``; positions are
+        divided by ``scale``, and weights multiplied by ``factor``."""
+        scales = np.broadcast_to(scale, self.features.dimension)
+        axes = [axis / s for axis, s in zip(self.axes, scales, strict=True)]
+        levels = self.level_size * np.arange(len(self.bandwidths))[:, None]
+        base = (levels + np.arange(self.features.n_features)).ravel()
+        self.F, self.G = place.sums(grid, axes, base, n_threads)
+        self.F *= factor
+        self.G *= factor / scales[:, None]
+        self.weight = factor * weight
+        return self
+
+    def level(self, h: int) -> tuple[Complex, Complex, Complex]:
+        """F(f_s), F of the differences and F of the sums, for bandwidth number h."""
+        S, first = self.features.n_features, h * self.level_size
+        cut = first + S + S * (S - 1) // 2
+        return (
+            self.F[first : first + S], self.F[first + S : cut],
+            self.F[cut : first + self.level_size],
+        )  # fmt: skip
 
 
 def statistics_from_fourier_sums(
@@ -143,7 +144,7 @@ def _phase_factors(sums: FourierSums, h: int) -> Any:
 def _level_sums(sums: FourierSums, h: int, origin: Array) -> LevelSums:
     S = sums.features.n_features
     amplitude, E = np.sqrt(2.0 / S), _phase_factors(sums, h)
-    base = E * sums.targets.level(sums.F, h)[0]
+    base = E * sums.level(h)[0]
     weighted = E * sums.G[:, h * S : (h + 1) * S]
     total = -amplitude * base.imag
     about_origin = -amplitude * weighted.imag.T + np.outer(total, sums.center - origin)
@@ -172,7 +173,7 @@ def _noise_sums(
 def _rows_of(sums: FourierSums, h: int) -> Iterator[tuple[int, Array, Array]]:
     """(s, Re[E_s conj(E_t) F(f_s - f_t)], Re[E_s E_t F(f_s + f_t)]) for t = s .. S - 1."""
     E = _phase_factors(sums, h)
-    _, differences, totals = sums.targets.level(sums.F, h)
+    _, differences, totals = sums.level(h)
     S, at, to = sums.features.n_features, 0, 0
     minus = np.empty(S)
     for s in range(S):

@@ -8,11 +8,11 @@ import numpy as np
 
 from ..runtime import memory
 from ..validation import Array, as_floats
-from .spectral_work import BOX_MARGIN
+from .chunks import BOX_ROWS
 from .spread_grid import OutsideError, SpreadGrid
-from .transform_plan import BOX_ROWS
 from .transforms import TRANSFORM_DIMENSIONS, eps_for
 
+BOX_MARGIN = 1.25  # a box made from a sample of the rows is this many times as wide
 CORES = (0.999, 0.99, 0.97, 0.9)  # shares of the rows in the box: the first whose grid fits
 SMALL_CORES = (0.75, 0.5)  # tried too where a grid has far more nodes than there are rows
 FEW_NODES = 2**17  # a grid up to this size, or up to the number of rows, is always taken

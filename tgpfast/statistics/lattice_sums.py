@@ -31,7 +31,7 @@ from .lattice_statistics import (
     scores_kind,
     shapes_of_sums,
 )
-from .row_counts import RowCounts
+from .moment_sums import RowCounts
 from .statistics import check_levels
 from .transforms import has_finufft
 from .wave_sums import WaveSums, required_memory

@@ -77,7 +77,7 @@ class PassOptions:
         return options
 
     def work(self, budget: int) -> SpectralWork:
-        """What the spectral engine would have to do, within so many bytes."""
+        """The work of the spectral engine, within ``budget`` bytes."""
         return SpectralWork(
             self.features, self.noise_levels, self.gram_phi, self.tolerance, budget
         )

@@ -7,7 +7,6 @@ the log density is scaled up to all rows.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -27,37 +26,29 @@ from .statistics import Statistics
 MIXED_TOLERANCE = 1e-3  # largest predicted change of a log density that "auto" accepts
 FLOAT64_DIMENSIONS = 3  # up to here the FD system is too ill-conditioned for float32 products
 TRIAL_ROWS = 5_000  # rows solved in both precisions, at most
-TRIAL_SHARE = 8  # at most one row in so many: a larger trial costs more than it saves
+TRIAL_SHARE = 8  # a trial has 1/8 of the rows at most: a larger one costs more than it saves
 TRIAL_LEAST_ROWS = 1_000  # with fewer trial rows float64 is as fast
 TRIAL_LAM = 0.1  # the paper's lambda: the smallest in use, and so the worst conditioned
 TRIAL_POINTS = 500  # trial rows, and as many draws of the base, at which densities are compared
 
 
-class PrecisionChoice(NamedTuple):
-    """The precision, "float64" or "mixed", and the reason in words."""
-
-    precision: str
-    reason: str
-
-
-def choose_precision(blocks: Blocks, options: PassOptions) -> PrecisionChoice:
-    """The precision asked for, or with ``precision="auto"`` mixed where a trial allows it."""
+def choose_precision(blocks: Blocks, options: PassOptions) -> tuple[str, str]:
+    """The precision asked for, or with ``precision="auto"`` mixed where a trial allows it; and the
+    reason in words."""
     if options.precision != "auto":
-        return PrecisionChoice(options.precision, "asked for")
+        return options.precision, "asked for"
     features, n_rows = options.features, blocks.n_rows
     if features.dimension <= FLOAT64_DIMENSIONS:
-        return PrecisionChoice(
-            "float64", "d <= 3: float32 products spoil ill-conditioned systems"
-        )
+        return "float64", "d <= 3: float32 products spoil ill-conditioned systems"
     if n_rows is not None and n_rows // TRIAL_SHARE < TRIAL_LEAST_ROWS:
-        return PrecisionChoice("float64", "too few rows for mixed precision to pay")
+        return "float64", "too few rows for mixed precision to pay"
     trial = None if n_rows is None else blocks.pilot(min(TRIAL_ROWS, n_rows // TRIAL_SHARE))
     if n_rows is None or trial is None:
-        return PrecisionChoice("float64", "rows of a stream cannot be sampled ahead")
+        return "float64", "rows of a stream cannot be sampled ahead"
     change = predicted_change(trial, n_rows, features, options.backend, options.n_threads)
     verdict = "below" if change < MIXED_TOLERANCE else "above"
     reason = f"predicted change of log density {change:.1e}, {verdict} {MIXED_TOLERANCE:g}"
-    return PrecisionChoice("mixed" if change < MIXED_TOLERANCE else "float64", reason)
+    return ("mixed" if change < MIXED_TOLERANCE else "float64"), reason
 
 
 def predicted_change(

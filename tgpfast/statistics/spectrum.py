@@ -8,7 +8,6 @@ its band limit; `spread_grid` says how it is filled and read.
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,13 +26,13 @@ from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.progress import Progress
 from ..validation import Array, positive
-from .chunks import Chunks, Rows
+from .chunks import Rows, place_grid
 from .direct import accumulate_direct
 from .fourier_sums import (
     FourierSums,
-    Targets,
     bandwidths_of,
     statistics_from_fourier_sums,
+    target_memory,
     without_moments,
 )
 from .grid_box import choose_grid, sample_for_box
@@ -43,7 +42,6 @@ from .statistics import Statistics, check_features, check_levels, check_moments,
 from .transforms import TRANSFORM_DIMENSIONS, eps_for, load_finufft
 
 SPECTRUM_KIND = "spectrum"  # of a saved file
-FIRST_NUMBERS = 2**22  # coordinates of a stream from which its box is chosen: 32 MB
 MOST_OUTSIDE = 1_000_000  # rows outside the box that are kept as they are: 24 MB of three columns
 
 
@@ -154,7 +152,9 @@ class Spectrum:
             np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
             Progress(progress, "rows", blocks.n_rows) as bar,
         ):
-            place, chunks = _place_grid(blocks, bandlimit, box, tolerance, limit)
+            place, chunks = place_grid(
+                blocks, lambda sample, n: choose_grid(sample, bandlimit, box, tolerance, limit, n)
+            )
             return _fill(place, tolerance, chunks, module, count, bar)
 
     @classmethod
@@ -294,17 +294,15 @@ class Spectrum:
         """Fourier sums of the scaled rows inside the box."""
         bandwidths = bandwidths_of(features, levels)
         memory.check(
-            Targets.memory(features.n_features, len(bandwidths), self.dimension),
+            target_memory(features.n_features, len(bandwidths), self.dimension),
             f"reading {features.n_features:,} features at {len(bandwidths)} bandwidths",
             "use fewer features or noise levels",
         )
         sums = FourierSums(features, bandwidths, scaling.apply(self.center[None])[0])
-        axes = [axis / s for axis, s in zip(sums.targets.axes, scaling.scale, strict=True)]
-        base = list((sums.base / scaling.scale).T)
-        F, G = self._place.sums(self.grid, axes, base, n_threads)
-        sums.F, sums.G = weight * F, weight * G / scaling.scale[:, None]
-        sums.weight = weight * (self.n - float(self.outside_weights.sum()))
-        return sums
+        return sums.read(
+            self._place, self.grid, n_threads, scale=scaling.scale, factor=weight,
+            weight=self.n - float(self.outside_weights.sum()),
+        )  # fmt: skip
 
     def _scaled_moments(
         self, scaling: Scaling, weight: float, origin: Array, module: ModuleType, n_threads: int
@@ -411,24 +409,6 @@ class Spectrum:
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape))
         return f"Spectrum({self.n_rows:,} rows, d={self.dimension}, grid {size})"
-
-
-def _place_grid(
-    blocks: Blocks, bandlimit: Any, box: Any, tolerance: float, budget: int
-) -> tuple[SpreadGrid, Iterable[Rows]]:
-    """The grid, placed by a sample or by the first rows of a stream; and the rows in chunks."""
-    sample = sample_for_box(blocks)
-    if sample is not None:
-        place = choose_grid(sample, bandlimit, box, tolerance, budget, blocks.n_rows)
-        return place, Chunks(blocks, place.fill_rows)
-    size = FIRST_NUMBERS // max(blocks.dimension or 1, 1)
-    chunks = Chunks(blocks, size)
-    rows = iter(chunks)
-    first = next(rows)
-    n_rows = len(first[0]) if len(first[0]) < size else None  # a chunk that is not full is all
-    place = choose_grid(first[0], bandlimit, box, tolerance, budget, n_rows)
-    chunks.rows = place.fill_rows
-    return place, itertools.chain([first], rows)
 
 
 def _fill(

@@ -1,28 +1,28 @@
 """Points spread on a fixed grid by finufft's kernel, and Fourier sums read off it (d <= 3).
 
-With g the grid of the data and u that of one point at the center, spread by the same kernel, and
-A, B their Fourier sums at a frequency w,
+With A the Fourier sum of the grid at a frequency w, and B = prod_k B_k(w_k) that of one point at
+the center, spread by the same kernel,
 
-    F(w) = A / B,    sum x_k e^{i w . x} = (A_k - F B_k) / B,
+    F(w) = A / B,    sum x_k e^{i w . x} = A_k / B + i F B_k' / B_k,
 
-where A_k, B_k are the Fourier sums of the grids times the position of their nodes along axis k.
+where A_k is the Fourier sum of the grid times the position of its nodes along axis k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebder, chebval
 from numpy.typing import NDArray
 
 from ..validation import Array
 from .chunks import Rows
-from .transforms import FINEST_EPS, Complex, kernel_width, quiet_finufft
+from .transforms import FINEST_EPS, UPSAMPLING, Complex, kernel_width, quiet_finufft
 
-UPSAMPLING = 2.0  # grid nodes for each node that the band limit needs
 READ_SHARE = 0.1  # of eps, asked of the transform that reads: spreading dominates the error
+PRODUCT_NUMBERS = 2**17  # complex numbers of a product with the first axis: they stay in a cache
 FILL_ROWS = 2**18  # points spread at a time, at least: their coordinates stay in a cache
 
 
@@ -57,7 +57,7 @@ class SpreadGrid:
     @property
     def center(self) -> Array:
         """(d,) center of the box, about which positions are taken."""
-        return 0.5 * (self.low + self.high)
+        return self.low + 0.5 * (self.high - self.low)  # the sum may overflow
 
     @property
     def spacing(self) -> Array:
@@ -67,7 +67,7 @@ class SpreadGrid:
     @property
     def width(self) -> int:
         """Nodes along each axis that a point is spread over."""
-        return kernel_width(self.eps, UPSAMPLING)
+        return kernel_width(self.eps)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,9 +82,9 @@ class SpreadGrid:
 
     @property
     def memory(self) -> float:
-        """Bytes at most: grids of the data and of a point, one times the position, the transform's
-        complex copy and its upsampled one."""
-        return self.nodes * (8 + 8 + 8 + 16 + 16 * 2**self.dimension)
+        """Bytes at most: grids of the data and of a point, the transform's complex copy and its
+        upsampled one."""
+        return self.nodes * (8 + 8 + 16 + 16 * 2**self.dimension)
 
     @property
     def fill_rows(self) -> int:
@@ -95,30 +95,57 @@ class SpreadGrid:
         """(n,) which points lie in the box."""
         return np.asarray(((x >= self.low) & (x <= self.high)).all(axis=1))
 
-    def positions(self, k: int) -> Array:
-        """Positions of the nodes along axis k about the center, shaped to multiply a grid."""
-        m = self.shape[k]
-        at = [1] * self.dimension
-        at[k] = m
-        return (self.spacing[k] * (np.arange(m) - m // 2)).reshape(at)
-
-    def unit(self) -> Array:
-        """The grid of one point at the center."""
-        filler = GridFiller(self, 1)
-        filler.add(self.center[None], None)
-        return filler.grid
-
-    def read(self, grids: Iterable[Array], axes: list[Array], n_threads: int) -> list[Complex]:
-        """Fourier sums of grids at the frequencies, one (targets,) array for each grid."""
-        points = [axis * h for axis, h in zip(axes, self.spacing, strict=True)]
+    def read(self, grid: Array, axes: list[Array], n_threads: int) -> Complex:
+        """(targets,) Fourier sums of a grid at the frequencies."""
         eps = max(READ_SHARE * self.eps, FINEST_EPS)
         with quiet_finufft() as finufft:
             plan = finufft.Plan(2, self.shape, 1, eps, 1, nthreads=n_threads, showwarn=0)
-            plan.setpts(*points)
-            return [plan.execute(grid.astype(np.complex128)) for grid in grids]
+            plan.setpts(*(axis * h for axis, h in zip(axes, self.spacing, strict=True)))
+            return np.asarray(plan.execute(grid.astype(np.complex128)))
+
+    def read_weighted(self, grid: Array, axes: list[Array]) -> Complex:
+        """(d, targets) Fourier sums of a grid times the positions of its nodes along each axis, by
+        products with one axis after the other; for few frequencies."""
+        n, size = len(axes[0]), max(1, int(PRODUCT_NUMBERS * self.shape[0] / self.nodes))
+        out = np.empty((self.dimension, n), np.complex128)
+        for part in (slice(start, start + size) for start in range(0, n, size)):
+            total: Any = None
+            for axis, h, m in zip(axes, self.spacing, self.shape, strict=True):
+                places = h * (np.arange(m) - m // 2)
+                wave = np.exp(1j * np.outer(axis[part], places))
+                pair = wave, wave * places
+                if total is None:  # real products: twice as fast as complex ones
+                    real = np.concatenate([f(w) for w in pair for f in (np.real, np.imag)])
+                    a, b, c, e = (real @ grid.reshape(m, -1)).reshape(4, len(wave), -1)
+                    total, moved = a + 1j * b, [c + 1j * e]
+                    continue
+                moved = [np.einsum("cnr,cn->cr", v, wave) for v in _cut(moved, m)]
+                (total,) = _cut([total], m)
+                moved.append(np.einsum("cnr,cn->cr", total, pair[1]))
+                total = np.einsum("cnr,cn->cr", total, wave)
+            out[:, part] = [v[:, 0] for v in moved]
+        return out
+
+    def kernel(self) -> list[tuple[Array, int, float]]:
+        """What one point at the center adds to the nodes: a product of one function for each axis.
+
+        Each is even but for one node at the edge of its support: coefficients of its Fourier sum
+        in cosines of multiples of the angle, number of that node, and what it has more.
+        """
+        one = replace(self, low=self.center, high=self.center)  # the smallest grid
+        filler, middle, w = GridFiller(one, 1), [m // 2 for m in one.shape], self.width
+        filler.add(one.center[None], None)
+        parts = []
+        for k, m in enumerate(middle):
+            at: Any = (*middle[:k], slice(m - w, m + w + 1), *middle[k + 1 :])
+            line = filler.grid[at] * filler.grid[tuple(middle)] ** (1 / self.dimension - 1)
+            more = line[:w][::-1] - line[w + 1 :]
+            edge = int(np.argmax(np.abs(more)))
+            parts.append((np.r_[line[w], 2.0 * line[w + 1 :]], edge + 1, float(more[edge])))
+        return parts
 
     def sums(
-        self, grid: Array, axes: list[Array], base: list[Array], n_threads: int
+        self, grid: Array, axes: list[Array], weighted: NDArray[np.int64], n_threads: int
     ) -> tuple[Complex, Complex]:
         """Fourier sums of the points that were spread on a grid.
 
@@ -126,25 +153,46 @@ class SpreadGrid:
         ----------
         grid : array
             A filled grid.
-        axes, base : list of array
+        axes : list of array
             Frequencies, one array for each axis.
+        weighted : int array
+            Numbers of the frequencies at which ``G`` is wanted.
 
         Returns
         -------
         F : (targets,) complex array
-            At the frequencies ``axes``.
-        G : (d, targets) complex array
-            x_k-weighted sums about the center, at the frequencies ``base``.
+        G : (d, len(weighted)) complex array
+            x_k-weighted sums about the center.
         """
-        unit = self.unit()
-        F, one = self.read((grid, unit), axes, n_threads)
-        F /= one
-        del one
-        moved = (g * self.positions(k) for k in range(self.dimension) for g in (grid, unit))
-        found = self.read(chain((grid, unit), moved), base, n_threads)
-        data, one = found[:2]
-        G = [(a - data / one * b) / one for a, b in zip(found[2::2], found[3::2], strict=True)]
-        return F, np.array(G)
+        kernel = self.kernel()
+        F = self.read(grid, axes, n_threads)
+        for axis, h, part in zip(axes, self.spacing, kernel, strict=True):
+            F /= _kernel_sum(axis * h, *part)
+        base = [axis[weighted] for axis in axes]
+        G = self.read_weighted(grid, base)
+        ratios = []
+        for axis, h, part in zip(base, self.spacing, kernel, strict=True):
+            value = _kernel_sum(axis * h, *part)
+            G /= value
+            ratios.append(h * _kernel_slope(axis * h, *part) / value)
+        G += 1j * np.array(ratios) * F[weighted]
+        return F, G
+
+
+def _kernel_sum(angles: Array, cosines: Array, edge: int, more: float) -> Complex:
+    """The Fourier sum of a part of `SpreadGrid.kernel` at these angles."""
+    return np.asarray(chebval(np.cos(angles), cosines) + more * np.exp(-1j * edge * angles))
+
+
+def _kernel_slope(angles: Array, cosines: Array, edge: int, more: float) -> Complex:
+    """Its derivative."""
+    even = np.sin(angles) * chebval(np.cos(angles), chebder(cosines))
+    return np.asarray(-even - 1j * edge * more * np.exp(-1j * edge * angles))
+
+
+def _cut(arrays: list[Complex], m: int) -> list[Complex]:
+    """Arrays (targets, m * rest) as (targets, m, rest)."""
+    return [v.reshape(len(v), m, -1) for v in arrays]
 
 
 class GridFiller:
@@ -164,12 +212,8 @@ class GridFiller:
     """
 
     def __init__(self, place: SpreadGrid, n_threads: int) -> None:
-        self.place, self.n_threads = place, n_threads
-        self.grid = np.zeros(place.shape)
-        self.weight = 0.0
+        self.place, self.grid, self.weight = place, np.zeros(place.shape), 0.0
         self._part = np.empty(place.shape, np.complex128)
-        self._columns = [np.zeros(0)] * place.dimension
-        self._ones = np.zeros(0, np.complex128)
         with quiet_finufft() as finufft:
             self._plan = finufft.Plan(
                 1, place.shape, 1, place.eps, 1, nthreads=n_threads, upsampfac=UPSAMPLING,
@@ -178,55 +222,20 @@ class GridFiller:
 
     def add(self, x: Array, w: Array | None) -> Rows:
         """Spread the points in the box; returns those outside, and their weights."""
-        columns, strengths = self._fill_columns(x), self._strengths(len(x), w)
-        outside = self._outside(columns)
-        if outside is None:
-            self._spread(columns, strengths)
-            self.weight += len(x) if w is None else float(w.sum())
-            return x[:0], None if w is None else w[:0]
-        # many chunks have a few such rows: spreading zeros for them is cheaper than removing them
-        at = np.flatnonzero(outside)
-        if len(at) < len(x):
-            for column, middle in zip(columns, self.place.center, strict=True):
-                column[at] = middle
-            strengths[at] = 0.0
-            self._spread(columns, strengths)
-            self.weight += float(strengths.real.sum())
-            if w is None:
-                strengths[at] = 1.0  # the buffer of ones is used again
-        return x[at], None if w is None else w[at]
-
-    def _outside(self, columns: list[Array]) -> NDArray[np.bool_] | None:
-        outside: NDArray[np.bool_] | None = None
-        for column, low, high in zip(columns, self.place.low, self.place.high, strict=True):
-            if not (low <= column.min() and column.max() <= high):
-                beyond = ~((column >= low) & (column <= high))
-                outside = beyond if outside is None else outside | beyond
-        return outside
-
-    def _fill_columns(self, x: Array) -> list[Array]:
-        """The columns of x, in buffers that are used again."""
-        if len(self._columns[0]) < len(x):
-            self._columns = [np.empty(len(x)) for _ in self._columns]
-        columns = [c[: len(x)] for c in self._columns]
-        for k, column in enumerate(columns):
-            column[:] = x[:, k]
-        return columns
-
-    def _strengths(self, n: int, w: Array | None) -> Complex:
+        place, strengths = self.place, np.ones(len(x), np.complex128)
         if w is not None:
-            return w.astype(np.complex128)
-        if len(self._ones) < n:
-            self._ones = np.ones(n, np.complex128)
-        return self._ones[:n]
+            strengths[:] = w
+        outside = np.flatnonzero(~place.inside(x))
+        if len(outside) < len(x):
+            turns = 2.0 * np.pi / (np.array(place.shape) * place.spacing)
+            angles = ((x - place.center) * turns).T.copy()
+            angles[:, outside] = strengths[outside] = 0.0  # cheaper than to remove a few rows
+            self._spread(angles, strengths)
+            self.weight += float(strengths.real.sum())
+        return x[outside], None if w is None else w[outside]
 
-    def _spread(self, columns: list[Array], strengths: Complex) -> None:
-        """Add points to the grid; their columns are overwritten."""
-        place = self.place
-        for k, (column, middle) in enumerate(zip(columns, place.center, strict=True)):
-            column -= middle
-            column *= 2.0 * np.pi / (place.shape[k] * place.spacing[k])
+    def _spread(self, angles: Array, strengths: Complex) -> None:
         with quiet_finufft():
-            self._plan.setpts(*columns)
+            self._plan.setpts(*angles)
             self._plan.execute(strengths, out=self._part)
         self.grid += self._part.real

@@ -274,26 +274,28 @@ class Statistics(MergeableSums):
     def _difference(self, other: Statistics) -> str:
         """Why two statistics cannot be added, in words; empty if they can."""
         a, b = self.features, other.features
-        if a.dimension != b.dimension:
-            return f"their features have dimensions {a.dimension} and {b.dimension}"
-        if a.n_features != b.n_features:
-            return f"they have {a.n_features} and {b.n_features} features"
-        if a.bandwidth != b.bandwidth:
-            return f"their bandwidths are {a.bandwidth!r} and {b.bandwidth!r}"
-        if a.fingerprint != b.fingerprint:
-            part = "phases" if np.array_equal(a.frequencies, b.frequencies) else "frequencies"
-            seeds = "" if a.seed == b.seed else f" (seeds {a.seed} and {b.seed})"
-            return f"their features have different {part}{seeds}"
-        if not np.array_equal(self.origin, other.origin):
-            return f"their origins are {self.origin.tolist()} and {other.origin.tolist()}"
-        if not np.array_equal(self.noise_levels, other.noise_levels):
-            mine, theirs = self.noise_levels.tolist(), other.noise_levels.tolist()
-            return f"their noise levels are {mine} and {theirs}"
-        if (self.gram_phi is None) != (other.gram_phi is None):
-            return "one has gram_phi and the other not; accumulate both with the same gram_phi"
-        if self.score_base != other.score_base:
-            return "they were accumulated with different bases; use the same base for both"
-        return ""
+        part = "phases" if np.array_equal(a.frequencies, b.frequencies) else "frequencies"
+        seeds = "" if a.seed == b.seed else f" (seeds {a.seed} and {b.seed})"
+        compared: tuple[tuple[Any, Any, str], ...] = (
+            (a.dimension, b.dimension, "their features have dimensions {} and {}"),
+            (a.n_features, b.n_features, "they have {} and {} features"),
+            (a.bandwidth, b.bandwidth, "their bandwidths are {!r} and {!r}"),
+            (a.fingerprint, b.fingerprint, f"their features have different {part}{seeds}"),
+            (self.origin.tolist(), other.origin.tolist(), "their origins are {} and {}"),
+            (
+                self.noise_levels.tolist(), other.noise_levels.tolist(),
+                "their noise levels are {} and {}",
+            ),
+            (
+                self.gram_phi is None, other.gram_phi is None,
+                "one has gram_phi and the other not; accumulate both with the same gram_phi",
+            ),
+            (
+                self.score_base, other.score_base,
+                "they were accumulated with different bases; use the same base for both",
+            ),
+        )  # fmt: skip
+        return next((text.format(m, t) for m, t, text in compared if m != t), "")
 
     def pack(self) -> Statistics:
         """The same with upper triangles instead of symmetric matrices; these add as well."""

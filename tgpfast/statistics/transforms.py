@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import warnings
 from collections.abc import Iterator
@@ -25,11 +24,8 @@ Complex = NDArray[np.complex128]
 TRANSFORM_DIMENSIONS = 3  # finufft has transforms of one, two and three dimensions
 FINEST_EPS = 1e-14  # smallest relative error asked of finufft: float64 rounds above it
 EPS_SHARE = 0.18  # of the tolerance, asked of finufft, which erred by up to 5.4 times as much
-WIDEST_KERNEL = 16  # grid cells: finufft has no wider kernels
+UPSAMPLING = 2.0  # nodes of finufft's grids for each node that a band limit needs
 SERIAL_SIZE = 30_000  # points and targets together; below this size one thread is faster
-FIT_POINTS = 200  # points of the half band [0, 1] at which the sines are fitted
-FINEST_STENCIL = 1e-13  # error below which float64 rounding rules
-LEAST_SINES, MOST_SINES = 4, 20  # pairs of offsets tried
 WAVE_ROWS = 4_096  # rows of a block of waves, at most
 WAVE_NUMBERS = 2**23  # numbers in a block of waves, at most: 64 MB
 
@@ -64,17 +60,14 @@ def eps_for(tolerance: float) -> float:
     return max(EPS_SHARE * tolerance, FINEST_EPS)
 
 
-def kernel_width(eps: float, upsampling: float) -> int:
+def kernel_width(eps: float) -> int:
     """Grid cells along each axis that finufft spreads a point over."""
-    if upsampling == 2.0:
-        return int(np.clip(np.ceil(-np.log10(eps / 10.0)), 2, 16))
-    return int(np.ceil(-np.log(eps) / (np.pi * np.sqrt(1.0 - 1.0 / upsampling))))
+    return int(np.clip(np.ceil(-np.log10(eps / 10.0)), 2, 16))
 
 
 def transform(
-    columns: list[Array], strengths: Complex, axes: list[Array], eps: float, upsampling: float,
-    n_threads: int,
-) -> Complex:  # fmt: skip
+    columns: list[Array], strengths: Complex, axes: list[Array], eps: float, n_threads: int
+) -> Complex:
     """F(w) = sum_i strengths_i e^{i w . y_i} at every target w.
 
     Parameters
@@ -86,8 +79,6 @@ def transform(
         Coordinates of the targets w, one array for each dimension.
     eps : float
         Relative error to ask of finufft.
-    upsampling : float
-        2.0, or 1.25 for a coarser grid.
     n_threads : int
 
     Returns
@@ -98,7 +89,7 @@ def transform(
         n_threads = 1
     with quiet_finufft() as finufft:
         plan = finufft.Plan(
-            3, len(columns), 1, eps, 1, nthreads=n_threads, upsampfac=upsampling, showwarn=0
+            3, len(columns), 1, eps, 1, nthreads=n_threads, upsampfac=UPSAMPLING, showwarn=0
         )
         plan.setpts(*columns, **dict(zip("stu", axes, strict=False)))
         result: Complex = plan.execute(strengths)
@@ -134,23 +125,3 @@ def sum_waves(
                 np.zeros((m, d)), n_threads,
             )  # fmt: skip
     return cosines - 1j * sines
-
-
-@functools.lru_cache
-def derivative_stencil(eps: float) -> tuple[Array, Array]:
-    """Offsets o and coefficients c with sum_j c_j e^{i o_j y} = i y for |y| <= 1, to about eps.
-
-    Since i y e^{i f y} is the derivative of e^{i f y} in f, these give the derivative of a Fourier
-    sum of points in [-1, 1] from its values at f + o_j.
-
-    c_j = -c_-j, so the sum is 2 i sum_j c_j sin(o_j y): sines fitted to y. With o_j = j pi / 2 the
-    error falls by a factor of 6 for each j, and the |c_j| add up to less than 2.5.
-    """
-    y = np.cos(0.5 * np.pi * (np.arange(FIT_POINTS) + 0.5) / FIT_POINTS)
-    for size in range(LEAST_SINES, MOST_SINES + 1):
-        j = np.arange(1, size + 1)
-        sines = 2.0 * np.sin(0.5 * np.pi * np.outer(y, j))
-        c = np.linalg.lstsq(sines, y, rcond=1e-14)[0]
-        if np.abs(sines @ c - y).max() < 0.3 * max(eps, FINEST_STENCIL):
-            break
-    return 0.5 * np.pi * np.concatenate([j, -j]), np.concatenate([c, -c])

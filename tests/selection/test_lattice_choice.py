@@ -1,0 +1,103 @@
+"""Decisions between tilts and bases alone, from the sums of folds."""
+
+import numpy as np
+import pytest
+
+from tgpfast.bases.gaussian import GaussianBase
+from tgpfast.features.lattice import LatticeFeatures
+from tgpfast.selection.candidates import BASE_ALONE
+from tgpfast.selection.lattice_choice import LatticeChoice, LatticeSpace, confirm, decide
+from tgpfast.selection.lattice_search import HeldOutRows, LatticeCandidate, LatticeSearch
+from tgpfast.statistics.lattice_sums import accumulate_lattice_folds
+
+FOLDS = 4
+SMOOTH = LatticeCandidate("gaussian", 0.7, 1.0, 16, "empirical")
+ROUGH = LatticeCandidate("matern32", 0.1, 0.01, 16, "empirical")
+ALONE = LatticeCandidate("gaussian", 1.0, BASE_ALONE, 1, "empirical")
+
+
+class Rows:
+    """Rows of one column in folds, and searches on them with a Gaussian base."""
+
+    def __init__(self, x):
+        self.x, self.fold = x[:, None], np.arange(len(x)) % FOLDS
+        self.base = [GaussianBase.from_data(self.x[self.fold != k]) for k in range(FOLDS)]
+        self.features = LatticeFeatures.for_data(self.x, 16, "gaussian", 0.5)
+
+    def search(self, held):
+        of_folds = [[self.base[k]] for k in range(FOLDS)]
+        sums = accumulate_lattice_folds(self.x, self.features, self.fold, bases=of_folds)
+        return LatticeSearch(self.features, sums, held, {"empirical": [self.base[k] for k in held]})
+
+    def fresh(self, search, held):
+        """A search on other folds, as `fit` makes it."""
+        found = search.with_held(held)
+        found.add_base("empirical", [self.base[k] for k in held], np.zeros(len(held)))
+        return found
+
+    def held_out(self, held):
+        mine = np.isin(self.fold, held)
+        places = np.searchsorted(held, self.fold[mine])
+        return HeldOutRows(self.x[mine], places, np.ones(mine.sum()))
+
+
+def normal_rows():
+    return Rows(np.random.default_rng(1).normal(size=800))
+
+
+def two_clusters():
+    rng = np.random.default_rng(2)
+    return Rows(rng.normal(size=800) * 0.5 + rng.choice([-1.5, 1.5], 800))
+
+
+@pytest.mark.parametrize(
+    ("make_rows", "candidate", "is_kept"),
+    [(two_clusters, SMOOTH, True), (normal_rows, ROUGH, False)],
+)
+def test_a_gain_must_be_confirmed_by_rows_that_took_no_part(make_rows, candidate, is_kept):
+    """Of two clusters the gain is true; rough tilts of Gaussian rows lose on fresh rows, whatever
+    the search said of them."""
+    rows = make_rows()
+    search = rows.search([0, 1])
+    best, alone = search.score(candidate), search.score(ALONE)
+    choice = LatticeChoice(best, search.scored, 0.01, 0.004, alone)
+    assert choice.may_be_luck
+    fresh = rows.fresh(search, [2, 3])
+    found = confirm(choice, fresh, rows.held_out([2, 3]))
+    assert found.best is (best if is_kept else alone)
+    # what decides is the mean of f - log Z over the rows of both folds
+    gains = fresh.row_values(fresh.score(candidate), rows.held_out([2, 3]))
+    gains -= fresh.row_values(fresh.score(ALONE), rows.held_out([2, 3]))
+    assert fresh.score(candidate).score == pytest.approx(gains.mean(), abs=2e-3)
+
+
+def test_a_search_on_other_folds_shares_no_scores():
+    rows = two_clusters()
+    search = rows.search([0])
+    before = search.score(SMOOTH).score
+    fresh = rows.fresh(search, [1, 2])
+    assert fresh.scored == []
+    whole = rows.search([1, 2])
+    of_base = whole.score(ALONE).score
+    assert fresh.score(SMOOTH).score == pytest.approx(whole.score(SMOOTH).score - of_base, abs=1e-4)
+    assert search.score(SMOOTH).score == before
+
+
+@pytest.mark.parametrize(("gain", "is_luck"), [(4.9, True), (5.1, False)])
+def test_large_gains_and_bases_alone_need_no_confirmation(gain, is_luck):
+    search = normal_rows().search([0])
+    best, alone = search.score(SMOOTH), search.score(ALONE)
+    assert LatticeChoice(best, search.scored, gain, 1.0, alone).may_be_luck == is_luck
+    assert not LatticeChoice(alone, search.scored, gain, 1.0, alone).may_be_luck
+    assert not LatticeChoice(best, search.scored, gain, 1.0).may_be_luck
+
+
+def test_decide_keeps_a_tilt_that_beats_its_base_and_else_the_base():
+    for rows, is_tilt in ((two_clusters(), True), (normal_rows(), False)):
+        held = list(range(FOLDS))
+        search = rows.search(held)
+        for candidate in (SMOOTH, ROUGH, ALONE):
+            search.score(candidate)
+        choice = decide(search, LatticeSpace(), rows.held_out(held))
+        assert choice.best.candidate.is_base_alone != is_tilt
+        assert choice.alone is search.score(ALONE)
