@@ -13,6 +13,7 @@ from scipy import stats
 from sklearn import config_context
 from sklearn.base import clone, is_classifier, is_outlier_detector
 from sklearn.compose import ColumnTransformer
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,6 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import tgpfast as tgp
 from tgpfast.sklearn import TGPClassifier, TGPDensity, TGPOutlierDetector
 from tgpfast.sklearn.shrinkage import has_fewer_rows, is_singular, pool_covariance
+from tgpfast.sklearn.smoothing import scott_noise
 
 ESTIMATORS = (TGPDensity, TGPOutlierDetector, TGPClassifier)
 # Settings that are otherwise chosen from the data, which takes seconds; and one thread, since many
@@ -485,6 +487,74 @@ def test_the_threshold_follows_the_stream():
     assert detector.offset_ < before - 2.0
     rows = detector.sample(2000, random_state=0)
     assert (detector.predict(rows) == -1).mean() == pytest.approx(0.02, abs=0.015)
+
+
+QUICK = {"n_threads": 1, "effort": "fast"}
+
+
+def contaminated_rows():
+    """150 normal rows in five columns of several units, and 12 outliers in a tight cluster."""
+    x = normal_rows(162, 5)
+    x[150:] = 0.3 * x[150:] + [2.0, -2.0, 2.0, -2.0, 2.0]
+    return x * [1.0, 10.0, 0.1, 1.0, 1.0]
+
+
+@pytest.mark.slow
+def test_noise_finds_clusters_of_outliers():
+    """Without noise, the density follows the cluster and finds it likelier than usual rows. The
+    threshold stays that of rows without noise, else there would be nothing below it."""
+    x, is_usual = contaminated_rows(), np.arange(162) < 150
+    plain, auto, wide = (
+        TGPOutlierDetector(smoothing=s, **QUICK).fit(x) for s in (0, "auto", 1.5)
+    )
+    areas = [roc_auc_score(is_usual, d.score_samples(x)) for d in (plain, auto, wide)]
+    assert plain.smoothed_ is None
+    assert areas[0] < areas[1] < areas[2]
+    assert areas[0] < 0.5 < 0.9 < areas[2]
+    assert 0.0 < (auto.predict(x) == -1).mean() < 0.1
+    with pytest.warns(tgp.DataWarning, match="add nothing"):
+        auto.partial_fit(x[:20])
+
+
+def test_a_smoothed_density_is_that_of_rows_with_noise():
+    """The base of the model, its covariances wider by the noise; scipy's Gaussians make it."""
+    x = contaminated_rows()
+    detector = TGPOutlierDetector(smoothing=0.5, **QUICK).fit(x)
+    base = detector.model_.base
+    wider = base.covariances + 0.25 * np.eye(5)  # columns have deviations of 1 there
+    rows = x[::40] + 0.1
+    units = (rows - x.mean(axis=0)) / x.std(axis=0)
+    terms = [
+        weight * stats.multivariate_normal(m, c).pdf(units)
+        for weight, m, c in zip(base.weights, base.means, wider, strict=True)
+    ]
+    expected = np.log(np.sum(terms, axis=0) / np.prod(x.std(axis=0)))
+    assert np.allclose(detector.score_samples(rows), expected, rtol=1e-9)
+
+
+def test_noise_of_scott_for_more_than_three_columns_alone():
+    x = contaminated_rows()
+    assert scott_noise(np.repeat(x, 2, axis=0)) == pytest.approx(162 ** (-1 / 9))
+    assert TGPOutlierDetector()._find_noise(x[:, :3]) == 0.0
+    assert TGPOutlierDetector(support={0: (-9.0, 9.0)})._find_noise(x) == 0.0
+    assert TGPOutlierDetector(**FIXED).fit(x).smoothed_ is None
+    few = TGPOutlierDetector(n_threads=1, contamination=0.1).fit(x[:12])  # the base is a Gaussian
+    covariance = few.model_.base.covariance + 12 ** (-2 / 9) * np.eye(5)
+    assert np.allclose(few.smoothed_.base.covariance, covariance, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"smoothing": -1.0}, "smoothing=-1.0"),
+        ({"smoothing": 0.5, "lam": 3.0}, "does not take lam; leave that out"),
+        ({"smoothing": 0.5, "base": "student"}, "does not take base"),
+        ({"smoothing": 0.5, "period": {0: 1.0}}, "does not take period"),
+    ],
+)
+def test_noise_is_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        TGPOutlierDetector(**options).fit(normal_rows(30, 4))
 
 
 # -- TGPClassifier ---------------------------------------------------------------------------------

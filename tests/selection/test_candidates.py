@@ -300,6 +300,23 @@ def test_a_score_is_the_mean_over_folds():
 # -- folds and the choice --------------------------------------------------------------------------
 
 
+def test_mixtures_of_few_rows_are_scored_with_the_gain_of_averaging():
+    """What `fit` returns is an average; a fold has one member of it. Other bases gain nothing."""
+    x, w = np.random.default_rng(1).normal(size=(120, 4)) ** 3, np.ones(120)
+    pilot = Pilot(x, w, budget=QUICK)
+    search = selection.CandidateSearch(
+        pilot, SearchSpace(shapes={"identity": np.eye(4)}), n_features=8, seed=0, threads=ONE
+    )
+    search.folds = search.learn_bases()
+    gain = pilot.ensemble.averaging_gain
+    assert gain > 0.0
+    for name, expected in {"mixture": gain, "student": 0.0, "empirical": 0.0}.items():
+        plain = np.mean([fold.split.held_weights @ fold.held_base for fold in search.folds[name]])
+        assert search.score_base(name).score == pytest.approx(plain + expected, rel=1e-12)
+    many = dataclasses.replace(pilot, sample=object())  # bases of many rows are averages already
+    assert many.expected_gain("mixture") == 0.0
+
+
 @pytest.mark.parametrize("n", [40, 61, FEW_ROWS])
 def test_folds_partition_few_rows(n):
     masks = np.array(held_out_masks(n))

@@ -1,6 +1,7 @@
 """Averages of grown mixtures, and the kernel estimate beside them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,6 +64,33 @@ def test_scored_rows_have_no_part_in_the_mixture_of_their_fold():
             ensemble.members[k].held_out
         )
     assert seen.max() == 1.0
+
+
+def with_members(mixtures):
+    """An ensemble whose members are these mixtures; the budget averages three."""
+    ensemble = MixtureEnsemble(clustered_rows(40), np.ones(40), QUICK)
+    ensemble.__dict__["members"] = [SimpleNamespace(mixture=m) for m in mixtures]
+    return ensemble
+
+
+def test_the_gain_of_averaging_is_the_mean_over_rows_of_the_average():
+    """Of three mixtures of two Gaussians: an integral, by many draws of numpy."""
+    centers, n = np.array([-1.0, 0.0, 2.0]), 30_000
+    means = np.zeros((3, 2, 4))
+    means[..., 0] = centers[:, None] + [0.0, 1.0]
+    mixtures = [MixtureBase([0.5, 0.5], m, np.stack([np.eye(4)] * 2)) for m in means]
+    rows = np.random.default_rng(5).normal(size=(n, 4)) + means.reshape(6, 4)[np.arange(n) % 6]
+    each = [0.5 * sum(stats.multivariate_normal(m).pdf(rows) for m in pair) for pair in means]
+    gains = np.log(np.mean(each, axis=0)) - np.log(each).mean(axis=0)
+    error = gains.std() / np.sqrt(2.0**mixture_ensemble.AVERAGING_LOG2_DRAWS)
+    assert abs(with_members(mixtures).averaging_gain - gains.mean()) < 2.0 * error
+    assert gains.mean() > 10.0 * error
+    assert with_members(mixtures[:1] * 3).averaging_gain == pytest.approx(0.0, abs=1e-12)
+    assert with_members(mixtures[:1]).averaging_gain == 0.0  # one member is no average
+    far = MixtureBase([0.5, 0.5], means[2] + 90.0, mixtures[0].covariances)
+    assert abs(with_members([*mixtures, far]).averaging_gain - gains.mean()) < 2.0 * error
+    singles = [MixtureBase([1.0], m[:1], np.eye(4)[None]) for m in means]
+    assert with_members(singles).averaging_gain == 0.0  # of which one stands for all
 
 
 def test_a_kernel_estimate_is_a_mixture_of_its_rows():

@@ -490,7 +490,7 @@ def average_mixtures(
     shares : sequence of float, optional
         Weight of each; by default equal ones.
     """
-    if all(mixture.n_components == 1 for mixture in mixtures):
+    if len(mixtures) == 1 or all(mixture.n_components == 1 for mixture in mixtures):
         return mixtures[0]
     shares = [1.0 / len(mixtures)] * len(mixtures) if shares is None else shares
     pairs = list(zip(mixtures, shares, strict=True))

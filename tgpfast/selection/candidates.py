@@ -67,7 +67,8 @@ class Candidate:
     eta_multiple : float
         eta gamma^2; nan unless the method is "fvpd".
     score : float
-        Mean held-out log-likelihood per row, in the model's coordinates; -inf if not reliable.
+        Mean held-out log-likelihood per row, in the model's coordinates; -inf if not reliable. With
+        few rows that of a mixture has the gain of averaging added (`Pilot.expected_gain`).
     error : float
         Standard error of the score.
     effective_share : float
@@ -229,6 +230,13 @@ class Pilot:
         if self.ensemble is not None and kind == "mixture":
             return self.ensemble.fit_without(fold)
         return fit_base(kind, split.kept, split.kept_weights, domain=self.domain)
+
+    def expected_gain(self, kind: str) -> float:
+        """Nats per row by which the base of the final model is expected to beat those of the folds:
+        0 but for mixtures, which are averaged in the end."""
+        if kind != "mixture" or self.sample is not None or self.ensemble is None:
+            return 0.0
+        return self.ensemble.averaging_gain
 
     @property
     def deviation(self) -> float:
@@ -627,6 +635,7 @@ class CandidateSearch:
         score, error, gain_error = -np.inf, np.inf, np.inf
         if all(fold.is_reliable for fold in folds):
             score, error = float(np.mean([fold.mean for fold in folds])), standard_error(folds)
+            score += self.pilot.expected_gain(base)
             gain_error = standard_error([
                 fold.gain_over(of_base.held_base)
                 for fold, of_base in zip(folds, self.folds[base], strict=True)

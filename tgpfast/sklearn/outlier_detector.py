@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import OutlierMixin
+from sklearn.utils.validation import check_is_fitted
 
-from ..validation import Array
+from ..density.density import Density
+from ..features.lattice import LATTICE_DIMENSIONS
+from ..runtime.warnings import DataWarning, warn
+from ..selection.candidates import LEAST_PILOT_ROWS
+from ..validation import Array, positive
 from .density import TGPDensity
+from .shrinkage import has_fewer_rows
+from .smoothing import scott_noise, smooth_density
 
 AUTO_SHARE = 0.05  # of the model's mass: less likely rows are outliers if contamination is "auto"
 MOST_SHARE = 0.5  # scikit-learn's bound: beyond it, outliers would be the usual rows
@@ -18,6 +25,8 @@ THRESHOLD_DRAWS = 50_000
 # Draws that give the threshold of rows with missing values: each is an integral over the missing
 # columns. The share of mass below the threshold has a standard error of 0.007.
 PATTERN_DRAWS = 1_000
+OF_THE_TILT = ("method", "n_features", "lam", "gamma")  # options that noise leaves nothing of
+OF_DOMAINS = ("support", "period", "discrete")  # options whose densities noise would smear
 SHARE_ROUNDING = 1e-12  # relative error of a product of a share and a number of rows
 
 
@@ -28,8 +37,16 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
     ----------
     contamination : "auto" or float, default "auto"
         A float in (0, 0.5] is the share of the training rows that are outliers. "auto" does not
-        presume a share: a row is an outlier if it is less likely than 95 % of the rows that the
-        model itself draws.
+        presume a share: a row is an outlier if it scores less than 95 % of the rows that ``model_``
+        draws.
+    smoothing : "auto" or float, default "auto"
+        Standard deviation of Gaussian noise, in those of the columns, with which the density is
+        convolved before it scores rows; 0 for none. Training rows often contain outliers, and those
+        that lie in small clusters look likely to a density that follows every cluster. "auto" is
+        Scott's bandwidth, n^(-1/(d+4)), with more than three columns, and 0 with fewer, and where
+        ``method``, ``n_features``, ``lam``, ``gamma``, ``base``, ``support``, ``period`` or
+        ``discrete`` is given. With noise the base is a mixture, "auto" in ``scale`` means
+        "standardize", and rows of ``partial_fit`` add nothing.
     method, n_features, lam, gamma, base, scale, effort, backend, n_threads : see `TGPDensity`
     support, period, discrete, random_state, decay, fit_options : see `TGPDensity`
     missing : {"error", "drop"}, default "error"
@@ -42,6 +59,9 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
     ----------
     model_ : Density
         The density that ``tgpfast.fit`` returned.
+    smoothed_ : Density or None
+        The density that scores rows: ``model_`` without its tilt, convolved with noise. None where
+        ``model_`` scores them.
     offset_ : float
         The threshold: ``decision_function(X)`` is ``score_samples(X) - offset_``.
     n_features_in_ : int
@@ -69,11 +89,11 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
     """
 
     def __init__(
-        self, *, contamination: Any = "auto", method: Any = "auto", n_features: Any = "auto",
-        lam: Any = "auto", gamma: Any = "auto", base: Any = "auto", scale: Any = "auto",
-        support: Any = None, period: Any = None, discrete: Any = None, missing: Any = "error",
-        effort: Any = "balanced", backend: Any = "auto", n_threads: Any = None,
-        random_state: Any = 0, decay: Any = 1.0, fit_options: Any = None,
+        self, *, contamination: Any = "auto", smoothing: Any = "auto", method: Any = "auto",
+        n_features: Any = "auto", lam: Any = "auto", gamma: Any = "auto", base: Any = "auto",
+        scale: Any = "auto", support: Any = None, period: Any = None, discrete: Any = None,
+        missing: Any = "error", effort: Any = "balanced", backend: Any = "auto",
+        n_threads: Any = None, random_state: Any = 0, decay: Any = 1.0, fit_options: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(
             method=method, n_features=n_features, lam=lam, gamma=gamma, base=base, scale=scale,
@@ -82,6 +102,7 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
             fit_options=fit_options,
         )  # fmt: skip
         self.contamination = contamination
+        self.smoothing = smoothing
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TGPOutlierDetector:
         """Learn the density of the rows, and the threshold.
@@ -110,7 +131,7 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
         if self.contamination == "auto":
             self.offset_ = self._find_model_threshold(share)
         else:
-            self.offset_ = _find_threshold(self.model_.log_density(rows), weights, share)
+            self.offset_ = _find_threshold(self._scorer.log_density(rows), weights, share)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TGPOutlierDetector:
@@ -135,9 +156,33 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
         share = _check_contamination(self.contamination)
         if not hasattr(self, "model_"):
             return self.fit(X, sample_weight=sample_weight)
+        if self.smoothed_ is not None:
+            self._check_rows(X, reset=False)
+            warn(
+                "the smoothed density is that of the first rows, to which further rows add "
+                "nothing. Use smoothing=0 and give lam for streams",
+                DataWarning,
+            )
+            return self
         super().partial_fit(X, sample_weight=sample_weight)
         self.offset_ = self._find_model_threshold(share)
         return self
+
+    def score_samples(self, X: Any) -> Array:
+        """Log density of every row, by the smoothed density where there is one.
+
+        Parameters
+        ----------
+        X : array-like, (n, d)
+
+        Returns
+        -------
+        (n,) array
+            Normalized, in the units of X. With ``missing="drop"``, a row with missing values has
+            the marginal log density of its other columns.
+        """
+        check_is_fitted(self)
+        return self._log_density(self._scorer, self._check_rows(X, reset=False))
 
     def decision_function(self, X: Any) -> Array:
         """Log density above the threshold; negative for outliers.
@@ -166,6 +211,48 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
         """
         return np.where(self.decision_function(X) < 0, -1, 1)
 
+    @property
+    def _scorer(self) -> Density:
+        """The density that scores rows."""
+        return self.model_ if self.smoothed_ is None else self.smoothed_
+
+    def _fit_density(self, X: Array, weights: Array | None) -> Density:
+        """A density of the rows; where noise is asked for, the smoothed one is kept too."""
+        noise = self._find_noise(X)
+        self.smoothed_ = None
+        if noise == 0.0:
+            return super()._fit_density(X, weights)
+        if has_fewer_rows(X, max(X.shape[1] + 1, LEAST_PILOT_ROWS)):
+            model = super()._fit_density(X, weights)  # whose base is a Gaussian
+        else:
+            scale = "standardize" if self.scale == "auto" else self.scale
+            options = self._fit_options() | {"base": "mixture", "scale": scale}
+            model = self._fit_named(X, weights, options)
+        rows = model.scaling.apply(X)
+        about = rows - np.average(rows, axis=0, weights=weights)
+        variances = np.average(np.square(about), axis=0, weights=weights)
+        self.smoothed_ = smooth_density(model, noise * np.sqrt(variances))
+        return model
+
+    def _find_noise(self, X: Array) -> float:
+        """Standard deviation of the noise in those of the columns, 0 for none."""
+        given = [name for name in OF_THE_TILT if getattr(self, name) != "auto"]
+        given += ["base"] * (self.base not in ("auto", "mixture"))
+        given += [name for name in OF_DOMAINS if getattr(self, name) is not None]
+        is_auto = isinstance(self.smoothing, str) and self.smoothing == "auto"
+        if is_auto:
+            serves = X.shape[1] > LATTICE_DIMENSIONS and not given
+            return scott_noise(X) if serves else 0.0
+        if self.smoothing == 0:
+            return 0.0
+        noise = positive("smoothing", self.smoothing, "auto")
+        if given:
+            raise ValueError(
+                f"smoothing={noise:g} makes a smoothed mixture of the rows, which does not take "
+                f"{', '.join(given)}; leave that out, or use smoothing=0"
+            )
+        return noise
+
     def _find_row_thresholds(self, X: Array) -> Array:
         """``offset_``, or for a row with missing values the threshold of the columns it has."""
         holes = np.isnan(X)
@@ -182,7 +269,7 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
     def _find_model_threshold(self, share: float) -> float:
         """The log density below which the model has this share of its mass."""
         rows, weights = self.model_._weighted_sample(THRESHOLD_DRAWS, self.model_.settings["seed"])
-        return _find_threshold(self.model_.log_density(rows), weights, share)
+        return _find_threshold(self._scorer.log_density(rows), weights, share)
 
 
 def _check_contamination(contamination: Any) -> float:
