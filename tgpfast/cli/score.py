@@ -87,7 +87,7 @@ def score_rows(model: Density, source: Any, show: bool, missing: str) -> tuple[A
     """
     model.table = replace(model.table, columns=None)  # columns count by position
     blocks = Blocks(source, keep_missing=missing != "error", dimension=model.dimension)
-    options = {"missing": "marginal"} if missing == "marginal" else {}
+    options: dict[str, Any] = {"missing": "marginal"} if missing == "marginal" else {}
     parts, n_missing = [], 0
     with Progress(show, "rows", blocks.n_rows) as bar:
         for x, _ in blocks:
