@@ -253,7 +253,7 @@ def test_an_update_maps_new_rows_and_refuses_those_outside(walled):
     rows = make_rows(5, 4, seed=12)
     assert np.abs(new.log_density(rows) - walled.log_density(rows)).max() > 0.0
     rows[2, 0] = -1.0
-    with pytest.raises(ValueError, match="-1 in column 0"):
+    with pytest.raises(ValueError, match="row 2, column 0 lies outside"):
         walled.update(rows)
 
 

@@ -557,7 +557,7 @@ class DiscreteDensity(DescribedDensity):
         if getattr(other, "_own_steps", None) != self._own_steps:
             raise ValueError("other must have the same discrete columns with the same steps")
         return self._mean_of_sample(
-            lambda rows: self._rough(rows)
+            lambda rows: self._evaluate(rows)[0]
             - np.asarray(other.log_density(self.table.frame(rows)), dtype=float), seed,
         )  # fmt: skip
 

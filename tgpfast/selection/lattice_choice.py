@@ -33,8 +33,6 @@ SMOOTHER = 4.0  # factor of lambda, by which it is raised for another base
 WORTH_ANOTHER_BASE = 0.001  # nats a row that a base other than the preferred one must gain
 NEGLIGIBLE_GAIN = 2e-5  # nats a row that do not count as better
 SURE_GAIN_ERRORS = 5.0  # standard errors that the best of many candidates does not gain by luck
-# standard errors that a tilt must gain on rows that took no part in the search
-CONFIRMED_GAIN_ERRORS = 1.5
 
 
 @dataclass(frozen=True)
@@ -280,8 +278,8 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
 
 
 def confirm(choice: LatticeChoice, search: LatticeSearch, rows: HeldOutRows) -> LatticeChoice:
-    """The choice if its tilt gains enough over its base on rows that took no part in the search;
-    else the base alone.
+    """The choice if its tilt gains LEAST_GAIN_ERRORS standard errors over its base once rows that
+    took no part in the search count too; else the base alone.
 
     Parameters
     ----------
@@ -294,9 +292,14 @@ def confirm(choice: LatticeChoice, search: LatticeSearch, rows: HeldOutRows) -> 
     assert choice.alone is not None
     found = search.score(choice.best.candidate)
     alone = search.score(replace(choice.best.candidate, lam=BASE_ALONE))
-    gains = search.row_values(found, rows) - search.row_values(alone, rows)
-    is_confirmed = found.score - alone.score > CONFIRMED_GAIN_ERRORS * rows.standard_error(gains)
-    return choice if is_confirmed else replace(choice, best=choice.alone)
+    gain = found.score - alone.score
+    error = rows.standard_error(search.row_values(found, rows) - search.row_values(alone, rows))
+    if error == 0.0:  # the tilt is flat on these rows
+        return replace(choice, best=choice.alone)
+    pooled = (gain / error**2 + choice.gain / choice.gain_error**2) / math.hypot(
+        1.0 / error, 1.0 / choice.gain_error
+    )
+    return choice if pooled > LEAST_GAIN_ERRORS else replace(choice, best=choice.alone)
 
 
 def _prefer_base(
