@@ -1135,10 +1135,7 @@ def test_few_rows_repeated_are_those_rows_once(n_distinct):
     """Else ten atoms, fifty times each, had a log density of -20 at the atoms."""
     x = moons(n_distinct)
     once = fit(x)
-    with (
-        pytest.warns(RuntimeWarning, match="repeats values"),
-        pytest.warns(RuntimeWarning, match="its samples differ from the data"),
-    ):
+    with pytest.warns(RuntimeWarning, match="repeats values"):
         often = fit(np.tile(x, (50, 1)))
     assert often.settings["lam"] == pytest.approx(50.0 * FALLBACK["lam"])
     assert often.settings["gamma"] == pytest.approx(once.settings["gamma"])

@@ -63,7 +63,7 @@ def test_a_gain_must_be_confirmed_by_rows_that_took_no_part(make_rows, candidate
     choice = LatticeChoice(best, search.scored, 0.01, 0.004, alone)
     assert choice.may_be_luck
     fresh = rows.fresh(search, [2, 3])
-    found = confirm(choice, fresh, rows.held_out([2, 3]))
+    found = confirm(choice, fresh, rows.held_out([2, 3]), 0.5)
     assert found.best is (best if is_kept else alone)
     # what decides is the mean of f - log Z over the rows of both folds
     gains = fresh.row_values(fresh.score(candidate), rows.held_out([2, 3]))

@@ -188,7 +188,8 @@ def choose_lattice_plan(
         fresh = search.with_held(others)
         # tilts are compared with their own base: its log density cancels out
         fresh.add_base(kind, [maker.without(kind, fold) for fold in others], np.zeros(len(others)))
-        choice = confirm(choice, fresh, sample.held_out(others))
+        share = len(others) / (len(held) + len(others))
+        choice = confirm(choice, fresh, sample.held_out(others), share)
     best = choice.best.candidate
     total = sum(search.folds[1:], search.folds[0])
     stats = replace(

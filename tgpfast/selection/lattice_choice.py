@@ -277,7 +277,9 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     return LatticeChoice(chosen, search.scored, gain, error, bare)
 
 
-def confirm(choice: LatticeChoice, search: LatticeSearch, rows: HeldOutRows) -> LatticeChoice:
+def confirm(
+    choice: LatticeChoice, search: LatticeSearch, rows: HeldOutRows, share: float
+) -> LatticeChoice:
     """The choice if its tilt gains LEAST_GAIN_ERRORS standard errors over its base once rows that
     took no part in the search count too; else the base alone.
 
@@ -288,18 +290,16 @@ def confirm(choice: LatticeChoice, search: LatticeSearch, rows: HeldOutRows) -> 
         Of other folds than those that were searched.
     rows : HeldOutRows
         Of these folds.
+    share : float
+        Of these rows among them and those of the search.
     """
     assert choice.alone is not None
     found = search.score(choice.best.candidate)
     alone = search.score(replace(choice.best.candidate, lam=BASE_ALONE))
-    gain = found.score - alone.score
     error = rows.standard_error(search.row_values(found, rows) - search.row_values(alone, rows))
-    if error == 0.0:  # the tilt is flat on these rows
-        return replace(choice, best=choice.alone)
-    pooled = (gain / error**2 + choice.gain / choice.gain_error**2) / math.hypot(
-        1.0 / error, 1.0 / choice.gain_error
-    )
-    return choice if pooled > LEAST_GAIN_ERRORS else replace(choice, best=choice.alone)
+    gain = share * (found.score - alone.score) + (1.0 - share) * choice.gain
+    error = math.hypot(share * error, (1.0 - share) * choice.gain_error)
+    return choice if gain > LEAST_GAIN_ERRORS * error else replace(choice, best=choice.alone)
 
 
 def _prefer_base(

@@ -17,7 +17,7 @@ from ..data.table import column_name
 from ..density.density import Density
 from ..density.normalizer import MOST_LOG_Z_ERROR
 from ..validation import Array
-from .candidates import BASE_ALONE
+from .candidates import BASE_ALONE, LEAST_PILOT_ROWS
 from .scoring import FAR_BANDWIDTHS, MOST_FAR_SHARE, NEAR_ROWS, distances_to
 
 # Draws of the density behind far_share and the KS distances, at most, and for each row: their noise
@@ -126,12 +126,15 @@ class Verifier:
         In the model's coordinates, in any order.
     weights : (n,) array
         How often each row is repeated. Noise is that of so many rows: a value that a third of the
-        rows share does not leave three of them.
+        rows share does not leave three of them. Fewer rows that differ than settings are chosen
+        from count once, however often they are repeated.
     """
 
     def __init__(self, x: Array, weights: Array) -> None:
         self.x, self.weights = x, weights / weights.sum()
-        self.n = max(float(weights.sum()), float(1.0 / (self.weights @ self.weights)))
+        self.n = float(1.0 / (self.weights @ self.weights))
+        if len(x) >= LEAST_PILOT_ROWS:
+            self.n = max(float(weights.sum()), self.n)
         self.n_draws = min(VERIFIED_DRAWS, 2 ** int(np.ceil(np.log2(DRAWS_PER_ROW * len(x)))))
         self.near = x[np.random.default_rng(0).permutation(len(x))[:NEAR_ROWS]]
         self.columns = [sort_column(x[:, k], self.weights) for k in range(x.shape[1])]
