@@ -286,6 +286,12 @@ class Learner:
             return left, right
         return (every[:0], every[:0]) if self.is_tied else (every, every)
 
+    @functools.cached_property
+    def halves(self) -> Array:
+        """-1/2 for every square among the products; -1 for others, which stand for two, (.., 1)."""
+        left, right = self.pairs
+        return np.where(left == right, -0.5, -1.0)[:, None]
+
     @property
     def n_monomials(self) -> int:
         """P: monomials, and parameters of a component."""
@@ -309,15 +315,15 @@ class Learner:
         precision = np.einsum("mik,mjk->ijk", root, root)
         linear = np.einsum("ijk,jk->ik", precision, means)
         diagonal = np.arange(d)
-        constant = np.log(weights) - 0.5 * d * np.log(2.0 * np.pi)
+        constant = np.log(weights) - 0.5 * d * math.log(2.0 * math.pi)
         constant += np.log(root[diagonal, diagonal]).sum(axis=0)
-        constant -= 0.5 * np.einsum("ik,ik->k", linear, means)
+        constant -= 0.5 * (linear * means).sum(axis=0)
         if blurred:
             constant -= 0.5 * np.square(self.floor) @ precision[diagonal, diagonal]
         left, right = self.pairs
-        half = np.where(left == right, -0.5, -1.0)  # a product of two columns stands for two
-        quadratic = half[:, None] * precision[left, right]
-        found = np.concatenate([constant[None], linear, quadratic]).T
+        found = np.empty((len(weights), self.n_monomials))
+        found[:, 0], found[:, 1 : d + 1] = constant, linear.T
+        found[:, d + 1 :] = (self.halves * precision[left, right]).T
         return found.reshape(*components.weights.shape, -1)
 
     def tied_term(self, rows: Rows, components: Components) -> Array | float:
