@@ -260,9 +260,9 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
         if not holes.any():
             return thresholds
         draws = self.model_.sample(PATTERN_DRAWS, seed=self.model_.settings["seed"])
-        share = float(np.mean(self.model_.log_density(draws) < self.offset_))
+        share = float(np.mean(self._scorer.log_density(draws) < self.offset_))
         for pattern in np.unique(holes[holes.any(axis=1)], axis=0):
-            scores = self._log_density(self.model_, np.where(pattern, np.nan, draws))
+            scores = self._log_density(self._scorer, np.where(pattern, np.nan, draws))
             thresholds[(holes == pattern).all(axis=1)] = _find_threshold(scores, None, share)
         return thresholds
 
