@@ -96,6 +96,17 @@ def test_files_and_new_rows_keep_the_domain(mixed, tmp_path):
         again.update(rows)
 
 
+def test_new_counts_beyond_a_wall_are_refused_with_the_wall_that_was_given(mixed):
+    rows = mixed_rows(60, seed=2)
+    rows[5, 3] = -1.0
+    with pytest.raises(ValueError, match=r"row 5, column 3 lies outside .* \(0, inf\)"):
+        mixed.update(rows)
+    counts = mixed_rows(200)[:, [3]]
+    lattice = tgp.fit(counts, support={0: (0, None)}, discrete=[0], base="empirical")
+    with pytest.raises(ValueError, match=r"row 1, column 0 lies outside .* \(0, inf\)"):
+        lattice.update([[2.0], [-1.0]])
+
+
 def test_hours_of_many_days_beside_walls_give_the_same_model(mixed):
     rows = mixed_rows(800)
     rows[:, 1] += 24.0 * np.random.default_rng(3).integers(0, 300, 800)
