@@ -122,8 +122,9 @@ def bend_by_family(plain: ColumnMap, values: Array, weights: Array) -> ColumnMap
         The given one where the family cannot be fitted.
     """
     y = plain.apply(values)
-    family = fit_family(y, weights, has_unit=not math.isfinite(plain.high - plain.low))
-    if not math.isfinite(plain.low):  # y grows towards the wall, and the family away from it
+    if math.isfinite(plain.low):
+        family = fit_family(y, weights, has_unit=not math.isfinite(plain.high))
+    else:  # y grows towards the wall, and the family away from it
         flipped = fit_family(-y, weights, has_unit=True)
         family = BetaFamily(flipped.b, flipped.a, -flipped.m)
     knots = family.quantile(KNOT_SCORES)
