@@ -4,7 +4,7 @@ With y the log of the distance to a wall, or of the ratio of the distances to tw
 
     log f(y) = a z - (a + b) log(1 + e^z) - log B(a, b),  z = y - m
 
-It has the densities of beta distributions between two walls (m is the log of 1), and beta prime
+It has the densities of beta distributions between two walls (m is 0), and beta prime
 distributions beside one, which with a large b are gamma distributions: exponential ones among them.
 Poles and zeros at a wall are powers of the distance to it.
 """

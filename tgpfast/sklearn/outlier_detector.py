@@ -25,8 +25,8 @@ THRESHOLD_DRAWS = 50_000
 # Draws that give the threshold of rows with missing values: each is an integral over the missing
 # columns. The share of mass below the threshold has a standard error of 0.007.
 PATTERN_DRAWS = 1_000
-OF_THE_TILT = ("method", "n_features", "lam", "gamma")  # options that noise leaves nothing of
-OF_DOMAINS = ("support", "period", "discrete")  # options whose densities noise would smear
+OF_THE_TILT = ("method", "n_features", "lam", "gamma")  # a smoothed density has no tilt
+OF_DOMAINS = ("support", "period", "discrete")  # noise would move mass across walls and steps
 SHARE_ROUNDING = 1e-12  # relative error of a product of a share and a number of rows
 
 
