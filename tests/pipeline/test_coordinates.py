@@ -176,3 +176,16 @@ def test_a_skewed_column_beside_a_period_is_bent():
     assert draws.max() < 24.0
     share = np.mean((rows < [23.0, 20.0, 15.0]).all(axis=1))
     assert model.cdf([[23.0, 20.0, 15.0]])[0] == pytest.approx(share, abs=0.03)
+
+
+@pytest.mark.slow
+def test_repeated_rows_are_compared_as_rows_with_weights():
+    """All coordinates are judged by the same held-out rows, also where rows are repeated."""
+    x, counts = stats.gamma(0.5).rvs((400, 1), random_state=0), np.arange(400) % 2 + 1
+    with pytest.warns(tgp.DataWarning, match="repeats values"):
+        repeated = tgp.fit(np.repeat(x, counts, axis=0), support={0: (0, None)})
+    options = {"sample_weight": counts.astype(float), "normalize_weights": False}
+    weighted = tgp.fit(x, support={0: (0, None)}, **options)
+    found = [model.settings["coordinate_scores"] for model in (repeated, weighted)]
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert repeated.settings["coordinates"] == weighted.settings["coordinates"] == "bent at walls"

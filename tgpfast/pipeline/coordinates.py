@@ -123,6 +123,8 @@ def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
     x, weights = distinct_rows(sample.take(COMPARED_ROWS))
     blocks = Blocks(x, sample_weight=weights)
     moments, blocks.sample = moments_and_sample(blocks)
+    # weights of repeated rows are counts: maps must not shrink them to Kish's effective number
+    moments = replace(moments, n_effective=moments.n * read.weight_factor)
     scaled = blocks.mapped(read.scaling.apply, read.weight_factor)
     is_whole = len(x) == read.blocks.n_rows and not read.blocks.in_parts
     return replace(read, blocks=scaled, moments=moments, split=None), is_whole
