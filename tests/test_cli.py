@@ -199,6 +199,10 @@ def test_rows_with_missing_values_are_scored_or_left_out(tmp_path, capsys):
         if missing == "drop":
             expected[[3, 7]] = np.nan
         assert np.allclose(found, expected, equal_nan=True)
+        assert run("score", *files, "--missing", missing) == 0
+        assert f"{198 if missing == 'drop' else 200} rows\n" in capsys.readouterr().out
+        assert run("score", *files, "--missing", missing, "-o", scores, "--quiet") == 0
+        assert capsys.readouterr().out == ""
     assert run("outliers", *files, "--missing", "drop", "-n", "500", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["n_missing"] == 2

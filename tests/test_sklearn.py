@@ -532,6 +532,18 @@ def test_a_smoothed_density_is_that_of_rows_with_noise():
     assert np.allclose(detector.score_samples(rows), expected, rtol=1e-9)
 
 
+def test_noise_leaves_the_share_of_incomplete_outliers_as_it_is():
+    """The threshold of incomplete rows is one of the smoothed density, as that of complete rows."""
+    covariance = 0.1 * np.eye(4) + 0.9
+    draw = np.random.default_rng(0).multivariate_normal
+    x, rows = (draw(np.zeros(4), covariance, n) for n in (200, 2_000))
+    detector = TGPOutlierDetector(smoothing=1.0, missing="drop", **QUICK).fit(x)
+    shares = [(detector.predict(rows) == -1).mean()]
+    rows[:, 2:] = np.nan
+    shares.append((detector.predict(rows) == -1).mean())
+    assert shares[1] == pytest.approx(shares[0], abs=0.025)  # its error is 0.007 by 1,000 draws
+
+
 def test_noise_of_scott_for_more_than_three_columns_alone():
     x = contaminated_rows()
     assert scott_noise(np.repeat(x, 2, axis=0)) == pytest.approx(162 ** (-1 / 9))

@@ -96,6 +96,17 @@ def test_files_and_new_rows_keep_the_domain(mixed, tmp_path):
         again.update(rows)
 
 
+def test_new_counts_beyond_a_wall_are_refused_with_the_wall_that_was_given(mixed):
+    rows = mixed_rows(60, seed=2)
+    rows[5, 3] = -1.0
+    with pytest.raises(ValueError, match=r"row 5, column 3 lies outside .* \(0, inf\)"):
+        mixed.update(rows)
+    counts = mixed_rows(200)[:, [3]]
+    lattice = tgp.fit(counts, support={0: (0, None)}, discrete=[0], base="empirical")
+    with pytest.raises(ValueError, match=r"row 1, column 0 lies outside .* \(0, inf\)"):
+        lattice.update([[2.0], [-1.0]])
+
+
 def test_hours_of_many_days_beside_walls_give_the_same_model(mixed):
     rows = mixed_rows(800)
     rows[:, 1] += 24.0 * np.random.default_rng(3).integers(0, 300, 800)
@@ -165,3 +176,16 @@ def test_a_skewed_column_beside_a_period_is_bent():
     assert draws.max() < 24.0
     share = np.mean((rows < [23.0, 20.0, 15.0]).all(axis=1))
     assert model.cdf([[23.0, 20.0, 15.0]])[0] == pytest.approx(share, abs=0.03)
+
+
+@pytest.mark.slow
+def test_repeated_rows_are_compared_as_rows_with_weights():
+    """All coordinates are judged by the same held-out rows, also where rows are repeated."""
+    x, counts = stats.gamma(0.5).rvs((400, 1), random_state=0), np.arange(400) % 2 + 1
+    with pytest.warns(tgp.DataWarning, match="repeats values"):
+        repeated = tgp.fit(np.repeat(x, counts, axis=0), support={0: (0, None)})
+    options = {"sample_weight": counts.astype(float), "normalize_weights": False}
+    weighted = tgp.fit(x, support={0: (0, None)}, **options)
+    found = [model.settings["coordinate_scores"] for model in (repeated, weighted)]
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert repeated.settings["coordinates"] == weighted.settings["coordinates"] == "bent at walls"

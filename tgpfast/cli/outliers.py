@@ -72,7 +72,8 @@ def _run(arguments: argparse.Namespace) -> None:
         )  # fmt: skip
     elif not (arguments.quiet or is_standard_output(arguments.output)):
         print(f"wrote {arguments.output}: {len(numbers):,} of {len(values):,} rows")
-    if n_missing and not arguments.json and not is_standard_output(arguments.output):
+    is_silent = arguments.json or arguments.quiet or is_standard_output(arguments.output)
+    if n_missing and not is_silent:
         print(missing_text(n_missing, "drop"))
 
 

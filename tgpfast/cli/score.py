@@ -62,7 +62,8 @@ def _run(arguments: argparse.Namespace) -> None:
         _print_report(facts)
     elif not (arguments.quiet or is_standard_output(arguments.output)):
         print(f"wrote {arguments.output}: {len(values):,} rows")
-    if n_missing and not arguments.json and not is_standard_output(arguments.output):
+    is_silent = arguments.json or arguments.quiet or is_standard_output(arguments.output)
+    if n_missing and not is_silent:
         print(missing_text(n_missing, arguments.missing))
 
 
@@ -108,7 +109,8 @@ def _summarize(values: Array, scored: Array) -> dict[str, Any]:
     if len(scored) > 1 and np.isfinite(scored).all():  # otherwise the error is not known
         error = float(scored.std(ddof=1) / np.sqrt(len(scored)))
     return {
-        "n_rows": len(values), "mean_log_density": float(scored.mean()), "standard_error": error,
+        "n_rows": len(values), "n_scored": len(scored),
+        "mean_log_density": float(scored.mean()), "standard_error": error,
         "lowest": [{"row": int(k), "log_density": float(values[k])} for k in lowest],
     }  # fmt: skip
 
@@ -116,7 +118,7 @@ def _summarize(values: Array, scored: Array) -> dict[str, Any]:
 def _print_report(facts: dict[str, Any]) -> None:
     error = facts["standard_error"]
     error_text = "" if error is None else f"standard error {error:.2g}, "
-    mean, rows = facts["mean_log_density"], rows_text(facts["n_rows"])
+    mean, rows = facts["mean_log_density"], rows_text(facts["n_scored"])
     print(f"mean log density  {mean:.6g}, {error_text}{rows}\n")
     print_table(
         ["lowest rows (from 0)", "log density"],

@@ -84,7 +84,7 @@ class Partitions(Blocks):
         self.budget = os.environ.get(BUDGET_VARIABLE) or TASK_BUDGET
         self._map, self._factor = None, 1.0
         self._passes = [0]
-        self._drops, self._jitter, self._missing = drop_missing, jitter, [MissingCounts()]
+        self._drops, self.jitter, self._missing = drop_missing, jitter, [MissingCounts()]
         self._found = _Findings(None)
         if (known := _known_lengths(X)) is not None:
             self._set_lengths(known)
@@ -204,7 +204,7 @@ class Partitions(Blocks):
     @property
     def _facts(self) -> tasks.CollectionFacts:
         return tasks.CollectionFacts(
-            self.table, self.name, self.dimension, self._drops, self._jitter
+            self.table, self.name, self.dimension, self._drops, self.jitter
         )
 
     def reduce(
@@ -229,7 +229,7 @@ class Partitions(Blocks):
         threads = Threads(kernels.load(backend).NAME, 1 if n_threads is None else n_threads)
         threads.resolve()  # raises here, not on a worker, if n_threads is wrong
         task = tasks.PassTask(function, threads, self._map, self._factor, self._facts)
-        if self._jitter is not None:
+        if self.jitter is not None:
             _ = self.lengths  # the numbers of rows among all decide the noise
         self._passes[0] += 1
         layer, key = self._build_pass(task)
@@ -278,7 +278,7 @@ class Partitions(Blocks):
 
     def __iter__(self) -> Iterator[tuple[Array, Array | None]]:
         self._passes[0] += 1
-        starts = np.cumsum([self.first_row, *self.lengths]) if self._jitter is not None else None
+        starts = np.cumsum([self.first_row, *self.lengths]) if self.jitter is not None else None
         for i, pair in enumerate(zip(self._parts, self._weight_parts, strict=True)):
             name = unique_name("rows")
             rows, weights = tasks.split_weights(*self._compute({name: (list, list(pair))}, name))

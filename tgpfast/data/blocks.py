@@ -122,7 +122,7 @@ class Blocks:
     ) -> None:
         self.name, self.dimension, self.block_rows = name, dimension, block_rows
         self._is_part, self._order = is_part, columns
-        self._drops, self._keeps, self._jitter = drop_missing, keep_missing, jitter
+        self._drops, self._keeps, self.jitter = drop_missing, keep_missing, jitter
         self._missing = [MissingCounts()]  # of the last pass; shared by copies
         self._map: Callable[[Array], Array] | None = None
         self._factor = 1.0
@@ -285,8 +285,8 @@ class Blocks:
         """
         checked = np.where(np.isnan(x), 0.0, x) if self._keeps else x
         check_finite(checked, numbers, self.table.columns, self.name)
-        if self._jitter is not None:
-            x = self._jitter.apply(x, kept_numbers, numbers, self.table.columns)
+        if self.jitter is not None:
+            x = self.jitter.apply(x, kept_numbers, numbers, self.table.columns)
         x.flags.writeable = False
         return x
 

@@ -348,7 +348,7 @@ class GroupedDensity(Mapping[Any, Density]):
         Returns
         -------
         str
-            A line for each fact. ``result[label].summary()`` tells of one group.
+            A line for each fact. ``result[label].summary()`` describes one group.
 
         Examples
         --------

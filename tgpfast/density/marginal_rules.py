@@ -415,14 +415,14 @@ def _draw_blocks(
         index = (first[None, :, None] > ends[:, None, :]).sum(axis=2)
         u = np.empty((len(some), count, model.dimension))
         u[:, :, kept] = y[some][:, None]
-        offsets = _turn(parts.roots, index, normals)
+        offsets = _apply_roots(parts.roots, index, normals)
         means = np.take_along_axis(parts.means[some], index[:, :, None], axis=1)
         u[:, :, rest] = means + parts.scales[some][:, None, None] * offsets
         constants = parts.log_density[some] - math.log(count)
         yield some, u, np.broadcast_to(constants[:, None], (len(some), count))
 
 
-def _turn(roots: Array, index: NDArray[np.int64], normals: Array) -> Array:
+def _apply_roots(roots: Array, index: NDArray[np.int64], normals: Array) -> Array:
     """roots[index[p, g]] @ normals[g] for all rows p and points g, (P, G, b)."""
     if len(roots) == 1:
         return np.broadcast_to(normals @ roots[0].T, (*index.shape, normals.shape[1]))

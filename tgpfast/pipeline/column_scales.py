@@ -34,7 +34,8 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     """The rows in the coordinates that ``scale`` and ``support`` ask for.
 
     Walls bend columns where no lattice serves them, that is with more than three columns or with
-    scale="gaussianize". Periodic columns are never bent, discrete ones at their walls alone.
+    scale="gaussianize". Periodic columns are never bent. Discrete columns are bent only at their
+    walls.
 
     Parameters
     ----------
@@ -110,10 +111,10 @@ def bend_columns(rows: Rows, settings: Settings, axes: Axes, bends: Bends) -> Ro
 
 @contextlib.contextmanager
 def name_outside_rows(rows: Rows, settings: Settings) -> Iterator[None]:
-    """Refuse by its number a row outside of the walls that a pass over mapped rows meets.
+    """A block that names the row where a pass over mapped rows meets one outside of its walls.
 
-    No pass of their own looks for such rows: `map_columns` checks the sample, the pass for the
-    statistics the others.
+    `map_columns` checks the rows of the sample. The pass for the statistics checks the others, so
+    that no further pass is needed.
 
     Parameters
     ----------
@@ -144,7 +145,9 @@ def _may_compare(settings: Settings, rows: Rows) -> bool:
 
 
 def free_columns(settings: Settings, rows: Rows, axes: Axes) -> NDArray[np.bool_]:
-    """Columns that maps may bend: a map of the line has no period, and unequal steps.
+    """Columns that maps may bend: neither periodic nor discrete.
+
+    A bent column would lose its period, and discrete values would get unequal steps.
 
     Parameters
     ----------

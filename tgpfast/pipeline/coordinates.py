@@ -83,7 +83,7 @@ def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
         bent = _record(_place(read, settings, best.bends), settings, trials, best)
         try:
             return bent, best.plan if is_whole else choose(settings, bent)
-        except OutsideSupportError:  # by a rounding, or without weight: the lattice decides
+        except OutsideSupportError:  # the lattice accepts rounding errors, and rows without weight
             best = trials[0]
     rows = _record(rows, settings, trials, best)
     return rows, best.plan if is_whole else choose(settings, rows)
@@ -109,7 +109,8 @@ def _may_bend(settings: Settings, rows: Rows) -> bool:
 
 
 def _is_beyond(settings: Settings, read: Rows) -> bool:
-    """Whether a row of the sample lies beyond a wall, be it by a rounding: the lattice decides."""
+    """Whether a row of the sample lies beyond a wall. The lattice then refuses it, or accepts it
+    where a rounding error has moved it there."""
     sample, (low, high) = read.blocks.sample, Axes.of(settings, read).given.walls
     assert sample is not None
     return bool(((sample.x < low) | (sample.x > high)).any())
@@ -122,6 +123,8 @@ def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
     x, weights = distinct_rows(sample.take(COMPARED_ROWS))
     blocks = Blocks(x, sample_weight=weights)
     moments, blocks.sample = moments_and_sample(blocks)
+    # weights of repeated rows are counts: maps must not shrink them to Kish's effective number
+    moments = replace(moments, n_effective=moments.n * read.weight_factor)
     scaled = blocks.mapped(read.scaling.apply, read.weight_factor)
     is_whole = len(x) == read.blocks.n_rows and not read.blocks.in_parts
     return replace(read, blocks=scaled, moments=moments, split=None), is_whole

@@ -181,15 +181,7 @@ def choose_lattice_plan(
         search.add_base("mixture", mixtures, held_rows.sum_log_densities(mixtures))
     for kind in list(search.bases)[1:]:
         try_base(search, space, found, kind)
-    choice = decide(search, space, held_rows)
-    others = [fold for fold in range(N_LATTICE_FOLDS) if fold not in held][:CONFIRMING_FOLDS]
-    if choice.may_be_luck and others:
-        kind = choice.best.candidate.base
-        fresh = search.with_held(others)
-        # tilts are compared with their own base: its log density cancels out
-        fresh.add_base(kind, [maker.without(kind, fold) for fold in others], np.zeros(len(others)))
-        share = len(others) / (len(held) + len(others))
-        choice = confirm(choice, fresh, sample.held_out(others), share)
+    choice = _confirm_gain(decide(search, space, held_rows), search, maker)
     best = choice.best.candidate
     total = sum(search.folds[1:], search.folds[0])
     stats = replace(
@@ -205,6 +197,19 @@ def choose_lattice_plan(
         start=None if theta is None else theta.mean(axis=0),
         resolution=_resolution(sample, settings, rows), held=held,
     )  # fmt: skip
+
+
+def _confirm_gain(choice: LatticeChoice, search: LatticeSearch, maker: BaseMaker) -> LatticeChoice:
+    """The choice; or the base alone, where folds that were not searched deny a small gain."""
+    others = [fold for fold in range(N_LATTICE_FOLDS) if fold not in search.held]
+    others = others[:CONFIRMING_FOLDS]
+    if not (choice.may_be_luck and others):
+        return choice
+    kind, fresh = choice.best.candidate.base, search.with_held(others)
+    # tilts are compared with their own base: its log density cancels out
+    fresh.add_base(kind, [maker.without(kind, fold) for fold in others], np.zeros(len(others)))
+    share = len(others) / (len(search.held) + len(others))
+    return confirm(choice, fresh, maker.sample.held_out(others), share)
 
 
 def _check_base(base: Any, axes: Axes) -> None:

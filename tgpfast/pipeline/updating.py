@@ -80,11 +80,12 @@ def _add_rows(model: Density, rows: Blocks, run: dict[str, Any]) -> Any:
         return accumulate_like(model.statistics, rows, model.base, **run)
     except WallError as error:
         domain, k = domain_of(model.base), error.axis
+        half = 0.5 * _find_steps(model, rows).get(k, 0.0)  # fit has widened the walls by it
         low, high = model.scaling.invert(np.array(domain.walls))[:, k]
         name = column_name(k, model.table.columns)
         raise ValueError(
             f"row {error.row - rows.first_row}, column {name} lies outside of its support "
-            f"({low:g}, {high:g}); remove such rows"
+            f"({low + half:g}, {high - half:g}); remove such rows"
         ) from error
 
 
@@ -93,7 +94,14 @@ def _name_row_outside(model: Density, blocks: Blocks) -> None:
     scaling = model.scaling
     assert isinstance(scaling, MappedScaling)
     given = Domain(scaling.maps.low, scaling.maps.high)
-    Axes(given, given, model.table.columns, {}).find_row_outside(blocks)
+    steps = _find_steps(model, blocks)
+    Axes(given, given, model.table.columns, steps).find_row_outside(blocks)
+
+
+def _find_steps(model: Density, blocks: Blocks) -> dict[int, float]:
+    """Number of a discrete column -> step of its values."""
+    jitter = blocks.jitter
+    return {} if jitter is None else jitter.find_steps(model.table.columns, model.dimension)
 
 
 def _warn_if_beyond(old: Any, part: Any) -> None:

@@ -233,7 +233,7 @@ class Pilot:
 
     def expected_gain(self, kind: str) -> float:
         """Nats per row by which the base of the final model is expected to beat those of the folds:
-        0 but for mixtures, which are averaged in the end."""
+        0 except for mixtures, which are averaged in the end."""
         if kind != "mixture" or self.sample is not None or self.ensemble is None:
             return 0.0
         return self.ensemble.averaging_gain

@@ -125,9 +125,9 @@ class Verifier:
     x : (n, d) array
         In the model's coordinates, in any order.
     weights : (n,) array
-        How often each row is repeated. Noise is that of so many rows: a value that a third of the
-        rows share does not leave three of them. Fewer rows that differ than settings are chosen
-        from count once, however often they are repeated.
+        How often each row is repeated. Their sum is the number of rows from which the noise of the
+        comparison follows. With fewer than LEAST_PILOT_ROWS different rows, it is Kish's effective
+        number, so that copies of a few rows do not pass for many rows.
     """
 
     def __init__(self, x: Array, weights: Array) -> None:

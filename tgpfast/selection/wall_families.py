@@ -4,7 +4,7 @@ With y the log of the distance to a wall, or of the ratio of the distances to tw
 
     log f(y) = a z - (a + b) log(1 + e^z) - log B(a, b),  z = y - m
 
-It has the densities of beta distributions between two walls (m is the log of 1), and beta prime
+It has the densities of beta distributions between two walls (m is 0), and beta prime
 distributions beside one, which with a large b are gamma distributions: exponential ones among them.
 Poles and zeros at a wall are powers of the distance to it.
 """
@@ -122,8 +122,9 @@ def bend_by_family(plain: ColumnMap, values: Array, weights: Array) -> ColumnMap
         The given one where the family cannot be fitted.
     """
     y = plain.apply(values)
-    family = fit_family(y, weights, has_unit=not math.isfinite(plain.high - plain.low))
-    if not math.isfinite(plain.low):  # y grows towards the wall, and the family away from it
+    if math.isfinite(plain.low):
+        family = fit_family(y, weights, has_unit=not math.isfinite(plain.high))
+    else:  # y grows towards the wall, and the family away from it
         flipped = fit_family(-y, weights, has_unit=True)
         family = BetaFamily(flipped.b, flipped.a, -flipped.m)
     knots = family.quantile(KNOT_SCORES)

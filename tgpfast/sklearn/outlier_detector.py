@@ -25,8 +25,8 @@ THRESHOLD_DRAWS = 50_000
 # Draws that give the threshold of rows with missing values: each is an integral over the missing
 # columns. The share of mass below the threshold has a standard error of 0.007.
 PATTERN_DRAWS = 1_000
-OF_THE_TILT = ("method", "n_features", "lam", "gamma")  # options that noise leaves nothing of
-OF_DOMAINS = ("support", "period", "discrete")  # options whose densities noise would smear
+OF_THE_TILT = ("method", "n_features", "lam", "gamma")  # a smoothed density has no tilt
+OF_DOMAINS = ("support", "period", "discrete")  # noise would move mass across walls and steps
 SHARE_ROUNDING = 1e-12  # relative error of a product of a share and a number of rows
 
 
@@ -260,9 +260,9 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
         if not holes.any():
             return thresholds
         draws = self.model_.sample(PATTERN_DRAWS, seed=self.model_.settings["seed"])
-        share = float(np.mean(self.model_.log_density(draws) < self.offset_))
+        share = float(np.mean(self._scorer.log_density(draws) < self.offset_))
         for pattern in np.unique(holes[holes.any(axis=1)], axis=0):
-            scores = self._log_density(self.model_, np.where(pattern, np.nan, draws))
+            scores = self._log_density(self._scorer, np.where(pattern, np.nan, draws))
             thresholds[(holes == pattern).all(axis=1)] = _find_threshold(scores, None, share)
         return thresholds
 

@@ -18,8 +18,8 @@ from .conjugate_gradients import Operator
 from .lattice_posterior import LatticePosteriors
 
 # real numbers that the modes have, up to which factors pay. With 306 of them a factor takes 1 ms
-# and saves nine of ten products, of 0.1 ms each. Factors of the lowest modes of larger lattices
-# saved few
+# and saves nine of ten products, of 0.1 ms each. In larger lattices, factors of the lowest modes
+# saved few products
 MOST_NUMBERS = 400
 
 

@@ -129,8 +129,9 @@ class SpreadGrid:
     def kernel(self) -> list[tuple[Array, int, float]]:
         """What one point at the center adds to the nodes: a product of one function for each axis.
 
-        Each is even but for one node at the edge of its support: coefficients of its Fourier sum
-        in cosines of multiples of the angle, number of that node, and what it has more.
+        Each function is even except at one node, at the edge of its support. For each: coefficients
+        of the Fourier sum of its even part, in cosines of multiples of the angle; the number of
+        that node; and the excess there.
         """
         one = replace(self, low=self.center, high=self.center)  # the smallest grid
         filler, middle, w = GridFiller(one, 1), [m // 2 for m in one.shape], self.width
