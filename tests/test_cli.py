@@ -83,6 +83,13 @@ def test_fit_reports_and_writes_what_fit_gives(data, tmp_path, capsys):
     assert saved.integrator.known_normalizer is not None  # scores need not wait for it
 
 
+def test_a_model_is_not_written_over_data(data, capsys):
+    before = data.read_text()
+    assert run("fit", data, "-o", data, "--columns", "u,v", *FAST) == 2
+    assert "extension of data" in capsys.readouterr().err
+    assert data.read_text() == before
+
+
 def test_rows_with_missing_values_are_dropped(tmp_path, capsys):
     path, output = tmp_path / "holes.csv", tmp_path / "m.npz"
     path.write_text("u,v\n" + "".join(f"{a!r},{b!r}\n" for a, b in X.tolist()) + "1.5,\n")

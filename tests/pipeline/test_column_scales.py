@@ -230,3 +230,21 @@ def test_walls_take_no_pass_of_their_own_where_the_sample_is_a_part_of_the_rows(
         frequency_covariance="data", support={0: (0.0, None)},
     )  # fmt: skip
     assert model.settings["n_passes"] == len(calls) == 2
+
+
+@pytest.mark.slow
+def test_tails_stay_near_the_rows_after_maps_of_walls():
+    """Student bases and wide guards gave a price of 4.6e7 where the largest was 217."""
+    rng = np.random.default_rng(0)
+    n = 600
+    x = np.column_stack([
+        np.exp(rng.normal(3.0, 0.7, n)), rng.beta(2.0, 3.0, n), rng.normal(size=(n, 2))
+    ])  # fmt: skip
+    x[:, 2] += (rng.random(n) < 0.5) * 4.0  # two clusters: mixtures have a guard
+    model = tgpfast.fit(x, support={0: (0, None), 1: (0, 1)})
+    drawn = model.sample(40_000, seed=1)
+    assert drawn[:, 0].max() < 20.0 * x[:, 0].max()
+    assert drawn[:, 0].mean() == pytest.approx(x[:, 0].mean(), rel=0.1)
+    near_wall = np.tile(x[:1], (3, 1))
+    near_wall[:, 1] = 1e-3, 1e-8, 1e-30
+    assert (np.diff(model.log_density(near_wall)) < 0.0).all()  # beta(2, 3) is 0 there

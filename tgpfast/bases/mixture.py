@@ -183,6 +183,14 @@ class MixtureBase(Base):
             has_guard=True,
         )
 
+    def with_narrower_guard(self, factor: float) -> MixtureBase:
+        """The mixture whose guard, if it has one, is ``factor`` times as wide."""
+        if not self.has_guard:
+            return self
+        covariances = self.covariances.copy()
+        covariances[-1] *= factor**2
+        return MixtureBase(self.weights, self.means, covariances, has_guard=True)
+
     def without_guard(self) -> MixtureBase:
         """The mixture without its guard."""
         if not self.has_guard:

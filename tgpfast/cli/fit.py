@@ -113,6 +113,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     output = files.check_writable(arguments.output, suffixes=None)
+    if output.suffix.lower() in files.WRITABLE:
+        raise ValueError(
+            f"{str(output)!r} has the extension of data, and a model would be written there; give "
+            "it a name that ends in .npz"
+        )
     if arguments.checkpoint is not None and STANDARD_INPUT in arguments.data:
         raise ValueError(
             "--checkpoint needs data that can be read again, and standard input cannot; save the "

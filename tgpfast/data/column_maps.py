@@ -346,6 +346,10 @@ class MappedScaling(Scaling):
         return False
 
     @property
+    def maps_walls(self) -> bool:
+        return any(math.isfinite(one.low) or math.isfinite(one.high) for one in self.maps.maps)
+
+    @property
     def affine(self) -> Scaling:
         """Shift and scale, which act on columns that are mapped to the line."""
         return Scaling(self.shift, self.scale)

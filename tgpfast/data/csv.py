@@ -373,7 +373,7 @@ def _describe_fault(cell: str) -> str:
     """Say why a cell is not a finite number, and what to do."""
     if cell.lower() in MISSING:
         held = f" ({cell!r})" if cell else ""
-        return f"a value is missing{held}; fill it or drop the line"
+        return f'a value is missing{held}; fill it, drop the line, or use missing="drop"'
     if _is_number(cell):
         return f"{cell!r} is not a finite number; drop the line"
     if _is_number(cell.replace(",", ".")):

@@ -126,7 +126,10 @@ def check_finite(x: Array, numbers: Any, columns: list[str] | None, name: str) -
             return
     row, column = (int(i) for i in np.argwhere(~np.isfinite(x))[0])
     number = numbers[row] if isinstance(numbers, np.ndarray) else numbers + row
+    remedy = ""
+    if np.isnan(x[row, column]):
+        remedy = ', or pass missing="drop" to fit, update or evaluate'
     raise ValueError(
         f"{name} holds {x[row, column]} at row {number}, column {column_name(column, columns)}; "
-        "drop or fill such rows first"
+        f"drop or fill such rows first{remedy}"
     )

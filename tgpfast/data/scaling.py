@@ -48,6 +48,11 @@ class Scaling:
         return True
 
     @property
+    def maps_walls(self) -> bool:
+        """Whether walls of some column are mapped to infinity."""
+        return False
+
+    @property
     def affine(self) -> Scaling:
         """Shift and scale, which act on columns that are mapped to the line."""
         return self

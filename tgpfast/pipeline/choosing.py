@@ -238,11 +238,12 @@ def _bases(settings: Settings, rows: Rows) -> tuple[Any, ...]:
         return ("empirical",)  # the statistics give the final base later
     if base != "auto":
         return (base,)
+    kinds = SearchSpace.bases
+    if rows.scaling.maps_walls:  # tails of a Student density would have no mean after the map
+        kinds = tuple(kind for kind in kinds if kind != "student")
     if settings.method == "auto":
-        return SearchSpace.bases
-    return tuple(
-        kind for kind in SearchSpace.bases if settings.method in SERVED_BY.get(kind, METHODS)
-    )
+        return kinds
+    return tuple(kind for kind in kinds if settings.method in SERVED_BY.get(kind, METHODS))
 
 
 def _shapes(settings: Settings, covariance: Array) -> dict[str, Array]:

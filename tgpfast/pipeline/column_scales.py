@@ -229,10 +229,13 @@ def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
     scaling = MappedScaling(affine.shift, affine.scale, maps)
     factor = moments.n_effective / moments.n if settings.normalize_weights else 1.0
     blocks = rows.blocks.mapped(scaling.apply_inside, factor)
+    split = split_sample(blocks, settings) if settings.needs_sample else None
+    if split is not None:
+        split = replace(split, has_mapped_walls=scaling.maps_walls)
     return replace(
         rows, blocks=blocks, moments=moments, scaling=scaling, weight_factor=factor,
         has_late_weights=False, are_weighted=moments.n != moments.n_effective,
-        split=split_sample(blocks, settings) if settings.needs_sample else None,
+        split=split,
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ from ..selection.lattice_choice import (
     try_base,
 )
 from ..selection.lattice_search import HeldOutRows, LatticeSearch
+from ..selection.sample_split import narrow_guard
 from ..solvers.lattice_map import check_lam
 from ..solvers.lattice_score_matching import DENSE_FEATURES
 from ..solvers.solver import base_alone, solve
@@ -351,8 +352,12 @@ def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
         return ["von_mises", "empirical"]
     if not axes.is_open:
         return ["empirical", "uniform"] if axes.domain.is_bounded else ["empirical"]
-    least = LEAST_MIXTURE_ROWS[rows.dimension]
-    return [kind for kind in LATTICE_BASES if kind != "mixture" or rows.n >= least]
+    left_out = set()
+    if rows.n < LEAST_MIXTURE_ROWS[rows.dimension]:
+        left_out.add("mixture")
+    if rows.scaling.maps_walls:  # tails of a Student density would have no mean after the map
+        left_out.add("student")
+    return [kind for kind in LATTICE_BASES if kind not in left_out]
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,6 +434,8 @@ class BaseMaker:
 
     def _confine(self, base: Base) -> Base:
         """The base on the domain of the fit."""
+        if self.rows.scaling.maps_walls:
+            base = narrow_guard(base)
         if self.axes.is_open or isinstance(base, CONFINED):
             return base
         return BoundedMixtureBase.confine(base, self.axes.domain)

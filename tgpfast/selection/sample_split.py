@@ -20,6 +20,9 @@ from .folds import FEW_ROWS, Mask, Split, assign_folds, distinct_rows
 from .mixture_ensemble import MixtureEnsemble
 
 REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
+# Width of the guard of a mixture where maps take walls to infinity, as a share of the usual one:
+# ten standard deviations after the map of a price are millions of it.
+MAPPED_GUARD = 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,8 @@ class SampleSplit:
         Of the growth of mixtures.
     domain : Domain or None, default None
         Its periodic columns have bases of their own.
+    has_mapped_walls : bool, default False
+        Whether maps have taken walls to infinity. Guards of mixtures are then narrower.
     """
 
     x: Array
@@ -49,6 +54,7 @@ class SampleSplit:
     threads: Threads = field(default_factory=Threads, kw_only=True)
     budget: Budget = field(default_factory=Budget, kw_only=True)
     domain: Domain | None = field(default=None, kw_only=True)
+    has_mapped_walls: bool = field(default=False, kw_only=True)
 
     @classmethod
     def of(
@@ -89,11 +95,15 @@ class SampleSplit:
     def _mixture_of_kept(self) -> Base:
         if not self.holds_out:
             return self._mixture_of_all
-        return self.ensemble.fit(self.x[~self.held], self.weights[~self.held])
+        kept = ~self.held
+        return self._narrow_guard(self.ensemble.fit(self.x[kept], self.weights[kept]))
 
     @functools.cached_property
     def _mixture_of_all(self) -> Base:
-        return self.ensemble.fit(self.x, self.weights)
+        return self._narrow_guard(self.ensemble.fit(self.x, self.weights))
+
+    def _narrow_guard(self, base: Base) -> Base:
+        return narrow_guard(base) if self.has_mapped_walls else base
 
     def refit_base(self, base: Base) -> Base:
         """A base of `fit_base`, learned again, also from the rows that were held out.
@@ -113,3 +123,15 @@ class SampleSplit:
         return Split(
             self.x[chosen], self.weights[chosen], self.x[self.held], held / held.sum()
         )
+
+
+def narrow_guard(base: Base) -> Base:
+    """The base with narrower guards of its mixtures, as suits columns whose walls are mapped.
+
+    Parameters
+    ----------
+    base : Base
+    """
+    if isinstance(base, ProductBase):
+        return ProductBase([narrow_guard(f) for f in base.factors], [c for _, c in base.each])
+    return base.with_narrower_guard(MAPPED_GUARD) if isinstance(base, MixtureBase) else base
