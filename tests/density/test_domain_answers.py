@@ -79,7 +79,7 @@ def test_weighted_draws_of_discrete_columns_are_whole(counts):
 
 def test_update_names_rows_beyond_a_wall_in_units_of_the_data(counts):
     _, model = counts
-    with pytest.raises(ValueError, match=r"row 1, column 0 .* \(-0.5, inf\)"):
+    with pytest.raises(ValueError, match=r"row 1, column 0 .* \(0, inf\)"):
         model.update(np.array([[1.0, 0.0], [-20.0, 0.0]]))
 
 
