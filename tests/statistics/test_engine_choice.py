@@ -88,7 +88,7 @@ def test_auto_is_within_the_allowed_slowdown_of_the_faster_engine():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "wrong", [{"flop": 20.0}, {"flop": 0.05}, {"point_3": 0.01, "cell_3": 0.01}]
+    "wrong", [{"flop": 20.0}, {"flop": 0.05}, {"point_3": 50.0, "cell_3": 50.0}]
 )
 def test_bad_constants_choose_slow_engines(wrong, monkeypatch):
     """Negative control: with constants that are wrong by these factors some choices are slow."""
