@@ -184,7 +184,13 @@ class MixtureBase(Base):
         )
 
     def with_narrower_guard(self, factor: float) -> MixtureBase:
-        """The mixture whose guard, if it has one, is ``factor`` times as wide."""
+        """The mixture whose guard, if it has one, is narrower.
+
+        Parameters
+        ----------
+        factor : float
+            Width of the new guard as a share of the old one.
+        """
         if not self.has_guard:
             return self
         covariances = self.covariances.copy()
