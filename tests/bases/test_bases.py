@@ -192,16 +192,6 @@ def test_draws_follow_the_seed(kind):
     np.testing.assert_array_equal(first, base.sample(50, np.random.default_rng(4)))
 
 
-def test_sobol_uniforms_stay_inside():
-    points = normals.sobol_uniforms(3, 6, 0)
-    assert points.shape == (64, 3)
-    assert ((points > 0) & (points < 1)).all()
-    margin = normals.SOBOL_MARGIN
-    assert np.isfinite(normals.to_normals(np.array([margin, 1 - margin]))).all()
-    # every half of every axis holds half of the points
-    np.testing.assert_array_equal((points < 0.5).sum(axis=0), 32)
-
-
 # -- moments of features -------------------------------------------------------------------------
 
 
