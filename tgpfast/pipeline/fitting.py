@@ -66,7 +66,7 @@ def fit(
     One to three columns are learned by MAP with `LatticeFeatures`, unless an option concerns other
     methods or random features alone. One pass makes the sums of five folds of the rows; kernel,
     bandwidth, lambda, number of waves and base are compared from these sums (every fold is held out
-    in turn up to 500 rows, three up to 4,000, one above). Up to 500 rows a tilt must gain a little
+    in turn up to 500 rows, three up to 50,000, one above). Up to 500 rows a tilt must gain a little
     more than twice the standard error; with more, two folds that were not compared must confirm a
     small gain. No wave is shorter than two steps of a column of rounded values.
 
