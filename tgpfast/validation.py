@@ -229,7 +229,11 @@ def without_far(u: Array, mean: Array, variances: Array) -> tuple[Array, NDArray
     with np.errstate(over="ignore"):
         reach = FAR * np.sqrt(variances)
         low, high = mean - reach, mean + reach
-    if not len(u) or ((low <= u.min(axis=0)) & (u.max(axis=0) <= high) & (reach < np.inf)).all():
+    # a column at a time: along axis 0 of few columns NumPy's reductions take a hundred times as long
+    if (reach < np.inf).all() and all(
+        not len(u) or (low[k] <= column.min() and column.max() <= high[k])
+        for k, column in enumerate(u.T)
+    ):
         return u, np.zeros(len(u), bool)
     is_near = np.asarray(((low <= u) & (u <= high) & np.isfinite(u)).all(axis=1))
     u = u.copy()
