@@ -229,7 +229,7 @@ def without_far(u: Array, mean: Array, variances: Array) -> tuple[Array, NDArray
     with np.errstate(over="ignore"):
         reach = FAR * np.sqrt(variances)
         low, high = mean - reach, mean + reach
-    # a column at a time: along axis 0 of few columns NumPy's reductions take a hundred times as long
+    # a column at a time: along axis 0 of few columns, reductions take a hundred times as long
     if (reach < np.inf).all() and all(
         not len(u) or (low[k] <= column.min() and column.max() <= high[k])
         for k, column in enumerate(u.T)
