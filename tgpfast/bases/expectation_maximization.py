@@ -101,7 +101,7 @@ def measure_columns(x: Array, w: Array) -> Standards:
     shift, scale, floor, resolution = np.empty((4, d))
     share = w / w.sum()
     for j in range(d):
-        order = np.argsort(x[:, j], kind="stable")
+        order = np.argsort(x[:, j])
         order = order[share[order] > 0.0]
         values, below = x[order, j], np.cumsum(share[order])
         low, shift[j], high = (_quantile(values, below, q) for q in (0.25, 0.5, 0.75))
@@ -143,7 +143,7 @@ def _resolution(values: Array, below: Array, merged: float) -> float:
     nearest = np.minimum(steps[:-1], steps[1:])
     continuous = (values[last] - values[first] > merged) | np.isinf(nearest)
     distance = np.where(continuous, 0.0, nearest)
-    order = np.argsort(distance, kind="stable")
+    order = np.argsort(distance)
     shares = np.diff(below[last], prepend=0.0)[order]
     return _quantile(distance[order], np.cumsum(shares), RESOLUTION_SHARE)
 

@@ -35,7 +35,7 @@ FAR_BANDWIDTHS = 3.0  # distance from every row, in bandwidths, at which feature
 MOST_FAR_SHARE = 0.02  # of the mass that may lie so far from every row, beyond the base's own
 NEAR_ROWS = 5_000  # rows that distances are taken to
 TREE_COLUMNS = 6  # columns up to which a tree finds nearest rows faster than products
-DISTANCE_BLOCK = 256  # points whose distances to all rows are held at once
+DISTANCE_BLOCK = 64  # points whose distances to all rows are held at once
 PILOT_MAP_STEPS = 15  # Newton steps for each lambda, at most; each starts at the one before
 NO_EQUATIONS = np.zeros((0, 0)), np.zeros(0)
 PILOT_MAP_GAIN = 1e-4  # gain of the objective for each row below which the ascent ends
@@ -159,9 +159,12 @@ def distances_to(rows: Array, points: Array) -> Array:
     center = rows.mean(axis=0)
     rows, points = rows - center, points - center
     lengths, nearest = np.square(rows).sum(axis=1), np.empty(len(points))
+    doubled = -2.0 * rows.T
     for start in range(0, len(points), DISTANCE_BLOCK):
         part = slice(start, start + DISTANCE_BLOCK)
-        nearest[part] = (lengths - 2.0 * (points[part] @ rows.T)).min(axis=1)
+        products = points[part] @ doubled
+        products += lengths
+        nearest[part] = products.min(axis=1)
     nearest += np.square(points).sum(axis=1)
     return np.asarray(np.sqrt(np.maximum(nearest, 0.0)))
 
