@@ -316,27 +316,17 @@ def _store(sine, cosine, n, amplitude, root, dphi, phi, weighted):
     phi start at the tile's first row; empty root means ones, empty phi that it is not wanted.
     """
     total, dtotal = 0.0, 0.0
-    if root.size:
+    for i in range(n):
+        r = root[i] if root.size else 1.0
+        value = -amplitude * sine[i] * sine.dtype.type(r)
+        dphi[i] = value
+        weighted[i] = value * r
+        dtotal += value * r
+        total += (amplitude * cosine[i]) * (r * r)
+    if phi.size:
         for i in range(n):
-            value = -amplitude * sine[i] * sine.dtype.type(root[i])
-            dphi[i] = value
-            weighted[i] = value * root[i]
-            dtotal += value * root[i]
-        for i in range(n):
-            total += (amplitude * cosine[i]) * (root[i] * root[i])
-        if phi.size:
-            for i in range(n):
-                phi[i] = amplitude * cosine[i] * sine.dtype.type(root[i])
-    else:
-        for i in range(n):
-            value = -amplitude * sine[i]
-            dphi[i] = value
-            weighted[i] = value
-            dtotal += value
-            total += np.float64(amplitude * cosine[i])
-        if phi.size:
-            for i in range(n):
-                phi[i] = amplitude * cosine[i]
+            r = root[i] if root.size else 1.0
+            phi[i] = amplitude * cosine[i] * sine.dtype.type(r)
     return total, dtotal
 
 
@@ -709,12 +699,8 @@ def _half_squares(xt, n, point, out):
 @_inner(reassociate=True)
 def _exp_sum(values, n, least, weights):
     total = 0.0
-    if weights.size:
-        for i in range(n):
-            total += weights[i] * _exp(least - values[i])
-    else:
-        for i in range(n):
-            total += _exp(least - values[i])
+    for i in range(n):
+        total += (weights[i] if weights.size else 1.0) * _exp(least - values[i])
     return total
 
 
@@ -777,15 +763,11 @@ def _add_excess(projection, n, low, high, weights, excess):
 @_inner
 def _add_weights(index, n, weights, mass, squares):
     """mass[index[i]] += weights[i], and squares[0] their squares unless squares is empty."""
-    if squares.size:
-        row = squares[0]
-        for i in range(n):
-            j, w = np.uint32(index[i]), weights[i]
-            mass[j] += w
-            row[j] += w * w
-    else:
-        for i in range(n):
-            mass[np.uint32(index[i])] += weights[i]
+    for i in range(n):
+        j, w = np.uint32(index[i]), weights[i] if weights.size else 1.0
+        mass[j] += w
+        if squares.size:
+            squares[0, j] += w * w
 
 
 @_kernel
@@ -799,7 +781,6 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
         _transpose(x, origin, tile * ROW_TILE, min(ROW_TILE, n - tile * ROW_TILE), xt[tile])
     for slot in prange(n_threads):
         p, index = np.empty(ROW_TILE), np.empty(ROW_TILE, np.int32)
-        counts = np.zeros((DIRECTION_GROUP, n_grid + 1), np.uint32)  # half of mass, so in cache
         for group in range(slot, groups, n_threads):
             first = group * DIRECTION_GROUP
             last = min(first + DIRECTION_GROUP, n_directions)
@@ -810,18 +791,7 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
                     if _grid_indices(p, m, low[v], step[v], float(n_grid), index):
                         high = low[v] + (n_grid - 1) * step[v]
                         _add_excess(p, m, low[v], high, w, excess[v])
-                    if weights.size:
-                        _add_weights(index, m, w, mass[v], squares[v : v + 1])
-                    else:
-                        count = counts[v - first]
-                        for i in range(m):
-                            count[np.uint32(index[i])] += np.uint32(1)
-            if not weights.size:
-                for v in range(first, last):
-                    count = counts[v - first]
-                    for j in range(n_grid + 1):
-                        mass[v, j] += count[j]
-                    count[:] = 0
+                    _add_weights(index, m, w, mass[v], squares[v : v + 1])
 
 
 # -- a function on a regular grid at any points ----------------------------------------------------
