@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..data.blocks import Blocks
 from ..features.delta_weights import add_noise_level
-from ..features.evaluation import NO_WEIGHTS, Angles, read_only
+from ..features.evaluation import NO_WEIGHTS, Angles
 from ..features.random import Features
+from ..kernels import read_only
 from ..validation import Array
 from .moment_sums import MomentSums
 from .statistics import Statistics, check_feature_sums, check_moments
