@@ -32,13 +32,13 @@ class _Speed(_Call):
 
 class Lanes(_Speed):
     params = (
-        ["lane_rank_k", "lane_noise_rank_k"], BACKENDS, PRECISIONS, [48, 96, 1000], [10], [1, 2],
+        ["lane_rank_k"], BACKENDS, PRECISIONS, [48, 96, 1000], [10], [1, 2],
     )  # fmt: skip
 
 
 class Tiles(_Speed):
     params = (
-        ["feature_block", "rank_k", "noise_rank_k"], BACKENDS, PRECISIONS,
+        ["feature_block", "rank_k"], BACKENDS, PRECISIONS,
         [1000, 2000], [10], [1, 2],
     )  # fmt: skip
 
@@ -47,7 +47,7 @@ class Rows(_Speed):
     """Kernels that know no features."""
 
     params = (
-        ["moments", "log_kernel_sums", "marginal_mass"], BACKENDS, ["float64"], [1000], [2, 10],
+        ["log_kernel_sums", "marginal_mass"], BACKENDS, ["float64"], [1000], [2, 10],
         [1, 2],
     )  # fmt: skip
 
@@ -56,10 +56,6 @@ class Tilts(_Speed):
     """Kernels that evaluate a learned exponent."""
 
     params = (list(measure.TILT_KERNELS), BACKENDS, ["float64"], [100, 1000], [2, 10], [1, 2])
-
-
-class Matrix(_Speed):
-    params = (["sigma_phi"], BACKENDS, ["float64"], [1000, 2000], [10], [1, 2])
 
 
 class _Truth(_Call):

@@ -33,6 +33,7 @@ from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
 from tgpfast.runtime import memory
 from tgpfast.statistics.costs import COSTS
+from tgpfast.statistics.moment_sums import MomentSums
 from tgpfast.statistics.spectral_work import SpectralWork
 
 S, D, THREADS = 1000, 10, 2
@@ -579,7 +580,7 @@ class ThroughMemory:
         """Every workers-th block, from this worker's first: features and small sums."""
         (n_features, n), threads = self.shape, THREADS // self.workers
         sums = (np.zeros(n_features), np.zeros(n_features), np.zeros((n_features, D)))
-        moments = (np.zeros((1, D)), np.zeros((1, D, D)))
+        moments = MomentSums(self.inputs[0])
         phi = np.empty((0, 0))
         with kernels.threads(self.module, threads):
             for start in range(worker * SMALL_BLOCK, n, self.workers * SMALL_BLOCK):
@@ -587,10 +588,8 @@ class ThroughMemory:
                 self.module.feature_block(
                     rows, self.nothing, *self.inputs, self.columns(start), phi, *sums, threads
                 )
-                self.module.moments(
-                    rows, self.nothing, self.inputs[0], SMALL_BLOCK, *moments, threads
-                )
-        return (*sums, moments[0][0], moments[1][0])
+                moments.add(rows, None)
+        return *sums, moments.sum_x, moments.sum_xx
 
     def run(self):
         parts = list(self.pool.map(self.part, range(self.workers)))

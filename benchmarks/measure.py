@@ -34,10 +34,10 @@ BARE_ROWS = 2048  # of its ready block
 REST = 0.3  # seconds between runs: idle threads of OpenBLAS were seen to spin for over 0.05 s
 
 # with the rank-k updates that they do
-GRAM_KERNELS = {"rank_k": 1, "noise_rank_k": 2, "lane_rank_k": 1, "lane_noise_rank_k": 2}
+GRAM_KERNELS = {"rank_k": 1, "lane_rank_k": 1}
 MIXED_KERNELS = ("feature_block", *GRAM_KERNELS)  # exist in float64 and float32
 TILT_KERNELS = ("tilt", "tilt_gradient", "quadratic_tilt")
-FLOAT64_KERNELS = ("moments", "sigma_phi", *TILT_KERNELS, "log_kernel_sums", "marginal_mass")
+FLOAT64_KERNELS = (*TILT_KERNELS, "log_kernel_sums", "marginal_mass")
 
 # rows of a call, where a block of BLOCK_ROWS would take NumPy too much time or memory
 TILT_ROWS, QUADRATIC_ROWS, KDE_POINTS, KDE_ROWS = 16_384, 8_192, 2_048, 8_192
@@ -243,8 +243,8 @@ def noise_levels(dimension, count=10):
 class KernelCall:
     """One call of one kernel, on buffers of the sizes and flags that the package hands to it.
 
-    ``run()`` makes the call; ``rows`` says how many rows it covers (of the matrix, for sigma_phi;
-    points, for log_kernel_sums, each against KDE_ROWS rows); ``features`` are its features;
+    ``run()`` makes the call; ``rows`` says how many rows it covers (points,
+    for log_kernel_sums, each against KDE_ROWS rows); ``features`` are its features;
     ``updates`` how many S x S rank-k updates it does a row.
     """
 
@@ -258,7 +258,7 @@ class KernelCall:
         self.updates = GRAM_KERNELS.get(kernel, 0)
         self.rows = rows or {
             "feature_block": direct.TILE_ROWS, "rank_k": direct.TILE_ROWS,
-            "noise_rank_k": direct.TILE_ROWS, "tilt": TILT_ROWS, "tilt_gradient": TILT_ROWS,
+            "tilt": TILT_ROWS, "tilt_gradient": TILT_ROWS,
             "quadratic_tilt": QUADRATIC_ROWS, "log_kernel_sums": KDE_POINTS,
         }.get(kernel, BLOCK_ROWS)
         self._prepare(n_features, dimension)
@@ -288,9 +288,6 @@ class KernelCall:
         frequencies = features.frequencies / features.bandwidth
         phases = features.phases + frequencies @ self.origin
         self.inputs = (self.origin, frequencies, phases, math.sqrt(2.0 / S))
-        sigma = noise_levels(d)[5]
-        gamma = math.hypot(features.bandwidth, sigma)
-        self.fold = (features.frequencies * (sigma / gamma), 0.5 / gamma**2)
         tiles = -(-self.rows // kernels.ROW_TILE)
         self.lane_rows = kernels.ROW_TILE * -(-tiles // direct.LANES)
 
@@ -318,11 +315,6 @@ class KernelCall:
         dphi, _ = self._features(S, d, dtype)
         return dphi, self.rows, self.result, self._tile_scratch(S, dtype)
 
-    def _noise_rank_k(self, S, d, dtype):
-        self.result = np.zeros((S, S))
-        features = self._features(S, d, dtype)
-        return *features, self.rows, *self.fold, self.result, self._tile_scratch(S, dtype)
-
     def _lanes(self, S, d, dtype):
         x, lanes = normal_rows(self.rows, d), direct.LANES
         inputs = (x, self.nothing, *self.inputs, self.lane_rows)
@@ -334,22 +326,6 @@ class KernelCall:
     def _lane_rank_k(self, S, d, dtype):
         inputs, sums, buffers = self._lanes(S, d, dtype)
         return *inputs, *sums, self.result, np.zeros((0, 0, 0)), *buffers
-
-    def _lane_noise_rank_k(self, S, d, dtype):
-        inputs, sums, buffers = self._lanes(S, d, dtype)
-        return *inputs, *self.fold, *sums, self.result, *buffers
-
-    def _moments(self, S, d, dtype):
-        self.result = np.zeros((direct.LANES, d, d))
-        inputs = (normal_rows(self.rows, d), self.nothing, self.origin, self.lane_rows)
-        return *inputs, np.zeros((direct.LANES, d)), self.result
-
-    def _sigma_phi(self, S, d, dtype):
-        self.rows, self.result = S, np.empty((S, S))
-        _, frequencies, phases, amplitude = self.inputs
-        phi, dphi = amplitude * np.cos(phases), -amplitude * np.sin(phases)
-        mean = np.exp(-0.5 * np.einsum("sk,sk->s", frequencies, frequencies)) * phi
-        return frequencies, phi, dphi, mean, self.result
 
     def _tilt(self, S, d, dtype):
         self.result = np.empty(self.rows)

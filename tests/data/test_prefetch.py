@@ -25,7 +25,7 @@ from tgpfast.statistics.spectral_work import SpectralWork
 
 
 def readers():
-    return [t for t in threading.enumerate() if t.name == "tgpfast-read-ahead"]
+    return [t for t in threading.enumerate() if t.name.startswith("tgpfast-read-ahead")]
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_items_are_made_in_another_thread_before_they_are_asked_for():
     for k in prefetch(items()):
         if k == 0:
             assert made.wait(60.0)
-    assert set(seen) == {"tgpfast-read-ahead"}
+    assert set(seen) == {"tgpfast-read-ahead_0"}
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -153,7 +153,7 @@ def test_a_consumer_that_stops_ends_the_thread(stop):
     else:
         next(source)
         del source
-    assert closed == ["tgpfast-read-ahead"]
+    assert closed == ["tgpfast-read-ahead_0"]
     assert readers() == []
 
 

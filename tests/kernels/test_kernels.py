@@ -55,6 +55,9 @@ import oracle
 import pytest
 import scipy.linalg.cython_blas
 
+from tgpfast.features.delta_weights import add_noise_level
+from tgpfast.features.random import Features
+
 U = 2.0**-53
 ROUNDOFF = {np.float64: U, np.float32: 2.0**-24}
 SINCOS = {np.float64: 2.3e-16, np.float32: 1.2e-7}
@@ -299,25 +302,12 @@ def call_lane_rank_k(kernels, p, dtype, rows, row_tile, n_threads=1, wants_phi=T
     return gram, gram_phi, sums
 
 
-def call_lane_noise_rank_k(kernels, p, dtype, rows, row_tile, n_threads=1):
-    """noise_gram, [sum_phi, sum_dphi, sum_dphi_x], each with a leading axis of lanes."""
-    n_features, lanes = len(p.Z), -(-len(p.x) // rows)
-    sums = sums_buffers(n_features, p.x.shape[1], lanes)
-    noise_gram = gram_buffer(n_features, lanes)
-    blocks = np.full((n_threads, 2, n_features, row_tile), np.nan, dtype)
-    scratch = scratch_buffer(dtype, n_threads, n_features)
-    kernels.lane_noise_rank_k(
-        *p.inputs, rows, p.u, p.factor, *sums, noise_gram, blocks, scratch, n_threads
-    )
-    return noise_gram, sums
-
-
-def call_moments(kernels, p, rows, n_threads=1, start=0.0):
-    """sum_x, sum_xx with a leading axis of lanes; ``start`` is what the buffers held before."""
-    d, lanes = p.x.shape[1], -(-len(p.x) // rows)
-    sum_x, sum_xx = np.full((lanes, d), start), np.full((lanes, d, d), start)
-    kernels.moments(p.x, p.root_weights, p.origin, rows, sum_x, sum_xx, n_threads)
-    return sum_x, sum_xx
+def noise_gram_of(p, gram, gram_phi):
+    """The noise level of a problem, from the upper triangles of its Gram matrices."""
+    features, result = Features(p.Z, p.c, GAMMA), np.zeros_like(gram)
+    whole = (np.triu(m) + np.triu(m, 1).T for m in (gram, gram_phi))
+    add_noise_level(features, p.sigma, *whole, result)
+    return result
 
 
 def layout_of(n_features, n):
@@ -436,99 +426,29 @@ def test_lane_rank_k_without_phi_gives_the_same(kernels, dtype):
 @pytest.mark.slow
 @every_dtype
 @every_case
-def test_noise_rank_k(kernels, n_features, d, n, weighted, dtype):
+def test_rank_k_of_a_noise_level(kernels, n_features, d, n, weighted, dtype):
     p = problem(n_features, d, n, weighted, SIGMA)
     tile, _, _, n_threads = layout_of(n_features, n)
-    dphi, phi, _ = call_feature_block(kernels, p, dtype)
-    noise_gram = gram_buffer(n_features)
-    scratch = scratch_buffer(dtype, n_threads, tile)
-    kernels.noise_rank_k(dphi, phi, n, p.u, p.factor, noise_gram, scratch, n_threads)
+    grams = gram_buffer(n_features), gram_buffer(n_features)
+    for block, gram in zip(call_feature_block(kernels, p, dtype)[:2], grams, strict=True):
+        kernels.rank_k(block, n, gram, scratch_buffer(dtype, n_threads, tile), n_threads)
     _, expected = reference(n_features, d, n, weighted, SIGMA, 0, n)
-    assert_upper_within(noise_gram, expected, noise_gram_error(p, dtype))
+    assert_within(noise_gram_of(p, *grams), expected, noise_gram_error(p, dtype))
 
 
 @every_dtype
 @every_case
-def test_lane_noise_rank_k(kernels, n_features, d, n, weighted, dtype):
+def test_lane_rank_k_of_a_noise_level(kernels, n_features, d, n, weighted, dtype):
     p = problem(n_features, d, n, weighted, SIGMA)
     _, rows, row_tile, n_threads = layout_of(n_features, n)
-    noise_gram, sums = call_lane_noise_rank_k(kernels, p, dtype, rows, row_tile, n_threads)
+    gram, gram_phi, sums = call_lane_rank_k(kernels, p, dtype, rows, row_tile, n_threads)
     for lane, (start, stop) in enumerate(lanes_of(n, rows)):
-        references, gram = reference(n_features, d, n, weighted, SIGMA, start, stop)
+        references, expected = reference(n_features, d, n, weighted, SIGMA, start, stop)
         bounds = p.sum_errors(dtype, slice(start, stop))
-        for found, expected, bound in zip(sums, references, bounds, strict=True):
-            assert_within(found[lane], expected, bound)
-        assert_upper_within(noise_gram[lane], gram, noise_gram_error(p, dtype, start, stop))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n", ROWS)
-@pytest.mark.parametrize("d", DIMENSIONS)
-def test_moments(kernels, d, n, weighted):
-    # float64 terms: x - origin (twice in sum_xx), sqrt(w) twice, its square, two products and the
-    # result are rounded, and n additions: (n + 8) u of the sum of |terms|
-    p = problem(2, d, n, weighted)
-    for rows, n_threads in ((64, 3), (256, 2), (300, 1), (2048, 2)):
-        sum_x, sum_xx = call_moments(kernels, p, rows, n_threads)
-        for lane, (start, stop) in enumerate(lanes_of(n, rows)):
-            x, weights = p.rows(slice(start, stop))
-            away = np.abs(x - p.origin)
-            weighted_away = away if weights is None else away * weights[:, None]
-            slack = (stop - start + 8) * U
-            expected = oracle.sum_x(x, weights, p.origin)
-            assert_within(sum_x[lane], expected, slack * weighted_away.sum(axis=0))
-            expected = oracle.sum_xx(x, weights, p.origin)
-            assert_within(sum_xx[lane], expected, slack * (weighted_away.T @ away))
-
-
-class BaseProblem:
-    """sigma_phi: Sigma = factor factor^T with few bits, so that it and z factor are exact."""
-
-    def __init__(self, n_features, d):
-        rng = np.random.default_rng([n_features, d, 77])
-        self.Z = rng.normal(size=(n_features, d))
-        self.c = rng.uniform(0.0, 2.0 * np.pi, n_features)
-        self.mu = rng.normal(scale=2.0, size=d)
-        factor = np.tril(rng.integers(-8, 9, size=(d, d)) / 8.0, -1) + np.diag(
-            rng.integers(2, 9, size=d) / 8.0
-        )
-        self.Sigma = factor @ factor.T
-        u = self.Z.astype(np.longdouble) @ factor / np.longdouble(GAMMA)
-        self.u = u.astype(np.float64)
-        self.phi = oracle.phi(self.mu[None], self.Z, self.c, GAMMA)[0]
-        self.dphi = oracle.dphi(self.mu[None], self.Z, self.c, GAMMA)[0]
-        self.mu_phi = oracle.mu_phi(self.Z, self.c, GAMMA, self.mu, self.Sigma)
-
-    @functools.cached_property
-    def reference(self):
-        return oracle.sigma_phi(self.Z, self.c, GAMMA, self.mu, self.Sigma)
-
-    @functools.cached_property
-    def error(self):
-        # 8 u: both features rounded, sum of Deltas, two products, two additions, the result;
-        # 6 u: mu_phi twice, their product, the subtraction, the oracle
-        half = 0.5 * (self.u**2).sum(axis=1)
-        level, inner = half[:, None] + half, self.u @ self.u.T
-        deltas = np.exp(inner - level) + np.exp(-inner - level)
-        products = np.abs(np.outer(self.phi, self.phi)) + np.abs(np.outer(self.dphi, self.dphi))
-        means = np.abs(np.outer(self.mu_phi, self.mu_phi))
-        return 0.5 * deltas * (delta_error(self.u) + 8 * U) * products + 6 * U * means
-
-
-@functools.cache
-def base_problem(n_features, d):
-    return BaseProblem(n_features, d)
-
-
-@pytest.mark.parametrize("n_threads", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("n_features", "d"), [(1, 1), (2, 2), (7, 10), (65, 3), (300, 4), (300, 1), (65, 10)]
-)
-def test_sigma_phi(kernels, n_features, d, n_threads):
-    p = base_problem(n_features, d)
-    out = np.full((n_features, n_features), np.nan)  # written to all of it, not added to
-    kernels.sigma_phi(p.u, p.phi, p.dphi, p.mu_phi, out, n_threads)
-    assert_within(out, p.reference, p.error)
+        for found, of_lane, bound in zip(sums, references, bounds, strict=True):
+            assert_within(found[lane], of_lane, bound)
+        found = noise_gram_of(p, gram[lane], gram_phi[lane])
+        assert_within(found, expected, noise_gram_error(p, dtype, start, stop))
 
 
 # -- kernels that evaluate ------------------------------------------------------------------------
@@ -986,74 +906,58 @@ def test_tilts_of_near_and_far_features(kernels, n_features, d):
     assert_within(found, 0.5 * (cosine**2).sum(axis=0) + b @ cosine, errors.sum())
 
 
-# -- (b) the exponential in the Delta weights -----------------------------------------------------
+# -- (b) the exponential in the shares of a mixture -----------------------------------------------
 
 
 def exponents(low, high, count=300):
-    """u (count + 1, 1) with u_0 = 0, and -u^2/2, exact: u has the 24 bits of a float32.
-
-    Then Delta^- = Delta^+ = exp(-u_t^2/2) for the pair (0, t), with no error but that of exp.
-    """
-    u = np.sqrt(2.0 * np.linspace(low, high, count)).astype(np.float32).astype(np.float64)
-    return np.concatenate([[0.0], u])[:, None], -0.5 * u**2
+    """Numbers from -high to -low."""
+    return -np.linspace(low, high, count)
 
 
-def exp_by_sigma_phi(kernels, u):
-    """(Delta^- + Delta^+)/2 of the pairs (0, t) and (t, 0)."""
-    n, zeros = len(u), np.zeros(len(u))
-    out = np.full((n, n), np.nan)
-    kernels.sigma_phi(u, np.ones(n), zeros, zeros, out, 1)
-    np.testing.assert_array_equal(out[1:, 0], out[0, 1:])
-    return out[0, 1:]
-
-
-def exp_by_noise_rank_k(kernels, u, dtype):
-    """factor (Delta^- + Delta^+) Phi' of the pairs (0, t), with factor 1/2 and Phi' = 1."""
-    n = len(u)
-    gram = gram_buffer(n)
-    ones, zeros = np.ones((n, 1), dtype), np.zeros((n, 1), dtype)
-    kernels.noise_rank_k(ones, zeros, 1, u, 0.5, gram, scratch_buffer(dtype, 1, 64), 1)
-    return gram[0, 1:]
-
-
-def exps(kernels, u):
-    yield exp_by_sigma_phi(kernels, u)
-    for dtype in DTYPES:
-        yield exp_by_noise_rank_k(kernels, u, dtype)
+def exps(kernels, exponent):
+    """exp(e) / (1 + exp(e)): the share of the second of two components, log densities 0 and e."""
+    n = len(exponent)
+    coefficients = np.array([[[0.0, 0.0], [0.0, 1.0]]])  # of the monomials 1 and x
+    sums = np.zeros((n, 2, 2))
+    kernels.mixture_sums(
+        exponent[:, None], np.ones(n), np.arange(n + 1), coefficients, np.empty((1, n)),
+        np.empty(0, np.int64), sums, np.full((1, 4, 256), np.nan), 1,
+    )  # fmt: skip
+    return sums[:, 1, 0]
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1e-6), (0.0, 1.0), (0.0, 40.0), (40.0, 700.0)])
 def test_exp_relative_error(kernels, low, high):
-    u, exponent = exponents(low, high)
+    exponent = exponents(low, high)
     with localcontext() as context:
         context.prec = 40
-        exact = [Decimal(e).exp() for e in exponent]
-        for found in exps(kernels, u):
-            relative = [abs(Decimal(f) / e - 1) for f, e in zip(found, exact, strict=True)]
-            assert max(relative) <= 2 * Decimal(2) ** -52  # 2 units in the last place
+        exact = [1 / (1 + (-Decimal(e)).exp()) for e in exponent]
+        found = exps(kernels, exponent)
+        relative = np.array([
+            float(abs(Decimal(f) / e - 1)) for f, e in zip(found, exact, strict=True)
+        ])  # fmt: skip
+    # 2 units in the last place of exp, 2 of the sum, the quotient and the product; NumPy's kernel
+    # takes exp of a difference instead of a quotient, and rounds the difference
+    slack = 8 * U + (U * np.abs(exponent) if kernels.NAME == "numpy" else 0.0)
+    assert np.all(relative <= slack)
 
 
 def test_exp_underflow(kernels):
     # between -708 and -745 a backend may return 0 or the exact value, which is below 4e-308
-    u, exponent = exponents(708.5, 745.0)
-    assert np.all(exponent < -708.0)
-    for found in exps(kernels, u):
-        assert np.all(found >= 0.0)
-        assert np.all(found < 4e-308)
+    found = exps(kernels, exponents(708.5, 745.0))
+    assert np.all(found >= 0.0)
+    assert np.all(found < 4e-308)
 
 
 @pytest.mark.parametrize("high", [2e3, 1e5, 1e16, 1e30])
 def test_exp_far_below_is_zero(kernels, high):
-    u, exponent = exponents(746.0, high)
-    assert np.all(exponent < -745.5)
-    for found in exps(kernels, u):
-        np.testing.assert_array_equal(found, 0.0)
+    np.testing.assert_array_equal(exps(kernels, exponents(746.0, high)), 0.0)
 
 
 # -- (c) threads ----------------------------------------------------------------------------------
 
 
-def all_outputs(kernels, p, noisy, dtype, n_threads):
+def all_outputs(kernels, p, dtype, n_threads):
     """Every array that every kernel makes, with the meaningless lower triangles cut off."""
     n_features, n = len(p.Z), len(p.x)
     dphi, phi, sums = call_feature_block(kernels, p, dtype, n_threads, spare=0)
@@ -1061,19 +965,8 @@ def all_outputs(kernels, p, noisy, dtype, n_threads):
     gram = gram_buffer(n_features)
     kernels.rank_k(dphi, n, gram, scratch_buffer(dtype, n_threads, 40), n_threads)
     yield np.triu(gram)
-    noise_gram = gram_buffer(n_features)
-    scratch = scratch_buffer(dtype, n_threads, 40)
-    kernels.noise_rank_k(dphi, phi, n, noisy.u, noisy.factor, noise_gram, scratch, n_threads)
-    yield np.triu(noise_gram)
     gram, gram_phi, sums = call_lane_rank_k(kernels, p, dtype, 90, 64, n_threads)
     yield from (np.triu(gram), np.triu(gram_phi), *sums)
-    noise_gram, sums = call_lane_noise_rank_k(kernels, noisy, dtype, 90, 64, n_threads)
-    yield from (np.triu(noise_gram), *sums)
-    yield from call_moments(kernels, p, 90, n_threads)
-    base = base_problem(n_features, p.x.shape[1])
-    out = np.empty((n_features, n_features))
-    kernels.sigma_phi(base.u, base.phi, base.dphi, base.mu_phi, out, n_threads)
-    yield out
     mass = np.zeros((7, 51))
     low, step = np.full(7, -9.0), np.full(7, 0.37)
     directions = np.random.default_rng(4).normal(size=(7, p.x.shape[1]))
@@ -1097,11 +990,11 @@ def all_outputs(kernels, p, noisy, dtype, n_threads):
     [(300, 3, 1000, True), (65, 10, 257, False), (7, 2, 1000, True)],
 )
 def test_results_are_the_same_for_any_number_of_threads(kernels, n_features, d, n, weighted, dtype):
-    p, noisy = (problem(n_features, d, n, weighted, sigma) for sigma in (0.0, SIGMA))
-    first = list(all_outputs(kernels, p, noisy, dtype, 1))
+    p = problem(n_features, d, n, weighted)
+    first = list(all_outputs(kernels, p, dtype, 1))
     assert all(np.isfinite(a).all() for a in first)
     for n_threads in (1, 2, 3, 3, 2):
-        again = list(all_outputs(kernels, p, noisy, dtype, n_threads))
+        again = list(all_outputs(kernels, p, dtype, n_threads))
         assert len(again) == len(first)
         for a, b in zip(first, again, strict=True):
             assert np.array_equal(a, b)
@@ -1139,10 +1032,10 @@ def test_feature_block_adds_to_its_sums_and_overwrites_its_blocks(kernels, weigh
 def test_rank_k_adds_in_float64(kernels, dtype):
     # 2^30 + products of size 10: a float32 anywhere between would lose them
     p = problem(65, 3, 257, False)
-    dphi, phi, _ = call_feature_block(kernels, p, dtype, spare=0)
+    dphi, _, _ = call_feature_block(kernels, p, dtype, spare=0)
     n, upper = 257, np.triu_indices(65)
     start = np.full((65, 65), 2.0**30)
-    size = (np.abs(p.dphi) @ np.abs(p.dphi).T + np.abs(p.phi) @ np.abs(p.phi).T)[upper]
+    size = (np.abs(p.dphi) @ np.abs(p.dphi).T)[upper]
     scratch = scratch_buffer(dtype, 2, 16)
     # float64 products may be added one at a time: n roundings of 2^30; otherwise one
     slack = 2 + (n if dtype == np.float64 else 0)
@@ -1152,19 +1045,11 @@ def test_rank_k_adds_in_float64(kernels, dtype):
     kernels.rank_k(dphi, n, found, scratch, 2)
     assert_added(found[upper], 2.0**30, plain[upper], size, slack)
 
-    plain, found = gram_buffer(65), start.copy()
-    kernels.noise_rank_k(dphi, phi, n, p.u, p.factor, plain, scratch, 2)
-    kernels.noise_rank_k(dphi, phi, n, p.u, p.factor, found, scratch, 2)
-    # NumPy adds the two products one after the other
-    assert_added(found[upper], 2.0**30, plain[upper], 2 * p.factor * size, 4)
-
-
 @every_dtype
-def test_lane_kernels_add_to_their_lanes(kernels, dtype):
-    p, noisy = problem(65, 3, 257, True), problem(65, 3, 257, True, SIGMA)
+def test_lane_rank_k_adds_to_its_lanes(kernels, dtype):
+    p = problem(65, 3, 257, True)
     n_features, n, rows, row_tile, lanes = 65, 257, 100, 64, 3
     plain_gram, plain_phi, plain = call_lane_rank_k(kernels, p, dtype, rows, row_tile)
-    plain_noise, plain_noisy = call_lane_noise_rank_k(kernels, noisy, dtype, rows, row_tile)
     upper = (slice(None), *np.triu_indices(n_features))
     scratch = scratch_buffer(dtype, 1, n_features)
     blocks = np.full((1, 2, n_features, row_tile), np.nan, dtype)
@@ -1183,25 +1068,6 @@ def test_lane_kernels_add_to_their_lanes(kernels, dtype):
     for found, added, bound in zip(sums, plain, sizes, strict=True):
         assert_added(found, start, added, bound, 2 + 2)  # two row tiles a lane
 
-    noise_gram = np.full((lanes, n_features, n_features), start)
-    sums = [a + start for a in sums_buffers(n_features, 3, lanes)]
-    kernels.lane_noise_rank_k(
-        *noisy.inputs, rows, noisy.u, noisy.factor, *sums, noise_gram, blocks, scratch, 1
-    )
-    assert_added(noise_gram[upper], start, plain_noise[upper], 4 * noisy.factor * size, 4)
-    for found, added, bound in zip(sums, plain_noisy, sizes, strict=True):
-        assert_added(found, start, added, bound, 2 + 2)
-
-
-def test_moments_add(kernels):
-    p, start = problem(65, 3, 257, True), 1000.0
-    away = np.abs(p.x - p.origin)
-    sizes = p.weights @ away, (away.T * p.weights) @ away
-    plain = call_moments(kernels, p, 257)
-    onto = call_moments(kernels, p, 257, start=start)
-    for found, added, size in zip(onto, plain, sizes, strict=True):
-        assert_added(found[0], start, added[0], size, 2 + 2)  # two row tiles
-
 
 @every_dtype
 def test_no_rows_change_nothing(kernels, dtype):
@@ -1210,10 +1076,6 @@ def test_no_rows_change_nothing(kernels, dtype):
     _, _, sums = call_feature_block(kernels, p, dtype)
     for found in sums:
         np.testing.assert_array_equal(found, 0.0)
-    sum_x, sum_xx = np.ones((1, 2)), np.ones((1, 2, 2))
-    kernels.moments(p.x, np.empty(0), p.origin, 10, sum_x, sum_xx, 2)
-    np.testing.assert_array_equal(sum_x, 1.0)
-    np.testing.assert_array_equal(sum_xx, 1.0)
     mass, _, excess = call_marginal_mass(kernels, p.x, (), np.eye(2), np.zeros(2), np.ones(2), 3)
     np.testing.assert_array_equal(mass, 0.0)
     np.testing.assert_array_equal(excess, 0.0)
@@ -1380,9 +1242,9 @@ def test_marginal_mass_adds(kernels):
 # -- (f) the same names, the same arguments -------------------------------------------------------
 
 PUBLIC = {
-    "max_threads", "feature_block", "moments", "rank_k", "lane_rank_k", "noise_rank_k",
-    "lane_noise_rank_k", "sigma_phi", "tilt", "tilt_gradient", "quadratic_tilt", "log_kernel_sums",
-    "marginal_mass", "interpolate_lattice", "mixture_sums", "mixture_density",
+    "max_threads", "feature_block", "rank_k", "lane_rank_k", "tilt", "tilt_gradient",
+    "quadratic_tilt", "log_kernel_sums", "marginal_mass", "interpolate_lattice", "mixture_sums",
+    "mixture_density",
 }  # fmt: skip
 
 
@@ -1421,12 +1283,13 @@ def test_a_missing_backend_skips_unless_it_is_required(monkeypatch):
 
 @pytest.fixture(params=DTYPES, ids=["float64", "float32"])
 def measured(request, kernels):
-    """A problem, its dtype, and what feature_block and the two rank-k kernels make of it."""
+    """A problem, its dtype, and what feature_block and rank_k make of it."""
     dtype, p = request.param, problem(65, 3, 257, True, SIGMA)
     dphi, phi, sums = call_feature_block(kernels, p, dtype, spare=0)
-    gram = gram_buffer(65)
-    kernels.noise_rank_k(dphi, phi, 257, p.u, p.factor, gram, scratch_buffer(dtype, 1, 64), 1)
-    return p, dtype, dphi, phi, sums, gram
+    grams = gram_buffer(65), gram_buffer(65)
+    for block, gram in zip((dphi, phi), grams, strict=True):
+        kernels.rank_k(block, 257, gram, scratch_buffer(dtype, 1, 64), 1)
+    return p, dtype, dphi, phi, sums, noise_gram_of(p, *grams)
 
 
 def test_the_comparison_passes_what_is_right(measured):

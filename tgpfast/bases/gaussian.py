@@ -12,7 +12,9 @@ from .. import kernels
 from ..data.blocks import as_blocks
 from ..data.moments import check_full_rank, moments_of
 from ..data.scaling import Scaling
+from ..features.delta_weights import delta_weights
 from ..features.random import Features
+from ..kernels.thread_choice import Threads
 from ..validation import Array, as_floats
 from .base import Base, register_base
 from .quasirandom import sobol_normals
@@ -208,10 +210,11 @@ class GaussianBase(Base):
         phi, dphi = np.sqrt(2 / S) * np.cos(angle), -np.sqrt(2 / S) * np.sin(angle)
         mu_phi = np.exp(-0.5 * np.einsum("sk,sk->s", u, u)) * phi
         sigma_phi = np.empty((S, S))
-        module = kernels.load(backend)
-        count = kernels.resolve_threads(module, n_threads)
-        with kernels.threads(module, count):
-            module.sigma_phi(u, phi, dphi, mu_phi, sigma_phi, count)
+        with kernels.threads(*Threads(backend, n_threads).resolve()):  # BLAS on one thread
+            for rows, minus, plus in delta_weights(u):
+                sigma_phi[rows] = (minus + plus) * np.outer(0.5 * phi[rows], phi)
+                sigma_phi[rows] += (minus - plus) * np.outer(0.5 * dphi[rows], dphi)
+                sigma_phi[rows] -= np.outer(mu_phi[rows], mu_phi)
         return mu_phi, sigma_phi
 
     def rescaled(self, scaling: Scaling) -> GaussianBase:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import queue
-import threading
+import contextlib
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ T = TypeVar("T")
 # they take no more than PREFETCH_BYTES.
 LEAST_DEPTH, MOST_DEPTH = 2, 8
 PREFETCH_BYTES = 2**23
+_END = object()  # after the last item
 
 
 class ReadAhead:
@@ -70,39 +72,22 @@ def prefetch(items: Iterator[T], depth: int = LEAST_DEPTH) -> Generator[T, None,
     then, it ends after that item. NumPy's floating-point error state is that of the caller at the
     first item.
     """
-    ready: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-    room = threading.Semaphore(depth)
-    is_stopped = threading.Event()
     error_state: dict[str, Any] = dict(np.geterr())  # each thread has its own
 
-    def make_items() -> None:
-        try:
-            with np.errstate(**error_state):
-                room.acquire()
-                while not is_stopped.is_set():
-                    ready.put((next(items), None))
-                    room.acquire()
-        except BaseException as error:  # StopIteration, which is the end, among them
-            ready.put((None, error))
-        finally:
-            close = getattr(items, "close", None)
-            if close is not None:
-                close()  # here: a generator's clean-up belongs to the thread that ran it
+    def make_item() -> Any:
+        with np.errstate(**error_state):
+            return next(items, _END)
 
-    # a daemon: a traceback may keep this generator alive, which must not keep Python from ending
-    thread = threading.Thread(target=make_items, name="tgpfast-read-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ready.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            room.release()
-            yield item  # type: ignore[misc]
-            del item  # not held while the next one is waited for
-    finally:
-        is_stopped.set()
-        room.release()
-        thread.join()
+    with ThreadPoolExecutor(1, "tgpfast-read-ahead") as reader:
+        ready = deque(reader.submit(make_item) for _ in range(depth))
+        try:
+            while (item := ready.popleft().result()) is not _END:
+                ready.append(reader.submit(make_item))
+                yield item
+                del item  # not held while the next one is waited for
+        finally:
+            for future in ready:
+                future.cancel()
+            if isinstance(items, Generator):
+                with contextlib.suppress(RuntimeError):  # Python itself is ending
+                    reader.submit(items.close)  # its clean-up belongs to the thread that ran it

@@ -6,13 +6,11 @@ A file is written whole or not at all, and everything in it is checked on loadin
 from __future__ import annotations
 
 import contextlib
-import functools
+import glob
 import hashlib
 import json
 import os
-import re
 import secrets
-import socket
 import stat
 import time
 import warnings
@@ -29,8 +27,8 @@ HEADER = "header"  # the member that holds kind, version and small facts, as JSO
 CHECKSUM = "checksum"  # field of the header; the first files of tgpfast have none
 DEEPEST_HEADER = 64  # levels of nested lists and dictionaries; our headers have four
 REMEDY = "use a backup copy, or make the object again and save it"
-# Temporary files of processes that cannot be looked up are removed at this age, a week in seconds.
-STALE_SECONDS = 7 * 24 * 3600.0
+# Age of a temporary file whose process has surely died, in seconds: no save takes a day.
+STALE_SECONDS = 24 * 3600.0
 TARGET_CHARACTERS = 32  # of the target's name in a temporary one: names have a greatest length
 
 
@@ -74,8 +72,8 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
     """Give a file to write that replaces the target, or what it links to, if the block succeeds.
 
     A reader finds the old file or the new one, whole, also after a crash. The mode of an old file
-    is kept. Temporary files that dead processes left beside the target are removed. A target that
-    is not a regular file (a pipe, a device) is written directly.
+    is kept. Temporary files that killed processes left beside the target a day ago are removed. A
+    target that is not a regular file (a pipe, a device) is written directly.
     """
     target = Path(os.path.realpath(target))
     mode = None
@@ -86,12 +84,9 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
             yield direct
         return
     _remove_stale(target)
-    owner = f"{_machine_id()}-{os.getpid()}"
-    prefix = target.name[:TARGET_CHARACTERS]
-    temporary = target.parent / f"{prefix}.{owner}-{secrets.token_hex(8)}.part"
+    temporary = target.parent / f"{_temporary_prefix(target)}{secrets.token_hex(8)}.part"
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
-    _being_written.add(temporary.name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -103,60 +98,20 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         os.unlink(temporary)
         raise
-    finally:
-        _being_written.discard(temporary.name)
 
 
-# -- temporary files of killed saves -------------------------------------------------------------
-
-_being_written: set[str] = set()  # names of the temporary files of this process
-
-
-@functools.cache
-def _machine_id() -> str:
-    """Return eight hex digits for the machine, its boot and its process namespace.
-
-    Two processes with the same digits see each other's process ids. Where the system does not tell
-    boot and namespace, the name of the host serves.
-    """
-    facts = [socket.gethostname()]
-    with contextlib.suppress(OSError):
-        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
-        facts.append(os.readlink("/proc/self/ns/pid"))
-    return hashlib.sha256("|".join(facts).encode()).hexdigest()[:8]
+def _temporary_prefix(target: Path) -> str:
+    """How the names of temporary files begin."""
+    return f"{target.name[:TARGET_CHARACTERS]}.tgpfast-"
 
 
 def _remove_stale(target: Path) -> None:
-    """Remove the temporary files that killed processes left beside the target.
-
-    Those of this machine go at once, those of another host or an earlier boot after STALE_SECONDS.
-    """
-    prefix = re.escape(target.name[:TARGET_CHARACTERS])
-    pattern = re.compile(prefix + r"\.(?:([0-9a-f]{8})-(\d{1,10})-)?[0-9a-f]{16}\.part")
+    """Remove the temporary files that killed processes left beside the target long ago."""
     with contextlib.suppress(OSError):  # writing will say what is wrong with the folder
-        for name in os.listdir(target.parent):
-            found = pattern.fullmatch(name)
-            if found is None or name in _being_written:
-                continue
-            path = target.parent / name
+        for path in target.parent.glob(f"{glob.escape(_temporary_prefix(target))}*.part"):
             with contextlib.suppress(OSError):  # removed by another process, or not ours
-                if found[1] == _machine_id() and os.name != "nt":
-                    is_stale = int(found[2]) == os.getpid() or not _is_alive(int(found[2]))
-                else:
-                    is_stale = time.time() - path.stat().st_mtime > STALE_SECONDS
-                if is_stale:
+                if time.time() - path.stat().st_mtime > STALE_SECONDS:
                     path.unlink()
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process has this id. Not for Windows, where os.kill would end it."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        pass  # it exists and belongs to somebody else
-    return True
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ import numpy as np
 from scipy.linalg.blas import dtrsm
 
 from .. import kernels
-from ..features.evaluation import Angles, feature_blocks, read_only
+from ..features.evaluation import Angles, feature_blocks
 from ..features.random import Features
+from ..kernels import read_only
 from ..kernels.thread_choice import COSINE_WORK, Threads
 from ..statistics import costs
 from ..validation import Array

@@ -13,7 +13,7 @@ from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import sobol_normals
 from ..data.labels import Ints
-from ..features.evaluation import read_only
+from ..kernels import read_only
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..features.evaluation import read_only
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..features.lattice_transform import Modes
+from ..kernels import read_only
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .lattice_window import wave_errors, window_pieces, window_transform

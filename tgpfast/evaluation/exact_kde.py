@@ -12,7 +12,8 @@ from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
 from ..data.moments import Moments, check_full_rank, moments_of
-from ..features.evaluation import NO_WEIGHTS, read_only
+from ..features.evaluation import NO_WEIGHTS
+from ..kernels import read_only
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_floats, as_seed, positive, whole
 

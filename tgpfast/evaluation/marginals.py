@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import kernels
-from ..features.evaluation import read_only
+from ..kernels import read_only
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .result import Distance

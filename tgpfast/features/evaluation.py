@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import kernels
+from ..kernels import read_only
 from ..kernels.thread_choice import COSINE_WORK, Threads
 from ..validation import Array
 from .random import Features
@@ -162,10 +163,3 @@ def _fill(
             np.zeros((S, d)), count,
         )  # fmt: skip
     return sum_phi
-
-
-def read_only(array: Array) -> Array:
-    """A C-ordered view that cannot be written: Numba compiles a kernel for either kind."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view

@@ -27,17 +27,6 @@ cdef extern from "_simd.h" nogil:
     void tgp_feature_tile_float(
         const double *, int64_t, int64_t, const double *, const double *, const double *, double,
         int64_t, int64_t, int64_t, int64_t, float *, float *, double *, double *, double *)
-    void tgp_moment_tile(const double *, int64_t, int64_t, const double *, double *, double *)
-    void tgp_delta_row(
-        const double *, const double *, const double *, int64_t, int64_t, int64_t, int64_t, int64_t,
-        double *, double *)
-    void tgp_fold_double(
-        const double *, const double *, const double *, const double *, int64_t, double, double *)
-    void tgp_fold_float(
-        const double *, const double *, const float *, const float *, int64_t, double, double *)
-    void tgp_sigma_row(
-        const double *, const double *, double, const double *, double, const double *, double,
-        const double *, int64_t, double *)
     void tgp_add_row(const float *, int64_t, double *)
     void tgp_tilt_tile(
         const double *, int64_t, int64_t, const double *, const double *, const double *, int64_t,
@@ -183,34 +172,6 @@ def feature_block(
             &xt[slot, 0])
 
 
-cdef void moments_task(
-    const double[:, ::1] x, const double *root_weights, const double[::1] origin, int64_t first,
-    int64_t stop, double[::1] sum_x, double[:, ::1] sum_xx, double *xt
-) noexcept nogil:
-    cdef int64_t start = first, m
-    while start < stop:
-        m = min(<int64_t>TGP_ROW_TILE, stop - start)
-        tgp_transpose(&x[start, 0], &origin[0], x.shape[1], m, xt)
-        tgp_moment_tile(
-            xt, x.shape[1], m, root_weights + start if root_weights != NULL else NULL, &sum_x[0],
-            &sum_xx[0, 0])
-        start += TGP_ROW_TILE
-
-
-def moments(
-    const double[:, ::1] x, const double[::1] root_weights, const double[::1] origin, int64_t rows,
-    double[:, ::1] sum_x, double[:, :, ::1] sum_xx, int64_t n_threads,
-):
-    cdef int64_t n = x.shape[0], lanes = (n + rows - 1) // rows, slot, lane
-    cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
-    cdef const double *root = &root_weights[0] if root_weights.shape[0] else NULL
-    for lane in prange(lanes, nogil=True, schedule="dynamic", num_threads=n_threads):
-        slot = threadid()
-        moments_task(
-            x, root, origin, lane * rows, min((lane + 1) * rows, n), sum_x[lane], sum_xx[lane],
-            &xt[slot, 0])
-
-
 # -- rank-k updates ------------------------------------------------------------------------------
 
 
@@ -346,125 +307,6 @@ def lane_rank_k(
             min((lane + 1) * rows, n), sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane],
             gram[lane], gram_phi[lane if wants_phi else 0], wants_phi,
             blocks[slot], scratch[slot], &xt[slot, 0])
-
-
-# -- Delta weighting -----------------------------------------------------------------------------
-
-
-cdef void fold(
-    const double[:, ::1] u, const double[:, ::1] ut, const double[::1] half, int64_t s, int64_t first,
-    int64_t n, double factor, real *sines, real *cosines, double *deltas, double *out
-) noexcept nogil:
-    """out[i] += factor ((Delta^- + Delta^+) sines[i] + (Delta^- - Delta^+) cosines[i])."""
-    cdef double *plus = deltas + u.shape[0]
-    tgp_delta_row(
-        &u[0, 0], &ut[0, 0], &half[0], u.shape[0], u.shape[1], s, first, n, deltas, plus)
-    if real is double:
-        tgp_fold_double(deltas, plus, sines, cosines, n, factor, out)
-    else:
-        tgp_fold_float(deltas, plus, sines, cosines, n, factor, out)
-
-
-cdef void noise_task(
-    real[:, ::1] dphi, real[:, ::1] phi, int64_t n, const double[:, ::1] u, const double[:, ::1] ut,
-    const double[::1] half, double factor, double[:, ::1] noise_gram, int64_t tile,
-    real[:, :, ::1] scratch, double *deltas
-) noexcept nogil:
-    cdef int64_t strip = scratch.shape[1], s, first
-    cdef int64_t to[4]
-    locate_tile(tile, dphi.shape[0], strip, to)
-    product(
-        &dphi[to[0], 0], to[1] - to[0], &dphi[to[2], 0], to[3] - to[2], n, dphi.shape[1], 0.0,
-        &scratch[0, 0, 0], strip)
-    product(
-        &phi[to[0], 0], to[1] - to[0], &phi[to[2], 0], to[3] - to[2], n, phi.shape[1], 0.0,
-        &scratch[1, 0, 0], strip)
-    for s in range(to[0], to[1]):
-        first = s if to[0] == to[2] else to[2]
-        fold(
-            u, ut, half, s, first, to[3] - first, factor, &scratch[0, s - to[0], first - to[2]],
-            &scratch[1, s - to[0], first - to[2]], deltas, &noise_gram[s, first])
-
-
-def noise_rank_k(
-    real[:, ::1] dphi, real[:, ::1] phi, int64_t n, const double[:, ::1] u, double factor,
-    double[:, ::1] noise_gram, real[:, :, :, ::1] scratch, int64_t n_threads,
-):
-    cdef int64_t tiles = n_tiles(dphi.shape[0], scratch.shape[2]), slot, tile
-    cdef const double[:, ::1] ut = np.ascontiguousarray(np.asarray(u).T)
-    cdef const double[::1] half = 0.5 * np.einsum("sk,sk->s", u, u)
-    cdef double[:, ::1] deltas = np.empty((n_threads, 2 * u.shape[0]))
-    for tile in prange(tiles, nogil=True, schedule="dynamic", num_threads=n_threads):
-        slot = threadid()
-        noise_task(
-            dphi, phi, n, u, ut, half, factor, noise_gram, tile, scratch[slot], &deltas[slot, 0])
-
-
-cdef void lane_noise_task(
-    const double[:, ::1] x, const double *root_weights, const double[::1] origin,
-    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t first,
-    int64_t stop, const double[:, ::1] u, const double[:, ::1] ut, const double[::1] half,
-    double factor, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
-    double[:, ::1] noise_gram, real[:, :, ::1] blocks, real[:, :, ::1] scratch, double *deltas,
-    double *xt
-) noexcept nogil:
-    cdef int64_t s, n = u.shape[0]
-    lane_task(
-        x, root_weights, origin, frequencies, phases, amplitude, first, stop, sum_phi, sum_dphi,
-        sum_dphi_x, &blocks[0, 0, 0], &blocks[1, 0, 0], blocks.shape[2], False, &scratch[0, 0, 0],
-        &scratch[1, 0, 0], xt)
-    for s in range(n):
-        fold(
-            u, ut, half, s, s, n - s, factor, &scratch[0, s, s], &scratch[1, s, s], deltas,
-            &noise_gram[s, s])
-
-
-def lane_noise_rank_k(
-    const double[:, ::1] x, const double[::1] root_weights, const double[::1] origin,
-    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t rows,
-    const double[:, ::1] u, double factor, double[:, ::1] sum_phi, double[:, ::1] sum_dphi,
-    double[:, :, ::1] sum_dphi_x, double[:, :, ::1] noise_gram, real[:, :, :, ::1] blocks,
-    real[:, :, :, ::1] scratch, int64_t n_threads,
-):
-    cdef int64_t n = x.shape[0], lanes = (n + rows - 1) // rows, slot, lane
-    cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
-    cdef const double[:, ::1] ut = np.ascontiguousarray(np.asarray(u).T)
-    cdef const double[::1] half = 0.5 * np.einsum("sk,sk->s", u, u)
-    cdef double[:, ::1] deltas = np.empty((n_threads, 2 * u.shape[0]))
-    cdef const double *root = &root_weights[0] if root_weights.shape[0] else NULL
-    if blocks.shape[3] > TGP_ROW_TILE:
-        raise ValueError(f"blocks of at most {TGP_ROW_TILE} rows expected, got {blocks.shape[3]}")
-    for lane in prange(lanes, nogil=True, schedule="dynamic", num_threads=n_threads):
-        slot = threadid()
-        lane_noise_task(
-            x, root, origin, frequencies, phases, amplitude, lane * rows,
-            min((lane + 1) * rows, n), u, ut, half, factor, sum_phi[lane], sum_dphi[lane],
-            sum_dphi_x[lane], noise_gram[lane], blocks[slot], scratch[slot], &deltas[slot, 0],
-            &xt[slot, 0])
-
-
-cdef void sigma_task(
-    const double[:, ::1] u, const double[:, ::1] ut, const double[::1] half, const double[::1] phi,
-    const double[::1] dphi, const double[::1] mu_phi, int64_t s, double *deltas, double[:, ::1] out
-) noexcept nogil:
-    cdef int64_t n = u.shape[0]
-    tgp_delta_row(&u[0, 0], &ut[0, 0], &half[0], n, u.shape[1], s, 0, n, deltas, deltas + n)
-    tgp_sigma_row(
-        deltas, deltas + n, 0.5 * phi[s], &phi[0], 0.5 * dphi[s], &dphi[0], mu_phi[s], &mu_phi[0], n,
-        &out[s, 0])
-
-
-def sigma_phi(
-    const double[:, ::1] u, const double[::1] phi, const double[::1] dphi, const double[::1] mu_phi,
-    double[:, ::1] out, int64_t n_threads,
-):
-    cdef int64_t slot, s
-    cdef const double[:, ::1] ut = np.ascontiguousarray(np.asarray(u).T)
-    cdef const double[::1] half = 0.5 * np.einsum("sk,sk->s", u, u)
-    cdef double[:, ::1] deltas = np.empty((n_threads, 2 * u.shape[0]))
-    for s in prange(u.shape[0], nogil=True, schedule="dynamic", num_threads=n_threads):
-        slot = threadid()
-        sigma_task(u, ut, half, phi, dphi, mu_phi, s, &deltas[slot, 0], out)
 
 
 # -- evaluation of a learned tilt ----------------------------------------------------------------

@@ -20,7 +20,7 @@ from numba.extending import get_cython_function_address, intrinsic, overload
 NAME = "numba"
 
 ROW_TILE = 256  # rows whose angle, sine and cosine stay in the first-level cache
-FEATURE_GROUP = 64  # features of one task of feature_block, at most
+FEATURE_GROUP = 32  # features of one task of feature_block
 DIRECTION_GROUP = 4  # directions of one task of marginal_mass: a tile in cache serves them all
 POINT_GROUP = 32  # points of one task of log_kernel_sums: a tile of rows in cache serves them all
 
@@ -197,25 +197,21 @@ def _as_float(typingctx, bits):
 
 
 @_inner
-def _sincos_far(partial, n, a, x, b, y, e, z, sine, cosine):
+def _sincos_far(angle, n, sine, cosine):
     """As _sincos, for angles of any size."""
     for i in range(n):
-        angle = partial[i] + a * x[i] + b * y[i] + e * z[i]
-        sine[i] = math.sin(angle)
-        cosine[i] = math.cos(angle)
+        sine[i] = math.sin(angle[i])
+        cosine[i] = math.cos(angle[i])
 
 
-def _sincos(partial, n, a, x, b, y, e, z, sine, cosine):
-    """Sine and cosine of the angles partial[i] + a x[i] + b y[i] + c z[i], |angle| <= ANGLE_LIMIT.
-
-    Within 2.3e-16 in float64 and 1.2e-7 in float32. The last three products of an angle are added
-    here to save the loop a store and a load.
-    """
+def _sincos(angle, n, sine, cosine):
+    """Sine and cosine of n angles, |angle| <= ANGLE_LIMIT: within 2.3e-16 in float64 and 1.2e-7 in
+    float32."""
     raise NotImplementedError
 
 
 @overload(_sincos)
-def _sincos_overload(partial, n, a, x, b, y, e, z, sine, cosine):
+def _sincos_overload(angle, n, sine, cosine):
     return _sincos64 if sine.dtype == types.float64 else _sincos32
 
 
@@ -246,9 +242,9 @@ def _sincos_one(angle):
     return sine, _as_float(_as_bits(b) ^ (((bits + 1) >> 1) << 63))
 
 
-def _sincos64(partial, n, a, x, b, y, e, z, sine, cosine):
+def _sincos64(angle, n, sine, cosine):
     for i in range(n):
-        sine[i], cosine[i] = _sincos_one(partial[i] + a * x[i] + b * y[i] + e * z[i])
+        sine[i], cosine[i] = _sincos_one(angle[i])
 
 
 _F = np.float32  # float32 constants must be bound as such, or they promote the arithmetic
@@ -258,14 +254,13 @@ _ONE32, _HALF32 = _F(1.0), _F(0.5)
 _I0, _I1, _I31 = np.int32(0), np.int32(1), np.int32(31)
 
 
-def _sincos32(partial, n, a, x, b, y, e, z, sine, cosine):
+def _sincos32(angle, n, sine, cosine):
     # reduced in float64; two loops, so that the second has lanes of 32 bits only and twice as many
     for i in range(n):
-        angle = partial[i] + a * x[i] + b * y[i] + e * z[i]
-        magic = angle * TWO_OVER_PI + ROUND
+        magic = angle[i] * TWO_OVER_PI + ROUND
         q = magic - ROUND
         # q PIO2_3 < 6e-9 is beyond float32
-        sine[i] = np.float32((angle - q * PIO2_1) - q * PIO2_2)
+        sine[i] = np.float32((angle[i] - q * PIO2_1) - q * PIO2_2)
         cosine[i] = _as_float(np.int32(_as_bits(magic)))
     for i in range(n):
         bits, r = _as_bits(cosine[i]), sine[i]
@@ -298,58 +293,19 @@ def _exp(x):
 
 
 @_inner
-def _linear_rows(xt, first, n, coefficients, constant, out):
-    """out[i] = constant + sum_k coefficients[k] xt[k, first + i] for i < n.
-
-    Rows are sliced first: Numba cannot see that first + i is not negative, and would not vectorise.
-    """
+def _linear(xt, n, coefficients, constant, out):
+    """out[i] = constant + sum_k coefficients[k] xt[k, i] for i < n."""
     d = coefficients.shape[0]
-    row, a = xt[0, first:], coefficients[0]
-    for i in range(n):
-        out[i] = constant + a * row[i]
-    k = 1
-    while k + 3 <= d:  # three at a time: out is loaded and stored a third as often
+    out[:n] = constant
+    for k in range(0, d - 2, 3):  # three at a time: out is loaded and stored a third as often
         a, b, c = coefficients[k], coefficients[k + 1], coefficients[k + 2]
-        row_a, row_b, row_c = xt[k, first:], xt[k + 1, first:], xt[k + 2, first:]
+        row_a, row_b, row_c = xt[k], xt[k + 1], xt[k + 2]
         for i in range(n):
             out[i] += a * row_a[i] + b * row_b[i] + c * row_c[i]
-        k += 3
-    while k < d:
-        row, a = xt[k, first:], coefficients[k]
+    for k in range(d - d % 3, d):
+        row, a = xt[k], coefficients[k]
         for i in range(n):
             out[i] += a * row[i]
-        k += 1
-
-
-@_inner
-def _lead_pair(xt, n, lead, f, g, constant_f, constant_g, out):
-    """Partial angles of two features, out[:n] and out[n : 2 n]: constant + the first ``lead``
-    products; x is loaded once for both."""
-    second = out[n:]
-    k = lead % 3
-    if k == 0:
-        for i in range(n):
-            out[i] = constant_f
-            second[i] = constant_g
-    elif k == 1:
-        row, a, b = xt[0], f[0], g[0]
-        for i in range(n):
-            out[i] = constant_f + a * row[i]
-            second[i] = constant_g + b * row[i]
-    else:
-        row_a, row_b = xt[0], xt[1]
-        fa, fb, ga, gb = f[0], f[1], g[0], g[1]
-        for i in range(n):
-            out[i] = constant_f + fa * row_a[i] + fb * row_b[i]
-            second[i] = constant_g + ga * row_a[i] + gb * row_b[i]
-    while k < lead:  # three coordinates at a time: out is loaded and stored a third as often
-        row_a, row_b, row_c = xt[k], xt[k + 1], xt[k + 2]
-        fa, fb, fc, ga, gb, gc = f[k], f[k + 1], f[k + 2], g[k], g[k + 1], g[k + 2]
-        for i in range(n):
-            x, y, z = row_a[i], row_b[i], row_c[i]
-            out[i] += fa * x + fb * y + fc * z
-            second[i] += ga * x + gb * y + gc * z
-        k += 3
 
 
 @_inner(reassociate=True)
@@ -360,78 +316,18 @@ def _store(sine, cosine, n, amplitude, root, dphi, phi, weighted):
     phi start at the tile's first row; empty root means ones, empty phi that it is not wanted.
     """
     total, dtotal = 0.0, 0.0
-    if root.size:
+    for i in range(n):
+        r = root[i] if root.size else 1.0
+        value = -amplitude * sine[i] * sine.dtype.type(r)
+        dphi[i] = value
+        weighted[i] = value * r
+        dtotal += value * r
+        total += (amplitude * cosine[i]) * (r * r)
+    if phi.size:
         for i in range(n):
-            value = -amplitude * sine[i] * sine.dtype.type(root[i])
-            dphi[i] = value
-            weighted[i] = value * root[i]
-            dtotal += value * root[i]
-        for i in range(n):
-            total += (amplitude * cosine[i]) * (root[i] * root[i])
-        if phi.size:
-            for i in range(n):
-                phi[i] = amplitude * cosine[i] * sine.dtype.type(root[i])
-    else:
-        for i in range(n):
-            value = -amplitude * sine[i]
-            dphi[i] = value
-            weighted[i] = value
-            dtotal += value
-            total += np.float64(amplitude * cosine[i])
-        if phi.size:
-            for i in range(n):
-                phi[i] = amplitude * cosine[i]
+            r = root[i] if root.size else 1.0
+            phi[i] = amplitude * cosine[i] * sine.dtype.type(r)
     return total, dtotal
-
-
-@_inner(reassociate=True)
-def _add_products(weighted, n, xt, out):
-    """out[k] += sum_i weighted[i] xt[k, i]."""
-    for k in range(xt.shape[0]):
-        row, total = xt[k], 0.0
-        for i in range(n):
-            total += weighted[i] * row[i]
-        out[k] += total
-
-
-@_inner(reassociate=True)
-def _add_products_4(weighted, n, xt, out):
-    """_add_products of four rows at once, by two coordinates: eight products for six loads."""
-    d = xt.shape[0]
-    p, q, r, s = weighted[0], weighted[1], weighted[2], weighted[3]
-    for k in range(0, d - 1, 2):
-        row_a, row_b = xt[k], xt[k + 1]
-        pa, qa, ra, sa, pb, qb, rb, sb = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for i in range(n):
-            x, y = row_a[i], row_b[i]
-            pa += p[i] * x
-            qa += q[i] * x
-            ra += r[i] * x
-            sa += s[i] * x
-            pb += p[i] * y
-            qb += q[i] * y
-            rb += r[i] * y
-            sb += s[i] * y
-        out[0, k] += pa
-        out[1, k] += qa
-        out[2, k] += ra
-        out[3, k] += sa
-        out[0, k + 1] += pb
-        out[1, k + 1] += qb
-        out[2, k + 1] += rb
-        out[3, k + 1] += sb
-    if d % 2:
-        row = xt[d - 1]
-        pa, qa, ra, sa = 0.0, 0.0, 0.0, 0.0
-        for i in range(n):
-            pa += p[i] * row[i]
-            qa += q[i] * row[i]
-            ra += r[i] * row[i]
-            sa += s[i] * row[i]
-        out[0, d - 1] += pa
-        out[1, d - 1] += qa
-        out[2, d - 1] += ra
-        out[3, d - 1] += sa
 
 
 @numba.njit(  # so that max vectorises
@@ -455,58 +351,23 @@ def _transpose(x, origin, start, n, out):
             out[k, i] = row[k] - origin[k]
 
 
-@_inner(inline=True)
-def _lead_features(xt, m, s, group, last, frequencies, phases, partial):
-    """Partial angles of feature s, without its last three products: features of a group are led in
-    pairs, the even one of which does the work for both."""
-    if (s - group) % 2:
-        return partial[m:]
-    t = min(s + 1, last - 1)
-    lead = max(xt.shape[0] - 3, 0)
-    _lead_pair(xt, m, lead, frequencies[s], frequencies[t], phases[s], phases[t], partial)
-    return partial
-
-
 @_inner
-def _last_rows(xt):
-    """The last three coordinates, once a tile; where there are fewer, some again, to go with 0."""
-    d = xt.shape[0]
-    lead = max(d - 3, 0)
-    return xt[lead], xt[min(lead + 1, d - 1)], xt[min(lead + 2, d - 1)]
-
-
-@_inner(inline=True)
-def _last_factors(f):
-    """The frequencies of ``_last_rows``."""
-    d = f.shape[0]
-    lead = max(d - 3, 0)
-    return f[lead], f[lead + 1] if d > 1 else 0.0, f[lead + 2] if d > 2 else 0.0
-
-
-@_inner(inline=True)
-def _is_near(f, phase, reach):
-    """Whether no angle of a tile can pass ANGLE_LIMIT."""
+def _angles(xt, m, frequencies, phase, reach, angle):
+    """The angles of one feature over a row tile; returns whether none can pass ANGLE_LIMIT."""
+    _linear(xt, m, frequencies, phase, angle)
     limit = abs(phase)
-    for k in range(f.shape[0]):
-        limit += abs(f[k]) * reach[k]
+    for k in range(reach.shape[0]):
+        limit += abs(frequencies[k]) * reach[k]
     return limit <= ANGLE_LIMIT
 
 
-@_inner(inline=True)
-def _sincos_feature(
-    xt, rows, m, s, group, last, frequencies, phases, reach, partial, sine, cosine
-):
-    """Sine and cosine of the angles of feature s, one of group..last, over a row tile.
-
-    _feature_tile has these steps written out: as a call they cost it some per cent.
-    """
-    mine = _lead_features(xt, m, s, group, last, frequencies, phases, partial)
-    x, y, z = rows
-    a, b, e = _last_factors(frequencies[s])
-    if _is_near(frequencies[s], phases[s], reach):
-        _sincos(mine, m, a, x, b, y, e, z, sine, cosine)
+@_inner
+def _sincos_feature(xt, m, frequencies, phase, reach, angle, sine, cosine):
+    """Sine and cosine of the angles of one feature over a row tile."""
+    if _angles(xt, m, frequencies, phase, reach, angle):
+        _sincos(angle, m, sine, cosine)
     else:
-        _sincos_far(mine, m, a, x, b, y, e, z, sine, cosine)
+        _sincos_far(angle, m, sine, cosine)
 
 
 @_inner
@@ -515,48 +376,27 @@ def _feature_tile(
 ):
     """Features first..stop of a row tile, to columns start.. of dphi (and phi), and their sums."""
     sum_phi, sum_dphi, sum_dphi_x = sums
-    partial, weighted, sine, cosine, reach = work
+    angle, weighted, sine, cosine, reach = work
     scale, nothing = dphi.dtype.type(amplitude), sine[:0]
-    d = xt.shape[0]
-    lead = max(d - 3, 0)
-    x, y, z = xt[lead], xt[min(lead + 1, d - 1)], xt[min(lead + 2, d - 1)]
     _reaches(xt, m, reach)
-    for group in range(first, stop, 4):
-        last = min(group + 4, stop)
+    for group in range(first, stop, FEATURE_GROUP):
+        last = min(group + FEATURE_GROUP, stop)
         for s in range(group, last):
-            if (s - group) % 2 == 0:
-                t = min(s + 1, last - 1)
-                _lead_pair(
-                    xt, m, lead, frequencies[s], frequencies[t], phases[s], phases[t], partial
-                )
-            f = frequencies[s]
-            a, b, e = f[lead], f[lead + 1] if d > 1 else 0.0, f[lead + 2] if d > 2 else 0.0
-            limit = abs(phases[s])
-            for k in range(d):
-                limit += abs(f[k]) * reach[k]
-            mine = partial[m:] if (s - group) % 2 else partial
-            if limit <= ANGLE_LIMIT:
-                _sincos(mine, m, a, x, b, y, e, z, sine, cosine)
-            else:
-                _sincos_far(mine, m, a, x, b, y, e, z, sine, cosine)
+            _sincos_feature(xt, m, frequencies[s], phases[s], reach, angle, sine, cosine)
             total, dtotal = _store(
                 sine, cosine, m, scale, root, dphi[s, start:],
                 phi[s, start:] if phi.size else nothing, weighted[s - group],
             )
             sum_phi[s] += total
             sum_dphi[s] += dtotal
-        if last == group + 4:
-            _add_products_4(weighted, m, xt, sum_dphi_x[group:])
-        else:
-            for s in range(group, last):
-                _add_products(weighted[s - group], m, xt, sum_dphi_x[s])
+        _product(weighted[: last - group], xt, m, 1.0, sum_dphi_x[group:last], xt.shape[0])
 
 
 @_inner
 def _work(row_tile, d, dphi):
     """Buffers of one slot for _feature_tile."""
     sine, cosine = np.empty(row_tile, dphi.dtype), np.empty(row_tile, dphi.dtype)
-    return np.empty(2 * row_tile), np.empty((4, row_tile)), sine, cosine, np.empty(d)
+    return np.empty(row_tile), np.empty((FEATURE_GROUP, row_tile)), sine, cosine, np.empty(d)
 
 
 @_kernel
@@ -566,57 +406,19 @@ def feature_block(
 ):
     n, d = x.shape
     n_features = frequencies.shape[0]
-    # in fours, which _feature_tile takes together whatever the group: the bits stay the same
-    size = min(FEATURE_GROUP, 4 * ((n_features + 8 * n_threads - 1) // (8 * n_threads)))
-    groups = (n_features + size - 1) // size
+    groups = (n_features + FEATURE_GROUP - 1) // FEATURE_GROUP
     for slot in prange(n_threads):
         xt, work = np.empty((d, ROW_TILE)), _work(ROW_TILE, d, dphi)
         sums = (sum_phi, sum_dphi, sum_dphi_x)
         for group in range(slot, groups, n_threads):
-            first = group * size
-            stop = min(first + size, n_features)
+            first = group * FEATURE_GROUP
+            stop = min(first + FEATURE_GROUP, n_features)
             for start in range(0, n, ROW_TILE):
                 m = min(ROW_TILE, n - start)
                 _transpose(x, origin, start, m, xt)
                 _feature_tile(
                     xt, m, root_weights[start : start + m], frequencies, phases, amplitude,
                     first, stop, start, dphi, phi, sums, work,
-                )
-
-
-@_inner(reassociate=True)
-def _moment_tile(xt, m, root, weighted, sum_x, sum_xx):
-    d = xt.shape[0]
-    for k in range(d):
-        row, total = xt[k], 0.0
-        for i in range(m):
-            weighted[i] = row[i]
-        if root.size:
-            for i in range(m):
-                weighted[i] *= root[i] * root[i]
-        for i in range(m):
-            total += weighted[i]
-        sum_x[k] += total
-        for j in range(d):
-            other, total = xt[j], 0.0
-            for i in range(m):
-                total += weighted[i] * other[i]
-            sum_xx[k, j] += total
-
-
-@_kernel
-def moments(x, root_weights, origin, rows, sum_x, sum_xx, n_threads):
-    n, d = x.shape
-    lanes = (n + rows - 1) // rows
-    for slot in prange(n_threads):
-        xt, weighted = np.empty((d, ROW_TILE)), np.empty(ROW_TILE)
-        for lane in range(slot, lanes, n_threads):
-            stop = min((lane + 1) * rows, n)
-            for start in range(lane * rows, stop, ROW_TILE):
-                m = min(ROW_TILE, stop - start)
-                _transpose(x, origin, start, m, xt)
-                _moment_tile(
-                    xt, m, root_weights[start : start + m], weighted, sum_x[lane], sum_xx[lane]
                 )
 
 
@@ -763,129 +565,7 @@ def _lane_flush_overload(block, gram, scratch):
     return flush
 
 
-# -- Delta weighting -----------------------------------------------------------------------------
-
-
-@_inner
-def _delta_row(ut, half, s, u, first, n, minus, plus):
-    """minus, plus [i] = exp(-|u_s -+ u_t|^2 / 2), t = first + i; half = |u|^2 / 2, ut = u^T."""
-    _linear_rows(ut, first, n, u[s], 0.0, minus)
-    mine, theirs = half[s], half[first:]
-    for i in range(n):
-        inner, level = minus[i], mine + theirs[i]
-        minus[i] = _exp(min(inner - level, 0.0))
-        plus[i] = _exp(min(-inner - level, 0.0))
-
-
-@_inner
-def _half_norms(u, half):
-    for s in range(u.shape[0]):
-        total = 0.0
-        for k in range(u.shape[1]):
-            total += u[s, k] * u[s, k]
-        half[s] = 0.5 * total
-
-
-@_inner
-def _fold(ut, half, s, u, first, n, factor, sines, cosines, minus, plus, out):
-    """out[i] += factor ((Delta^- + Delta^+) sines[i] + (Delta^- - Delta^+) cosines[i])."""
-    _delta_row(ut, half, s, u, first, n, minus, plus)
-    for i in range(n):
-        out[i] += factor * (
-            (minus[i] + plus[i]) * sines[i] + (minus[i] - plus[i]) * cosines[i]
-        )
-
-
-@_kernel
-def noise_rank_k(dphi, phi, n, u, factor, noise_gram, scratch, n_threads):
-    n_features, strip = dphi.shape[0], scratch.shape[2]
-    slots = _assign_tiles(n_features, strip, n_threads)
-    ut, half = np.ascontiguousarray(u.T), np.empty(n_features)
-    _half_norms(u, half)
-    for slot in prange(n_threads):
-        minus, plus = np.empty(strip), np.empty(strip)
-        sines, cosines = scratch[slot, 0], scratch[slot, 1]
-        for tile in np.flatnonzero(slots == slot):
-            i0, i1, j0, j1 = _tile(tile, n_features, strip)
-            _product(dphi[i0:i1], dphi[j0:j1], n, 0.0, sines, strip)
-            _product(phi[i0:i1], phi[j0:j1], n, 0.0, cosines, strip)
-            for s in range(i0, i1):
-                first = s if i0 == j0 else j0
-                _fold(
-                    ut, half, s, u, first, j1 - first, factor, sines[s - i0, first - j0 :],
-                    cosines[s - i0, first - j0 :], minus, plus, noise_gram[s, first:],
-                )
-
-
-@_kernel
-def lane_noise_rank_k(
-    x, root_weights, origin, frequencies, phases, amplitude, rows, u, factor,
-    sum_phi, sum_dphi, sum_dphi_x, noise_gram, blocks, scratch, n_threads,
-):
-    n, d = x.shape
-    n_features, row_tile = blocks.shape[2], blocks.shape[3]
-    lanes = (n + rows - 1) // rows
-    ut, half = np.ascontiguousarray(u.T), np.empty(n_features)
-    _half_norms(u, half)
-    for slot in prange(n_threads):
-        dphi, phi = blocks[slot, 0], blocks[slot, 1]
-        sines, cosines = scratch[slot, 0], scratch[slot, 1]
-        xt, work = np.empty((d, row_tile)), _work(row_tile, d, dphi)
-        minus, plus = np.empty(n_features), np.empty(n_features)
-        for lane in range(slot, lanes, n_threads):
-            sums = (sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane])
-            stop = min((lane + 1) * rows, n)
-            for start in range(lane * rows, stop, row_tile):
-                m = min(row_tile, stop - start)
-                _transpose(x, origin, start, m, xt)
-                _feature_tile(
-                    xt, m, root_weights[start : start + m], frequencies, phases, amplitude,
-                    0, n_features, 0, dphi, phi, sums, work,
-                )
-                beta = 0.0 if start == lane * rows else 1.0
-                _product(dphi, dphi, m, beta, sines, n_features)
-                _product(phi, phi, m, beta, cosines, n_features)
-            for s in range(n_features):
-                _fold(
-                    ut, half, s, u, s, n_features - s, factor, sines[s, s:], cosines[s, s:],
-                    minus, plus, noise_gram[lane, s, s:],
-                )
-
-
-@_kernel
-def sigma_phi(u, phi, dphi, mu_phi, out, n_threads):
-    n_features = u.shape[0]
-    ut, half = np.ascontiguousarray(u.T), np.empty(n_features)
-    _half_norms(u, half)
-    for slot in prange(n_threads):
-        minus, plus = np.empty(ROW_TILE), np.empty(ROW_TILE)
-        for s in range(slot, n_features, n_threads):
-            p, q, m = 0.5 * phi[s], 0.5 * dphi[s], mu_phi[s]
-            for first in range(0, n_features, ROW_TILE):
-                count = min(ROW_TILE, n_features - first)
-                _delta_row(ut, half, s, u, first, count, minus, plus)
-                for i in range(count):
-                    t = first + i
-                    out[s, t] = (
-                        (minus[i] + plus[i]) * (p * phi[t])
-                        + (minus[i] - plus[i]) * (q * dphi[t]) - m * mu_phi[t]
-                    )
-
-
 # -- evaluation of a learned tilt ----------------------------------------------------------------
-
-
-@_inner
-def _add_cosines(partial, n, a, x, b, y, e, z, coefficient, value):
-    for i in range(n):
-        _, cosine = _sincos_one(partial[i] + a * x[i] + b * y[i] + e * z[i])
-        value[i] += coefficient * cosine
-
-
-@_inner
-def _add_cosines_far(partial, n, a, x, b, y, e, z, coefficient, value):
-    for i in range(n):
-        value[i] += coefficient * math.cos(partial[i] + a * x[i] + b * y[i] + e * z[i])
 
 
 @_kernel
@@ -894,46 +574,23 @@ def tilt(x, origin, frequencies, phases, coefficients, value, n_threads):
     n_features = frequencies.shape[0]
     tiles = (n + ROW_TILE - 1) // ROW_TILE
     for slot in prange(n_threads):
-        xt, reach, partial = np.empty((d, ROW_TILE)), np.empty(d), np.empty(2 * ROW_TILE)
+        xt, reach, angle = np.empty((d, ROW_TILE)), np.empty(d), np.empty(ROW_TILE)
         total = np.empty(ROW_TILE)
         for tile in range(slot, tiles, n_threads):
             start = tile * ROW_TILE
             m = min(ROW_TILE, n - start)
             _transpose(x, origin, start, m, xt)
             _reaches(xt, m, reach)
-            u, v, w = _last_rows(xt)
             total[:] = 0.0
             for s in range(n_features):
-                group = s - s % 2
-                mine = _lead_features(
-                    xt, m, s, group, min(group + 2, n_features), frequencies, phases, partial
-                )
-                a, b, e = _last_factors(frequencies[s])
-                if _is_near(frequencies[s], phases[s], reach):
-                    _add_cosines(mine, m, a, u, b, v, e, w, coefficients[s], total)
+                coefficient = coefficients[s]
+                if _angles(xt, m, frequencies[s], phases[s], reach, angle):
+                    for i in range(m):
+                        total[i] += coefficient * _sincos_one(angle[i])[1]
                 else:
-                    _add_cosines_far(mine, m, a, u, b, v, e, w, coefficients[s], total)
+                    for i in range(m):
+                        total[i] += coefficient * math.cos(angle[i])
             value[start : start + m] = total[:m]
-
-
-@_inner
-def _add_slopes(slopes, n, frequencies, group, last, gt):
-    """gt[k, i] += sum over the features group..last (four or fewer) of slope_s[i] f_s[k]."""
-    p, q, r, s = slopes[0], slopes[1], slopes[2], slopes[3]
-    for k in range(gt.shape[0]):
-        row = gt[k]
-        if last - group == 4:
-            a, b, c, e = (
-                frequencies[group, k], frequencies[group + 1, k],
-                frequencies[group + 2, k], frequencies[group + 3, k],
-            )
-            for i in range(n):
-                row[i] += (a * p[i] + b * q[i]) + (c * r[i] + e * s[i])
-        else:
-            for t in range(last - group):
-                a, slope = frequencies[group + t, k], slopes[t]
-                for i in range(n):
-                    row[i] += a * slope[i]
 
 
 @_kernel
@@ -942,29 +599,25 @@ def tilt_gradient(x, origin, frequencies, phases, coefficients, value, gradient,
     n_features = frequencies.shape[0]
     tiles = (n + ROW_TILE - 1) // ROW_TILE
     for slot in prange(n_threads):
-        xt, reach, partial = np.empty((d, ROW_TILE)), np.empty(d), np.empty(2 * ROW_TILE)
+        xt, reach, angle = np.empty((d, ROW_TILE)), np.empty(d), np.empty(ROW_TILE)
         sine, cosine, total = np.empty(ROW_TILE), np.empty(ROW_TILE), np.empty(ROW_TILE)
-        slopes, gt = np.empty((4, ROW_TILE)), np.empty((d, ROW_TILE))
+        gt = np.empty((d, ROW_TILE))
         for tile in range(slot, tiles, n_threads):
             start = tile * ROW_TILE
             m = min(ROW_TILE, n - start)
             _transpose(x, origin, start, m, xt)
             _reaches(xt, m, reach)
-            rows = _last_rows(xt)
             total[:] = 0.0
             gt[:] = 0.0
-            for group in range(0, n_features, 4):
-                last = min(group + 4, n_features)
-                for s in range(group, last):
-                    _sincos_feature(
-                        xt, rows, m, s, group, last, frequencies, phases, reach, partial, sine,
-                        cosine,
-                    )
-                    coefficient, slope = coefficients[s], slopes[s - group]
+            for s in range(n_features):
+                _sincos_feature(xt, m, frequencies[s], phases[s], reach, angle, sine, cosine)
+                coefficient = coefficients[s]
+                for i in range(m):
+                    total[i] += coefficient * cosine[i]
+                for k in range(d):
+                    row, slope = gt[k], coefficient * frequencies[s, k]
                     for i in range(m):
-                        total[i] += coefficient * cosine[i]
-                        slope[i] = -coefficient * sine[i]
-                _add_slopes(slopes, m, frequencies, group, last, gt)
+                        row[i] -= slope * sine[i]
             value[start : start + m] = total[:m]
             for i in range(m):
                 for k in range(d):
@@ -996,22 +649,17 @@ def quadratic_tilt(
     n_features, row_tile = blocks.shape[1], blocks.shape[2]
     tiles = (n + row_tile - 1) // row_tile
     for slot in prange(n_threads):
-        xt, reach, partial = np.empty((d, row_tile)), np.empty(d), np.empty(2 * row_tile)
+        xt, reach, angle = np.empty((d, row_tile)), np.empty(d), np.empty(row_tile)
         sine, total, block = np.empty(row_tile), np.empty(row_tile), blocks[slot]
         for tile in range(slot, tiles, n_threads):
             start = tile * row_tile
             m = min(row_tile, n - start)
             _transpose(x, origin, start, m, xt)
             _reaches(xt, m, reach)
-            rows = _last_rows(xt)
             total[:] = 0.0
             for s in range(n_features):
-                row, group = block[s], s - s % 4
-                _sincos_feature(
-                    xt, rows, m, s, group, min(group + 4, n_features), frequencies, phases, reach,
-                    partial, sine, row,
-                )
-                coefficient = linear[s]
+                row, coefficient = block[s], linear[s]
+                _sincos_feature(xt, m, frequencies[s], phases[s], reach, angle, sine, row)
                 for i in range(m):
                     row[i] *= amplitude
                     total[i] += coefficient * row[i]
@@ -1051,12 +699,8 @@ def _half_squares(xt, n, point, out):
 @_inner(reassociate=True)
 def _exp_sum(values, n, least, weights):
     total = 0.0
-    if weights.size:
-        for i in range(n):
-            total += weights[i] * _exp(least - values[i])
-    else:
-        for i in range(n):
-            total += _exp(least - values[i])
+    for i in range(n):
+        total += (weights[i] if weights.size else 1.0) * _exp(least - values[i])
     return total
 
 
@@ -1119,15 +763,11 @@ def _add_excess(projection, n, low, high, weights, excess):
 @_inner
 def _add_weights(index, n, weights, mass, squares):
     """mass[index[i]] += weights[i], and squares[0] their squares unless squares is empty."""
-    if squares.size:
-        row = squares[0]
-        for i in range(n):
-            j, w = np.uint32(index[i]), weights[i]
-            mass[j] += w
-            row[j] += w * w
-    else:
-        for i in range(n):
-            mass[np.uint32(index[i])] += weights[i]
+    for i in range(n):
+        j, w = np.uint32(index[i]), weights[i] if weights.size else 1.0
+        mass[j] += w
+        if squares.size:
+            squares[0, j] += w * w
 
 
 @_kernel
@@ -1140,34 +780,18 @@ def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_th
     for tile in prange(tiles):
         _transpose(x, origin, tile * ROW_TILE, min(ROW_TILE, n - tile * ROW_TILE), xt[tile])
     for slot in prange(n_threads):
-        projections, index = np.empty(2 * ROW_TILE), np.empty(ROW_TILE, np.int32)
-        counts = np.zeros((DIRECTION_GROUP, n_grid + 1), np.uint32)  # half of mass, so in cache
+        p, index = np.empty(ROW_TILE), np.empty(ROW_TILE, np.int32)
         for group in range(slot, groups, n_threads):
             first = group * DIRECTION_GROUP
             last = min(first + DIRECTION_GROUP, n_directions)
             for tile in range(tiles):
                 m, w = min(ROW_TILE, n - tile * ROW_TILE), weights[tile * ROW_TILE :]
                 for v in range(first, last):
-                    second = (v - first) % 2
-                    if not second:  # projections on two directions at a time
-                        other = directions[min(v + 1, last - 1)]
-                        _lead_pair(xt[tile], m, d, directions[v], other, 0.0, 0.0, projections)
-                    p = projections[second * m :]
+                    _linear(xt[tile], m, directions[v], 0.0, p)
                     if _grid_indices(p, m, low[v], step[v], float(n_grid), index):
                         high = low[v] + (n_grid - 1) * step[v]
                         _add_excess(p, m, low[v], high, w, excess[v])
-                    if weights.size:
-                        _add_weights(index, m, w, mass[v], squares[v : v + 1])
-                    else:
-                        count = counts[v - first]
-                        for i in range(m):
-                            count[np.uint32(index[i])] += np.uint32(1)
-            if not weights.size:
-                for v in range(first, last):
-                    count = counts[v - first]
-                    for j in range(n_grid + 1):
-                        mass[v, j] += count[j]
-                    count[:] = 0
+                    _add_weights(index, m, w, mass[v], squares[v : v + 1])
 
 
 # -- a function on a regular grid at any points ----------------------------------------------------
@@ -1538,7 +1162,7 @@ def _mixture_terms(xt, n, whitener, shift, constant, z, terms):
         for i in range(n):
             row[i] = a
         for j in range(xt.shape[0]):
-            _linear_rows(xt, 0, n, whitener[k, j, : j + 1], -shift[k, j], z)
+            _linear(xt, n, whitener[k, j, : j + 1], -shift[k, j], z)
             for i in range(n):
                 row[i] -= 0.5 * z[i] * z[i]
 
@@ -1550,7 +1174,7 @@ def _mixture_slopes(xt, n, whitener, shift, shares, z, gt):
     for k in range(shift.shape[0]):
         row = shares[k]
         for j in range(xt.shape[0]):
-            _linear_rows(xt, 0, n, whitener[k, j, : j + 1], -shift[k, j], z)
+            _linear(xt, n, whitener[k, j, : j + 1], -shift[k, j], z)
             for i in range(n):  # a share of 0 counts as 0, however far its component is
                 z[i] = z[i] * row[i] if row[i] > 0.0 else 0.0
             for h in range(j + 1):

@@ -7,11 +7,10 @@ kernel does its Gram matrices in the dtype of the feature blocks, float64 or flo
 float64.
 
 Two shapes of the same sums. With many features the Gram matrix is cut into tiles that threads
-share (``feature_block``, then ``rank_k`` or ``noise_rank_k``). With few it is cheaper to cut the
-rows into lanes (``lane_rank_k``, ``lane_noise_rank_k``): lane l owns rows ``l * rows`` to
-``(l + 1) * rows`` of x and slice l of every output, and a block of its features goes from cache
-straight into BLAS. Tiles and lanes are fixed by the caller, never by the thread count; that makes
-results repeat bit by bit.
+share (``feature_block``, then ``rank_k``). With few it is cheaper to cut the rows into lanes
+(``lane_rank_k``): lane l owns rows ``l * rows`` to ``(l + 1) * rows`` of x and slice l of every
+output, and a block of its features goes from cache straight into BLAS. Tiles and lanes are fixed by
+the caller, never by the thread count; that makes results repeat bit by bit.
 
 This module runs on one thread and ignores scratch.
 """
@@ -65,24 +64,6 @@ def feature_block(
     sum_dphi_x += weighted @ centred
 
 
-def moments(x, root_weights, origin, rows, sum_x, sum_xx, n_threads):
-    """Sums of the rows themselves about the origin, lane by lane (r as in feature_block)::
-
-        sum_x[l]  += sum_i r_i^2 (x_i - origin)
-        sum_xx[l] += sum_i r_i^2 (x_i - origin) (x_i - origin)^T
-
-    x : (n, d); root_weights : (n,) or (0,); origin : (d,)
-    sum_x : (lanes, d); sum_xx : (lanes, d, d); all float64
-    """
-    for lane, start in enumerate(range(0, len(x), rows)):
-        centred = x[start : start + rows] - origin
-        weighted = centred
-        if len(root_weights):
-            weighted = centred * np.square(root_weights[start : start + rows, None])
-        sum_x[lane] += weighted.sum(axis=0)
-        sum_xx[lane] += weighted.T @ centred
-
-
 def rank_k(block, n, gram, scratch, n_threads):
     """``gram += block[:, :n] block[:, :n]^T``.
 
@@ -114,59 +95,6 @@ def lane_rank_k(
         gram[lane] += dphi @ dphi.T
         if gram_phi.size:
             gram_phi[lane] += phi @ phi.T
-
-
-def _deltas(u):
-    """Delta^- and Delta^+ of u (S, d): exp(-|u_s -/+ u_t|^2 / 2)."""
-    half = 0.5 * np.einsum("sk,sk->s", u, u)
-    inner, level = u @ u.T, half[:, None] + half
-    return np.exp(np.minimum(inner - level, 0.0)), np.exp(np.minimum(-inner - level, 0.0))
-
-
-def noise_rank_k(dphi, phi, n, u, factor, noise_gram, scratch, n_threads):
-    """Fold one noise level into the matrix A of Algorithm 3::
-
-        noise_gram += factor [(Delta^- + Delta^+) * Phi' + (Delta^- - Delta^+) * Phi]
-
-    with Delta^-+ = exp(-|u_s -+ u_t|^2 / 2), u = z sigma / gamma_sigma (Eqs. del2, del3),
-    Phi' = dphi dphi^T, Phi = phi phi^T over the first n columns, factor = 1 / (2 gamma_sigma^2).
-
-    dphi, phi : (S, >= n) float64 or float32; u : (S, d) float64; noise_gram : (S, S) float64
-    scratch : (n_threads, 2, tile, tile) of the blocks' dtype
-    """
-    minus, plus = _deltas(u)
-    noise_gram += factor * (minus + plus) * (dphi[:, :n] @ dphi[:, :n].T)
-    noise_gram += factor * (minus - plus) * (phi[:, :n] @ phi[:, :n].T)
-
-
-def lane_noise_rank_k(
-    x, root_weights, origin, frequencies, phases, amplitude, rows, u, factor,
-    sum_phi, sum_dphi, sum_dphi_x, noise_gram, blocks, scratch, n_threads,
-):
-    """``feature_block`` and ``noise_rank_k`` of every lane; arguments as in ``lane_rank_k``."""
-    for lane, start in enumerate(range(0, len(x), rows)):
-        take = slice(start, start + rows)
-        dphi = np.empty((len(frequencies), len(x[take])), blocks.dtype)
-        phi = np.empty_like(dphi)
-        feature_block(
-            x[take], root_weights[take], origin, frequencies, phases, amplitude,
-            dphi, phi, sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane], n_threads,
-        )
-        noise_rank_k(dphi, phi, dphi.shape[1], u, factor, noise_gram[lane], scratch, n_threads)
-
-
-def sigma_phi(u, phi, dphi, mu_phi, out, n_threads):
-    """Covariance of the features under the Gaussian base (Eq. sigphi), written to all of out::
-
-        out = (Delta^- + Delta^+)/2 * phi phi^T + (Delta^- - Delta^+)/2 * phi' phi'^T - mu mu^T
-
-    u : (S, d) with u u^T = Z Sigma Z^T / gamma^2; phi, dphi : (S,) features at the base's mean;
-    mu_phi : (S,); out : (S, S); all float64
-    """
-    minus, plus = _deltas(u)
-    np.multiply(0.5 * (minus + plus), np.outer(phi, phi), out=out)
-    out += 0.5 * (minus - plus) * np.outer(dphi, dphi)
-    out -= np.outer(mu_phi, mu_phi)
 
 
 def tilt(x, origin, frequencies, phases, coefficients, value, n_threads):

@@ -265,87 +265,12 @@ TGP_DISPATCH(tgp_feature_tile_##REAL,                                           
 TGP_FEATURE_TILE(double)
 TGP_FEATURE_TILE(float)
 
-/* minus, plus [i] = exp(-|u_s -+ u_t|^2 / 2), t = first + i, i < n; half = |u|^2 / 2, ut = u^T (d, S) */
-TGP_INLINE void tgp_delta_row_body(const double *TGP_RESTRICT u, const double *TGP_RESTRICT ut,
-    const double *TGP_RESTRICT half, int64_t n_features, int64_t d, int64_t s, int64_t first,
-    int64_t n, double *TGP_RESTRICT minus, double *TGP_RESTRICT plus)
-{
-    const double *theirs = half + first;
-    double mine = half[s];
-    tgp_linear(ut + first, n_features, d, n, u + s * d, 0.0, minus);
-    for (int64_t i = 0; i < n; i++) {
-        double inner = minus[i], level = mine + theirs[i];
-        double a = inner - level, b = -inner - level;
-        minus[i] = tgp_exp(a < 0.0 ? a : 0.0);
-        plus[i] = tgp_exp(b < 0.0 ? b : 0.0);
-    }
-}
-TGP_DISPATCH(tgp_delta_row,
-    (const double *u, const double *ut, const double *half, int64_t n_features, int64_t d, int64_t s,
-     int64_t first, int64_t n, double *minus, double *plus),
-    (u, ut, half, n_features, d, s, first, n, minus, plus))
-
-/* out[i] += factor ((minus + plus) sines + (minus - plus) cosines) */
-#define TGP_FOLD(REAL)                                                                             \
-TGP_INLINE void tgp_fold_##REAL##_body(const double *TGP_RESTRICT minus,                           \
-    const double *TGP_RESTRICT plus, const REAL *TGP_RESTRICT sines,                               \
-    const REAL *TGP_RESTRICT cosines, int64_t n, double factor, double *TGP_RESTRICT out)          \
-{                                                                                                  \
-    for (int64_t i = 0; i < n; i++)                                                                \
-        out[i] += factor * ((minus[i] + plus[i]) * (double)sines[i]                                \
-                            + (minus[i] - plus[i]) * (double)cosines[i]);                          \
-}                                                                                                  \
-TGP_DISPATCH(tgp_fold_##REAL,                                                                      \
-    (const double *minus, const double *plus, const REAL *sines, const REAL *cosines, int64_t n,   \
-     double factor, double *out),                                                                  \
-    (minus, plus, sines, cosines, n, factor, out))
-
-TGP_FOLD(double)
-TGP_FOLD(float)
-
-/* out[t] = (minus + plus) p phi[t] + (minus - plus) q dphi[t] - m mu[t] */
-TGP_INLINE void tgp_sigma_row_body(const double *TGP_RESTRICT minus, const double *TGP_RESTRICT plus,
-    double p, const double *TGP_RESTRICT phi, double q, const double *TGP_RESTRICT dphi, double m,
-    const double *TGP_RESTRICT mu, int64_t n, double *TGP_RESTRICT out)
-{
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (minus[i] + plus[i]) * (p * phi[i]) + (minus[i] - plus[i]) * (q * dphi[i]) - m * mu[i];
-}
-TGP_DISPATCH(tgp_sigma_row,
-    (const double *minus, const double *plus, double p, const double *phi, double q,
-     const double *dphi, double m, const double *mu, int64_t n, double *out),
-    (minus, plus, p, phi, q, dphi, m, mu, n, out))
-
 /* into[i] += row[i] */
 TGP_INLINE void tgp_add_row_body(const float *TGP_RESTRICT row, int64_t n, double *TGP_RESTRICT into)
 {
     for (int64_t i = 0; i < n; i++) into[i] += (double)row[i];
 }
 TGP_DISPATCH(tgp_add_row, (const float *row, int64_t n, double *into), (row, n, into))
-
-/* sum_x[k] += sum_i r_i^2 xt[k, i], sum_xx[k, j] += sum_i r_i^2 xt[k, i] xt[j, i]; root NULL: r = 1 */
-TGP_INLINE void tgp_moment_tile_body(const double *xt, int64_t d, int64_t m, const double *root,
-                                     double *sum_x, double *sum_xx)
-{
-    double weighted[4 * TGP_ROW_TILE];
-    for (int64_t k = 0; k < d; k++) {
-        const double *TGP_RESTRICT row = xt + k * TGP_ROW_TILE;
-        double *TGP_RESTRICT mine = weighted + k % 4 * TGP_ROW_TILE;
-        double total = 0;
-        if (root)
-            for (int64_t i = 0; i < m; i++) mine[i] = row[i] * (root[i] * root[i]);
-        else
-            for (int64_t i = 0; i < m; i++) mine[i] = row[i];
-#pragma omp simd reduction(+ : total)
-        for (int64_t i = 0; i < m; i++) total += mine[i];
-        sum_x[k] += total;
-        if (k % 4 == 3 || k == d - 1)
-            tgp_add_products(weighted, k % 4 + 1, xt, d, m, sum_xx + (k - k % 4) * d);
-    }
-}
-TGP_DISPATCH(tgp_moment_tile,
-    (const double *xt, int64_t d, int64_t m, const double *root, double *sum_x, double *sum_xx),
-    (xt, d, m, root, sum_x, sum_xx))
 
 /* value[i] = sum_s coefficients[s] cos(a_si), i < m, a row tile */
 TGP_INLINE void tgp_tilt_tile_body(const double *TGP_RESTRICT xt, int64_t d, int64_t m,

@@ -15,8 +15,9 @@ from scipy.linalg.lapack import dposv
 from .. import kernels
 from ..data.blocks import Blocks
 from ..data.labels import Ints
-from ..features.evaluation import Angles, read_only
+from ..features.evaluation import Angles
 from ..features.random import Features
+from ..kernels import read_only
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..runtime.progress import Progress

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from .. import kernels
 from ..data.blocks import Blocks
-from ..features.evaluation import NO_WEIGHTS, Angles, read_only
+from ..features.delta_weights import add_noise_level
+from ..features.evaluation import NO_WEIGHTS, Angles
 from ..features.random import Features
+from ..kernels import read_only
 from ..validation import Array
-from .moment_sums import RowCounts
+from .moment_sums import MomentSums
 from .statistics import Statistics, check_feature_sums, check_moments
 
 LANE_FEATURES = 1024  # above it a Gram matrix for each lane (8 MB here) would take too much memory
@@ -47,14 +49,15 @@ def required_memory(
         "float64" or "mixed".
     threads : int
     """
-    S, item = features.n_features, np.dtype(DTYPES[precision]).itemsize
-    matrices = 1 + gram_phi + (n_levels > 0)
+    S, lanes = features.n_features, lane_count(features.n_features)
+    item = np.dtype(DTYPES[precision]).itemsize
+    has_noise = n_levels > 0
     sums = 8 * S * (features.dimension + 2) * (n_levels + 1)
-    if S <= LANE_FEATURES:
-        scratch = 2 * threads * S * S * item
-        return 8 * S * S * matrices * (1 + lane_count(S)) + scratch + sums * (1 + lane_count(S))
-    scratch = 2 * S * TILE_ROWS * item + 2 * threads * GRAM_TILE**2 * item
-    return 8 * S * S * matrices + scratch + sums
+    matrices = 8 * S * S * (lanes * (1 + gram_phi + 2 * has_noise) + has_noise)
+    if lanes == 1:
+        scratch = 2 * S * TILE_ROWS * item + 2 * threads * GRAM_TILE**2 * item
+        return matrices + scratch + sums
+    return matrices + 8 * S * S * (1 + gram_phi) + 2 * threads * S * S * item + sums * (1 + lanes)
 
 
 def lane_count(n_features: int) -> int:
@@ -102,35 +105,34 @@ def accumulate_direct(
     return sums.finish(provenance)
 
 
-class _DirectSums(RowCounts):
-    """Buffers of a pass. The first axis of every sum of x, and of Gram matrices, is the lane; that
-    of features the noise level, then the lane. With tiles there is one lane."""
+class _DirectSums(MomentSums):
+    """Buffers of a pass. The first axis of Gram matrices is the lane; that of sums of features the
+    noise level, then the lane. With tiles there is one lane."""
 
     kept = (
-        *RowCounts.kept, "sum_x", "sum_xx", "sum_phi", "sum_dphi", "sum_dphi_x", "gram",
-        "gram_phi", "noise_gram",
+        *MomentSums.kept, "sum_phi", "sum_dphi", "sum_dphi_x", "gram", "gram_phi", "noise_gram",
     )  # fmt: skip
 
     def __init__(
         self, features: Features, noise_levels: Array, origin: Array, gram_phi: bool, dtype: Any,
         backend: ModuleType, n_threads: int,
     ) -> None:  # fmt: skip
-        super().__init__()
+        super().__init__(origin)
         S, d, H = features.n_features, features.dimension, len(noise_levels)
-        self.features, self.noise_levels, self.origin = features, noise_levels, np.array(origin)
+        self.features, self.noise_levels = features, noise_levels
         self.backend, self.n_threads = backend, n_threads
         self.lanes = lane_count(S)
         lanes = self.lanes
         # memory of zeros is taken when it is written: a lane that gets no rows takes none
-        self.sum_x, self.sum_xx = np.zeros((LANES, d)), np.zeros((LANES, d, d))
         self.sum_phi, self.sum_dphi = np.zeros((2, 1 + H, lanes, S))
         self.sum_dphi_x = np.zeros((1 + H, lanes, S, d))
         self.gram = np.zeros((lanes, S, S))
         self.gram_phi = np.zeros((lanes, S, S) if gram_phi else (0, 0, 0))
-        self.noise_gram = np.zeros((lanes, S, S) if H else (0, 0, 0))
+        self.noise_gram = np.zeros((S, S) if H else (0, 0))
+        self.of_level = np.zeros((2, lanes, S, S) if (noise_levels > 0.0).any() else (2, 0, 0, 0))
         if self.lanes > 1:
             self.blocks = np.empty((n_threads, 2, S, kernels.ROW_TILE), dtype)
-            side = S if H or dtype == np.float32 else 1
+            side = S if dtype == np.float32 else 1
         else:
             self.blocks = np.empty((2, S, TILE_ROWS), dtype)
             side = min(S, GRAM_TILE)
@@ -142,97 +144,75 @@ class _DirectSums(RowCounts):
 
     def add(self, x: Array, w: Array | None) -> None:
         """Add the rows of one block: the data themselves, then every noise level above zero."""
-        self.count(x, w)
-        root_weights = NO_WEIGHTS if w is None else read_only(np.sqrt(w))
-        rows = self._lane_rows(len(x))
-        self.backend.moments(
-            x, root_weights, self.origin, rows, self.sum_x, self.sum_xx, self.n_threads
-        )
-        self._add_level(x, root_weights, self.features.bandwidth, None, self._small(0))
+        super().add(x, w)
+        root = NO_WEIGHTS if w is None else read_only(np.sqrt(w))
+        gamma = self.features.bandwidth
+        self._add_features(x, root, gamma, self._small(0), self.gram, self.gram_phi)
         for level, sigma in enumerate(self.noise_levels, 1):
             if sigma > 0.0:
-                gamma = float(np.hypot(self.features.bandwidth, sigma))
-                self._add_level(x, root_weights, gamma, sigma, self._small(level))
+                self.of_level[:] = 0.0
+                wider = float(np.hypot(gamma, sigma))
+                self._add_features(x, root, wider, self._small(level), *self.of_level)
+                used = self._used_lanes(len(x))
+                gram, gram_phi = (_add_symmetric_lanes(lanes, used) for lanes in self.of_level)
+                add_noise_level(self.features, sigma, gram, gram_phi, self.noise_gram)
 
     def _lane_rows(self, n: int) -> int:
         """Rows of a lane: an equal share of the block in whole row tiles."""
         tiles = -(-n // kernels.ROW_TILE)
-        return kernels.ROW_TILE * -(-tiles // max(self.lanes, WIDE_LANES))
+        return kernels.ROW_TILE * -(-tiles // self.lanes)
 
-    def _add_level(
-        self, x: Array, root: Array, gamma: float, sigma: float | None, small: tuple[Array, ...]
-    ) -> None:
-        """Add one noise level, whose bandwidth is gamma; sigma None is the data themselves."""
+    def _used_lanes(self, n: int) -> int:
+        """Lanes that n rows can have reached."""
+        return min(self.lanes, -(-n // kernels.ROW_TILE))
+
+    def _add_features(
+        self, x: Array, root: Array, gamma: float, small: tuple[Array, ...], gram: Array,
+        gram_phi: Array,
+    ) -> None:  # fmt: skip
+        """Add the sums of features with the bandwidth gamma."""
         angles = Angles.of(self.features, self.origin, gamma)
-        noise: tuple[Any, ...] = ()
-        if sigma is not None:
-            noise = (self.features.frequencies * (sigma / gamma), 0.5 / gamma**2)
         if self.lanes > 1:
-            self._add_to_lanes(x, root, angles, noise, small)
-        else:
-            self._add_to_tiles(x, root, angles, noise, small)
-
-    def _add_to_lanes(
-        self, x: Array, root: Array, angles: Angles, noise: tuple[Any, ...],
-        small: tuple[Array, ...],
-    ) -> None:  # fmt: skip
-        rows, buffers = self._lane_rows(len(x)), (self.blocks, self.scratch, self.n_threads)
-        if noise:
-            self.backend.lane_noise_rank_k(
-                x, root, *angles, rows, *noise, *small, self.noise_gram, *buffers
-            )
-        else:
             self.backend.lane_rank_k(
-                x, root, *angles, rows, *small, self.gram, self.gram_phi, *buffers
-            )
-
-    def _add_to_tiles(
-        self, x: Array, root: Array, angles: Angles, noise: tuple[Any, ...],
-        small: tuple[Array, ...],
-    ) -> None:  # fmt: skip
-        dphi = self.blocks[0]
-        phi = self.blocks[1] if noise or self.gram_phi.size else self.blocks[1, :0, :0]
-        buffers = (self.scratch, self.n_threads)
+                x, root, *angles, self._lane_rows(len(x)), *small, gram, gram_phi, self.blocks,
+                self.scratch, self.n_threads,
+            )  # fmt: skip
+            return
+        dphi, phi = self.blocks if gram_phi.size else (self.blocks[0], self.blocks[1, :0, :0])
         for start in range(0, len(x), TILE_ROWS):
             part = slice(start, min(start + TILE_ROWS, len(x)))
-            n = part.stop - start
             self.backend.feature_block(
                 x[part], root[part], *angles, dphi, phi, *(s[0] for s in small), self.n_threads
             )
-            if noise:
-                self.backend.noise_rank_k(dphi, phi, n, *noise, self.noise_gram[0], *buffers)
-                continue
-            self.backend.rank_k(dphi, n, self.gram[0], *buffers)
-            if self.gram_phi.size:
-                self.backend.rank_k(phi, n, self.gram_phi[0], *buffers)
+            for block, matrices in ((dphi, gram), (phi, gram_phi)):
+                if matrices.size:
+                    self.backend.rank_k(
+                        block, part.stop - start, matrices[0], self.scratch, self.n_threads
+                    )
 
     def finish(self, provenance: dict[str, Any]) -> Statistics:
         """Add the lanes in order and mirror the triangles."""
-        levels = self.noise_levels
-        used = min(self.lanes, -(-self.n_rows // kernels.ROW_TILE))
+        levels, used = self.noise_levels, self._used_lanes(self.n_rows)
         small = [
             tuple(_add_lanes(s, used) for s in self._small(level))
             for level in range(1 + len(levels))
         ]
-        sum_x, sum_xx = _add_lanes(self.sum_x, LANES), _add_lanes(self.sum_xx, LANES)
         check_feature_sums(small[0][0])
-        check_moments(sum_x, sum_xx)
+        check_moments(self.sum_x, self.sum_xx)
         gram = _add_symmetric_lanes(self.gram, used)
         gram_phi = _add_symmetric_lanes(self.gram_phi, used) if self.gram_phi.size else None
-        noise_gram = None
-        if len(levels):
-            noise_gram = _add_symmetric_lanes(self.noise_gram, used)
-            for h in np.flatnonzero(levels == 0.0):
-                # Delta = 1: Phi drops out, and Phi' is known
-                small[h + 1] = tuple(s.copy() for s in small[0])
-                noise_gram += gram / self.features.bandwidth**2
+        for h in np.flatnonzero(levels == 0.0):
+            # Delta = 1: Phi drops out, and Phi' is known
+            small[h + 1] = tuple(s.copy() for s in small[0])
+            self.noise_gram += gram / self.features.bandwidth**2
         S, d = self.features.frequencies.shape
         noise = [np.array([level[i] for level in small[1:]]) for i in range(3)]
         return Statistics(
             features=self.features, n=self.n, n_rows=self.n_rows, sum_w2=self.sum_w2,
-            origin=self.origin, sum_x=sum_x, sum_xx=sum_xx,
+            origin=self.origin, sum_x=self.sum_x, sum_xx=self.sum_xx,
             sum_phi=small[0][0], sum_dphi=small[0][1], sum_dphi_x=small[0][2],
-            gram=gram, gram_phi=gram_phi, noise_levels=levels, noise_gram=noise_gram,
+            gram=gram, gram_phi=gram_phi, noise_levels=levels,
+            noise_gram=self.noise_gram if len(levels) else None,
             noise_sum_phi=noise[0].reshape(-1, S), noise_sum_dphi=noise[1].reshape(-1, S),
             noise_sum_dphi_x=noise[2].reshape(-1, S, d), provenance=provenance,
         )  # fmt: skip

@@ -10,12 +10,12 @@ and Phi with a plus sign. The sums of phi and phi' are F at the f_s; those of ph
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..features.delta_weights import add_noise_level
 from ..features.random import Features
 from ..validation import Array
 from .moment_sums import MomentSums
@@ -113,15 +113,15 @@ def statistics_from_fourier_sums(
     levels = [_level_sums(sums, h, origin) for h in range(len(sums.bandwidths))]
     check_feature_sums(levels[0][0])
     check_moments(moments.sum_x, moments.sum_xx)
-    gram, cosines = _grams(sums, 0, gram_phi)
+    gram, cosines = _grams(sums, 0)
     noise_gram, per_level = _noise_sums(sums, levels, noise_levels, gram)
     parts = [np.array([level[i] for level in per_level]) for i in range(3)]
     return Statistics(
         features=features, n=float(moments.n), n_rows=moments.n_rows,
         sum_w2=float(moments.sum_w2), origin=np.array(origin), sum_x=moments.sum_x,
         sum_xx=moments.sum_xx, sum_phi=levels[0][0], sum_dphi=levels[0][1],
-        sum_dphi_x=levels[0][2], gram=gram, gram_phi=cosines, noise_levels=noise_levels,
-        noise_gram=noise_gram if len(noise_levels) else None,
+        sum_dphi_x=levels[0][2], gram=gram, gram_phi=cosines if gram_phi else None,
+        noise_levels=noise_levels, noise_gram=noise_gram if len(noise_levels) else None,
         noise_sum_phi=parts[0].reshape(-1, S), noise_sum_dphi=parts[1].reshape(-1, S),
         noise_sum_dphi_x=parts[2].reshape(-1, S, d), provenance=dict(provenance),
     )  # fmt: skip
@@ -162,7 +162,7 @@ def _noise_sums(
         if sigma > 0.0:
             noisy += 1
             per_level.append(levels[noisy])
-            _add_noise(sums, noisy, float(sigma), noise_gram)
+            add_noise_level(sums.features, sigma, *_grams(sums, noisy), noise_gram)
         else:  # Delta = 1: Phi drops out, and Phi' is known
             phi, dphi, dphi_x = levels[0]
             per_level.append((phi.copy(), dphi.copy(), dphi_x.copy()))
@@ -170,43 +170,21 @@ def _noise_sums(
     return noise_gram, per_level
 
 
-def _rows_of(sums: FourierSums, h: int) -> Iterator[tuple[int, Array, Array]]:
-    """(s, Re[E_s conj(E_t) F(f_s - f_t)], Re[E_s E_t F(f_s + f_t)]) for t = s .. S - 1."""
+def _grams(sums: FourierSums, h: int) -> tuple[Array, Array]:
+    """Phi' and Phi, row by row, from Re[E_s conj(E_t) F(f_s - f_t)] and Re[E_s E_t F(f_s + f_t)]
+    for t = s .. S - 1."""
     E = _phase_factors(sums, h)
     _, differences, totals = sums.level(h)
     S, at, to = sums.features.n_features, 0, 0
+    gram, gram_phi = np.empty((2, S, S))
     minus = np.empty(S)
     for s in range(S):
         count = S - s
         minus[0] = sums.weight  # F(0)
         minus[1:count] = (E[s] * np.conj(E[s + 1 :]) * differences[at : at + count - 1]).real
         plus = (E[s] * E[s:] * totals[to : to + count]).real
-        yield s, minus[:count], plus
+        gram[s, s:] = gram[s:, s] = (minus[:count] - plus) / S
+        gram_phi[s, s:] = gram_phi[s:, s] = (minus[:count] + plus) / S
         at += count - 1
         to += count
-
-
-def _grams(sums: FourierSums, h: int, gram_phi: bool) -> tuple[Array, Array | None]:
-    """Phi', and Phi where it is asked for."""
-    S = sums.features.n_features
-    gram = np.empty((S, S))
-    cosines = np.empty((S, S)) if gram_phi else None
-    for s, minus, plus in _rows_of(sums, h):
-        gram[s, s:] = gram[s:, s] = (minus - plus) / S
-        if cosines is not None:
-            cosines[s, s:] = cosines[s:, s] = (minus + plus) / S
-    return gram, cosines
-
-
-def _add_noise(sums: FourierSums, h: int, sigma: float, noise_gram: Array) -> None:
-    """Add one noise level: (Delta^- Re[difference] - Delta^+ Re[sum]) / (S gamma_sigma^2)."""
-    S, gamma = sums.features.n_features, sums.bandwidths[h]
-    u = sums.features.frequencies * (sigma / gamma)
-    half = 0.5 * np.einsum("sk,sk->s", u, u)
-    for s, minus, plus in _rows_of(sums, h):
-        inner, level = u[s:] @ u[s], half[s] + half[s:]
-        row = np.exp(np.minimum(inner - level, 0.0)) * minus
-        row -= np.exp(np.minimum(-inner - level, 0.0)) * plus
-        row /= S * gamma**2
-        noise_gram[s, s:] += row
-        noise_gram[s + 1 :, s] += row[1:]
+    return gram, gram_phi

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import ClassVar
 
 import numpy as np
 
-from .. import kernels
 from ..data.checkpoint import KeptSums
-from ..features.evaluation import NO_WEIGHTS, read_only
 from ..validation import Array
 
-MOMENT_LANES = 64  # parts in which a chunk is summed: fixed, so that threads do not change the sums
+MOMENT_ROWS = 16_384  # rows of a product: copies of so many stay in a cache
 
 
 class RowCounts(KeptSums):
@@ -40,31 +37,26 @@ class RowCounts(KeptSums):
 
 
 class MomentSums(RowCounts):
-    """n, n_rows, sum_w2, and sum_x, sum_xx about an origin, added up chunk by chunk.
+    """n, n_rows, sum_w2, and sum_x, sum_xx about an origin.
 
     Parameters
     ----------
-    d : int
-        Columns.
     origin : (d,) array
-    backend : module
-        A kernel module.
-    n_threads : int
     """
 
-    def __init__(self, d: int, origin: Array, backend: ModuleType, n_threads: int) -> None:
+    kept = (*RowCounts.kept, "sum_x", "sum_xx")
+
+    def __init__(self, origin: Array) -> None:
         super().__init__()
-        self.origin, self.backend, self.n_threads = np.array(origin), backend, n_threads
-        self.sum_x, self.sum_xx = np.zeros(d), np.zeros((d, d))
+        self.origin = np.array(origin)
+        self.sum_x, self.sum_xx = np.zeros(len(origin)), np.zeros((len(origin), len(origin)))
 
     def add(self, x: Array, w: Array | None) -> None:
         """Add rows (n, d) with weights (n,), or None."""
-        root = NO_WEIGHTS if w is None else read_only(np.sqrt(w))
-        rows = -(-len(x) // MOMENT_LANES)
-        part_x = np.zeros((MOMENT_LANES, x.shape[1]))
-        part_xx = np.zeros((MOMENT_LANES, x.shape[1], x.shape[1]))
-        with kernels.threads(self.backend, self.n_threads):
-            self.backend.moments(x, root, self.origin, rows, part_x, part_xx, self.n_threads)
-        self.sum_x += part_x.sum(axis=0)
-        self.sum_xx += part_xx.sum(axis=0)
         self.count(x, w)
+        for start in range(0, len(x), MOMENT_ROWS):
+            rows = slice(start, start + MOMENT_ROWS)
+            y = x[rows] - self.origin
+            weights = np.ones(len(y)) if w is None else w[rows]
+            self.sum_x += weights @ y
+            self.sum_xx += (y.T * weights) @ y

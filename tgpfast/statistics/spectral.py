@@ -56,7 +56,7 @@ def accumulate_spectral(
             FallbackWarning,
         )
     work = SpectralWork(features, noise_levels, gram_phi, tolerance, budget)
-    moments = MomentSums(features.dimension, origin, backend, n_threads)
+    moments = MomentSums(origin)
     outside = _OutsideRows(work, origin, backend, n_threads)
     with (
         np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end

@@ -308,7 +308,7 @@ class Spectrum:
         self, scaling: Scaling, weight: float, origin: Array, module: ModuleType, n_threads: int
     ) -> MomentSums:
         """Sums of the scaled rows about the origin."""
-        moments = MomentSums(self.dimension, origin, module, n_threads)
+        moments = MomentSums(origin)
         shift = scaling.apply(self.center[None])[0] - origin
         moments.n, moments.n_rows = weight * self.n, self.n_rows
         moments.sum_w2 = weight**2 * self.sum_w2
@@ -417,7 +417,7 @@ def _fill(
 ) -> Spectrum:  # fmt: skip
     """The spectrum of all chunks."""
     filler = GridFiller(place, n_threads)
-    moments = MomentSums(place.dimension, place.center, module, n_threads)
+    moments = MomentSums(place.center)
     rows, weights = [np.zeros((0, place.dimension))], [np.zeros(0)]
     for x, w in chunks:
         moments.add(x, w)

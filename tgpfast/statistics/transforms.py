@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
-from ..features.evaluation import NO_WEIGHTS, Angles, read_only
+from ..features.evaluation import NO_WEIGHTS, Angles
+from ..kernels import read_only
 from ..validation import Array
 
 Complex = NDArray[np.complex128]
