@@ -19,8 +19,9 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .base_marginals import find_ends
 from .box_rule import BoxRule, integrate_to
-from .box_sampling import BoxCells
+from .box_sampling import make_box_cells
 from .exponent import Tilt
+from .grid_sampling import GridCells
 from .quadrature import LOG_Z_TOLERANCE, MOST_QUADRATURE_NODES, QUADRATURE_DIMENSIONS
 from .rejection import sample_by_rejection
 
@@ -115,10 +116,10 @@ class PeriodicQuadrature:
         return domain_of(self.base).wrap(found[0]), found[1]
 
     @functools.cached_property
-    def _cells(self) -> BoxCells:
+    def _cells(self) -> GridCells:
         finer = CELLS_PER_STEP if self.base.dimension < QUADRATURE_DIMENSIONS else 1
         counts = [finer * count for count in self.rule.counts]
-        return BoxCells(self.low, self.high, counts, self._log_density)
+        return make_box_cells(self.low, self.high, counts, self._log_density)
 
     def marginal_cdf(self, direction: Array, places: Array) -> Array:
         """P(x . direction <= place) for every place, x in the first period, (G,).

@@ -131,7 +131,7 @@ def evaluate(
     d = _match_columns(blocks, draws)
     pilot = blocks.pilot(RANGE_ROWS)
     scaling, scale_source = _choose_scaling(units, model, blocks, pilot, draws)
-    vectors = _choose_directions(directions, n_directions, d, rng)
+    vectors = choose_directions(directions, n_directions, d, rng)
     scored = ScoredRows(0 if log_density_of(model) is None else n_scored, rng)
 
     module, count = threads.resolve()
@@ -214,7 +214,7 @@ def _choose_scaling(
     return Scaling(moments.mean, scale), source
 
 
-def _choose_directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:
+def choose_directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:
     """Unit vectors (V, d): those given, else n random ones."""
     v: Array = rng.standard_normal((n, d))
     if given is not None:

@@ -36,10 +36,9 @@ class DrawnFigure:
 
 @dataclass(frozen=True)
 class FigureTask:
-    """A figure to draw: its title, a rough guess at the seconds, and the function that draws it."""
+    """A figure to draw: its title, and the function that draws it."""
 
     title: str
-    seconds: float
     draw: Callable[[], list[DrawnFigure]]
 
 
@@ -47,17 +46,16 @@ def list_figures(files: list[DataFile], settings: Settings) -> list[FigureTask]:
     """The figures for which data are present; XO and Smile are always present."""
     paths = {file.name: file.path for file in files}
     tasks = []
-    for name, title, seconds, draw in (
-        ("CA House", "California", 40.0, draw_california),
-        ("MAGIC", "projected CDFs", 12.0, draw_cdfs),
-        ("MNIST-2D", "MNIST-2D", 15.0, functools.partial(draw_contours, "MNIST-2D")),
+    for name, title, draw in (
+        ("CA House", "California", draw_california),
+        ("MAGIC", "projected CDFs", draw_cdfs),
+        ("MNIST-2D", "MNIST-2D", functools.partial(draw_contours, "MNIST-2D")),
     ):
         if name in paths:
-            task = functools.partial(draw, paths[name], settings)
-            tasks.append(FigureTask(title, seconds, task))
+            tasks.append(FigureTask(title, functools.partial(draw, paths[name], settings)))
     for name, make in (("XO", datasets.xo), ("Smile", datasets.smile)):
         task = functools.partial(draw_contours, name, make(settings.toy_rows), settings)
-        tasks.append(FigureTask(name, 15.0, task))
+        tasks.append(FigureTask(name, task))
     return tasks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,7 +14,6 @@ from ..bases.base import Base
 from ..bases.bounded import Domain, domain_of
 from ..data.blocks import Blocks
 from ..data.jitter import OFF_GRID
-from ..data.moments import moments_of
 from ..data.scaling import Scaling
 from ..data.table import column_name
 from ..features.lattice import LATTICE_DIMENSIONS
@@ -100,6 +99,11 @@ class Axes:
     def inside(self, x: Array) -> Array:
         """Rows moved into the first period, and to the walls where they are beyond."""
         return np.clip(self.domain.wrap(x), *self.domain.walls)
+
+    def are_beyond(self, x: Array) -> bool:
+        """Whether a row in the units of the data lies beyond a wall."""
+        low, high = self.given.walls
+        return bool(((x < low) | (x > high)).any())
 
     def explain(self, function: Callable[[], Result]) -> Result:
         """Call a pass over the rows; a row beyond a wall is named in the units of the data."""
@@ -248,9 +252,7 @@ def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
     if sample is None or np.array_equal(domain.wrap(sample.x), sample.x):
         return rows
     scaling = rows.scaling.unscaled
-    x = scaling.apply_inside(domain.wrap(sample.x))
-    found = moments_of(Blocks(x, sample_weight=sample.weights))
-    moments = replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
+    moments = rows.measure_sample(lambda x: scaling.apply_inside(domain.wrap(x)))
     units = make_scaling(settings.scale, moments)
     scaling = replace(scaling, shift=units.shift, scale=units.scale)
     return replace(rows, moments=moments, scaling=scaling)

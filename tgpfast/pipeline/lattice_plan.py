@@ -106,17 +106,14 @@ class Sample:
 
         labels : folds of the rows, all of which are in the sample; None for those of their values
         """
-        drawn = rows.blocks.sample
-        assert drawn is not None
-        weights = np.ones(len(drawn.x)) if drawn.weights is None else drawn.weights
-        x = rows.scaling.apply(drawn.x)
+        x = rows.scaling.apply(rows.sample.x)
         folds: Folds | NDArray[np.int64]
         if labels is None:
             folds = Folds.for_sample(N_LATTICE_FOLDS, x)
-            fold = folds.of_rows(x, drawn.keys)
+            fold = folds.of_rows(x, rows.sample.keys)
         else:
             folds = fold = labels
-        return cls(axes.inside(x), weights * rows.weight_factor, folds, fold)
+        return cls(axes.inside(x), rows.sample_weights, folds, fold)
 
     @property
     def deviation(self) -> float:

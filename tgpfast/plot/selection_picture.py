@@ -16,7 +16,6 @@ from .canvas import (
     draw_legend,
     label_first_column,
     make_panels,
-    require_matplotlib,
     simplify_axes,
 )
 
@@ -48,7 +47,6 @@ def selection(model: Any, *, title: str | None = None) -> Any:
     -------
     matplotlib Figure
     """
-    require_matplotlib()
     trials = getattr(model, "selection", None)
     if not trials:
         raise ValueError(
