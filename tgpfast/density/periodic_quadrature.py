@@ -60,8 +60,6 @@ class PeriodicQuadrature:
         Log of the mass of e^tilt times base.
     error : float
         Its change from a coarser rule.
-    log_square : float
-        log E[e^(2 tilt)] under the base.
     n_nodes : int
         Nodes of the last rule.
     """
@@ -91,16 +89,11 @@ class PeriodicQuadrature:
         return np.asarray(self.tilt.value(x, self.threads) + self.base.log_density_at(x))
 
     def _sum_nodes(self) -> None:
-        """Set the value, the square and the number of nodes."""
-        masses, squares = [], []
-        for x, weights in self.rule.slabs():
-            exponent = self.tilt.value(x, self.threads)
-            of_base = self.base.log_density_at(x) + np.log(weights)
-            masses.append(float(logsumexp(of_base + exponent)))
-            squares.append(float(logsumexp(of_base + 2.0 * exponent)))
-        self.value, self.log_square = (
-            float(logsumexp(np.array(parts))) for parts in (masses, squares)
-        )
+        """Set the value and the number of nodes."""
+        masses = [
+            logsumexp(self._log_density(x) + np.log(weights)) for x, weights in self.rule.slabs()
+        ]
+        self.value = float(logsumexp(np.array(masses)))
         self.n_nodes = self.rule.size
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
