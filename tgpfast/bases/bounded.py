@@ -263,7 +263,7 @@ class BoundedMixtureBase(Base):
                 "of bases"
             )
         self._check_widths()
-        parts = [self._moments_inside(part) for part in self._parts]
+        parts = [self._moments_inside(part) for part in self.mixture._parts]
         masses = np.array([mass for mass, _, _ in parts])
         self._log_shares = np.log(self.mixture.weights) + masses
         self.log_mass = float(logsumexp(self._log_shares))
@@ -299,11 +299,6 @@ class BoundedMixtureBase(Base):
         if not isinstance(base, MixtureBase):
             raise TypeError(f"expected a GaussianBase or a MixtureBase, got {type(base).__name__}")
         return cls(base.weights, base.means, base.covariances, **domain.parameters())
-
-    @property
-    def _parts(self) -> list[GaussianBase]:
-        mixture = self.mixture
-        return [GaussianBase(m, c) for m, c in zip(mixture.means, mixture.covariances, strict=True)]
 
     def _check_widths(self) -> None:
         widths = np.sqrt(np.einsum("kii->ki", self.mixture.covariances))
@@ -343,7 +338,7 @@ class BoundedMixtureBase(Base):
     @functools.cached_property
     def _images(self) -> tuple[MixtureBase, float]:
         """The mixture with its images along periodic axes, and log of the sum of their weights."""
-        shifts = [self._shifts(part) for part in self._parts]
+        shifts = [self._shifts(part) for part in self.mixture._parts]
         counts = np.array([len(some) for some in shifts])
         return self.with_images(self.domain.periodic), math.log(self.mixture.weights @ counts)
 
@@ -361,7 +356,7 @@ class BoundedMixtureBase(Base):
             Its weights are rescaled to sum to 1.
         """
         weights, means, covariances = [], [], []
-        for weight, part in zip(self.mixture.weights, self._parts, strict=True):
+        for weight, part in zip(self.mixture.weights, self.mixture._parts, strict=True):
             for shift in sorted({tuple(np.where(axes, s, 0.0)) for s in self._shifts(part)}):
                 weights.append(weight)
                 means.append(part.mean + shift)
@@ -400,7 +395,7 @@ class BoundedMixtureBase(Base):
         """n independent draws, (n, d)."""
         index = rng.choice(len(self._log_shares), size=n, p=np.exp(self._log_shares))
         x = np.empty((n, self.dimension))
-        for k, part in enumerate(self._parts):
+        for k, part in enumerate(self.mixture._parts):
             mine, have = np.flatnonzero(index == k), 0
             while have < len(mine):
                 m = min(2 * (len(mine) - have) + 16, DRAWS_AT_A_TIME)
@@ -420,7 +415,7 @@ class BoundedMixtureBase(Base):
         shares = np.cumsum(np.exp(self._log_shares))
         index = np.searchsorted(shares[:-1], points[:, 0], side="right")
         x = np.empty((len(points), self.dimension))
-        for k, part in enumerate(self._parts):
+        for k, part in enumerate(self.mixture._parts):
             x[index == k] = self._place(part, points[index == k, 1:])[0]
         return self.domain.wrap(x)
 
@@ -448,11 +443,7 @@ class BoundedMixtureBase(Base):
 
     def parameters(self) -> dict[str, Array]:
         """Those of the mixture without walls, and low, high, periodic."""
-        mixture = self.mixture
-        own = {
-            "weights": mixture.weights, "means": mixture.means, "covariances": mixture.covariances
-        }  # fmt: skip
-        return own | self.domain.parameters()
+        return self.mixture.parameters() | self.domain.parameters()
 
     def rescaled(self, scaling: Scaling) -> BoundedMixtureBase:
         """The same base in the coordinates u = (x - shift) / scale."""

@@ -13,6 +13,7 @@ from ..data.blocks import as_blocks
 from ..data.moments import check_full_rank, moments_of
 from ..data.scaling import Scaling
 from ..features.random import Features
+from ..kernels.thread_choice import Threads
 from ..validation import Array, as_floats
 from .base import Base, register_base
 from .quasirandom import sobol_normals
@@ -208,8 +209,7 @@ class GaussianBase(Base):
         phi, dphi = np.sqrt(2 / S) * np.cos(angle), -np.sqrt(2 / S) * np.sin(angle)
         mu_phi = np.exp(-0.5 * np.einsum("sk,sk->s", u, u)) * phi
         sigma_phi = np.empty((S, S))
-        module = kernels.load(backend)
-        count = kernels.resolve_threads(module, n_threads)
+        module, count = Threads(backend, n_threads).resolve()
         with kernels.threads(module, count):
             module.sigma_phi(u, phi, dphi, mu_phi, sigma_phi, count)
         return mu_phi, sigma_phi

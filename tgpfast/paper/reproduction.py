@@ -84,11 +84,11 @@ def _run_experiments(files: list[DataFile], settings: Settings, progress: bool) 
             with log.record(file.label):
                 measured.append(measure(file, settings, bar))
             bar.add(end - bar.done)  # the remaining fits of a file that failed
-        for figure in figures:
-            title = f"figure {figure.title}"
+        for name, draw in figures:
+            title = f"figure {name}"
             bar.name_step(title)
             with log.record(title):
-                drawn += figure.draw()
+                drawn += draw()
             bar.add(1)
     report = Report(
         "GP-tilted density estimation: the paper reproduced",

@@ -12,7 +12,7 @@ from ..data.moments import moments_and_sample
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.folds import assign_folds, distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, LEAST_COMPARED_ROWS
-from .choosing import choose, uses_lattice
+from .choosing import Plan, choose, uses_lattice
 from .column_scales import (
     Bends,
     bend_columns,
@@ -22,7 +22,6 @@ from .column_scales import (
 )
 from .domain import Axes, confine_rows
 from .lattice_plan import N_LATTICE_FOLDS, LatticePlan, choose_lattice_plan
-from .plan import Plan
 from .rows import Rows
 from .settings import Settings
 
