@@ -91,12 +91,11 @@ class GroupNormalizers:
     def _integrate_grids(self, groups: list[int], threads: Threads, count: int) -> list[Normalizer]:
         def integrate(g: int) -> Normalizer:
             tilt, base = self._density_of(g)
-            lattice = _tensor_lattice(tilt) if self._dimension <= 2 else None
+            lattice = _tensor_lattice(tilt) if self._dimension == 2 else None
             return normalizer_of_quadrature(Quadrature(tilt, base, threads, lattice))
 
-        most = max(memory.budget() // GRID_BYTES, 1)
-        if self._dimension > 2:
-            most = 1  # transforms change the warning filters, which threads share
+        # transforms, without a lattice of its own, change the warning filters, which threads share
+        most = max(memory.budget() // GRID_BYTES, 1) if self._dimension == 2 else 1
         with ThreadPoolExecutor(min(count, most)) as pool:
             return list(pool.map(integrate, groups))
 
@@ -121,7 +120,8 @@ class GroupNormalizers:
 
 
 def _tensor_lattice(tilt: PointTilt) -> Lattice:
-    """The exponent on a lattice in one or two dimensions, as a product of two matrices.
+    """The exponent on a lattice in two dimensions, as a product of two matrices: faster than
+    transforms for the few features of a group.
 
     cos(f . (corner + m @ steps) + c) is the real part of a factor for the corner times one factor
     for each index.
@@ -132,8 +132,6 @@ def _tensor_lattice(tilt: PointTilt) -> Lattice:
     def lattice(corner: Array, steps: Array, shape: tuple[int, ...]) -> Array:
         rotated = strengths * np.exp(1j * (tilt.features.phases + f @ corner))
         first = np.exp(1j * np.outer(np.arange(shape[0]), f @ steps[0])) * rotated
-        if len(shape) == 1:
-            return np.asarray(first.real.sum(axis=1))
         second = np.exp(1j * np.outer(np.arange(shape[1]), f @ steps[1]))
         return np.asarray(first.real @ second.real.T - first.imag @ second.imag.T)
 

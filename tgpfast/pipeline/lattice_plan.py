@@ -560,14 +560,14 @@ class LatticePlan:
         if settings["method"] == "base" and not chosen.candidate.is_base_alone:
             chosen = next(s for s in alone if s.candidate.base == chosen.candidate.base)
         others = [s for s in self.choice.scored if s is not chosen]
-        rows_ = []
+        table = []
         for scored in [chosen, *others]:
             c = scored.candidate
             tilted = {"kernel": c.kernel, "gamma": c.bandwidth, "lam": c.lam, "n_modes": c.n_modes}
             if c.is_base_alone:
                 tilted = dict.fromkeys(tilted)
-            rows_.append({
+            table.append({
                 "method": "base" if c.is_base_alone else "map", "base": c.base, **tilted,
                 "score": scored.score - log_volume, "chosen": scored is chosen,
             })  # fmt: skip
-        return rows_
+        return table
