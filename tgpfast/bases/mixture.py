@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..data.blocks import Blocks, as_blocks
-from ..data.moments import Moments, check_full_rank, moments_and_sample, moments_of
+from ..data.blocks import Blocks
+from ..data.moments import Moments, check_full_rank, moments_of
 from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling
 from ..data.weights import kish_ratio
@@ -19,7 +19,7 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorFitWarning, warn
 from ..validation import Array, as_floats, whole
-from .base import Base, register_base
+from .base import Base, register_base, sample_rows
 from .component_splits import apply_splits, find_splits
 from .expectation_maximization import (
     EXP_WORK,
@@ -125,12 +125,8 @@ class MixtureBase(Base):
             If a column is constant, or columns are linearly dependent.
         """
         seed = whole("seed", seed, 0)
-        blocks = as_blocks(X, sample_weight=sample_weight)
-        moments, sample = moments_and_sample(blocks)
-        check_full_rank(moments, blocks.table.columns)
-        moments.check_range()
-        x, w = sample.take(EM_ROWS)
-        w = np.ones(len(x)) if w is None else w * kish_ratio(w)
+        x, w = sample_rows(X, sample_weight)
+        w = w * kish_ratio(w)
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         if n_components is None:
             found = choose_mixture_by_bic(x, w, seed=seed)

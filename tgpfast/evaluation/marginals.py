@@ -5,7 +5,6 @@ Rows are read in blocks. The memory for a direction depends on its grid, not on 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,14 +119,6 @@ class ProjectedCDFs:
             self._module.marginal_mass(
                 *map(read_only, inputs), self.cells, self.squares, self.excess, self._n_threads
             )
-
-    def part(self, start: int, stop: int) -> ProjectedCDFs:
-        """The directions start to stop; shares memory."""
-        other = copy.copy(self)
-        rows = slice(start, stop)
-        other.grids, other.cells = self.grids.part(start, stop), self.cells[rows]
-        other.squares, other.excess = self.squares[rows], self.excess[rows]
-        return other
 
     def cdf(self, v: int) -> tuple[Array, float]:
         """(CDF at every grid point of direction v and 1 at the end, total weight)."""

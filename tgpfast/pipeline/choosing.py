@@ -144,7 +144,7 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
         return False
     if not settings.suits_lattice:
         return False
-    return len(distinct_rows(rows.blocks.pilot(PILOT_ROWS))[0]) >= LEAST_PILOT_ROWS
+    return len(distinct_rows(rows.sample.take(PILOT_ROWS))[0]) >= LEAST_PILOT_ROWS
 
 
 def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan:
