@@ -18,7 +18,7 @@ from ..data.scaling import Scaling
 from ..data.table import column_name
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..statistics.lattice_sums import WallError
-from ..validation import Array
+from ..validation import Array, positive
 from .discrete_columns import find_discrete
 from .rows import Rows, make_scaling
 from .settings import GRAM_BASES, STANDARD_SCALES, Settings
@@ -69,7 +69,7 @@ class Axes:
             name = column_name(k, columns)
             if np.isfinite(low[k]) or np.isfinite(high[k]):
                 raise ValueError(f"column {name} has both a period and a support; give one")
-            value, step = _as_period(length, name), steps.get(k, 0.0)
+            value, step = positive(f"period of column {name}", length), steps.get(k, 0.0)
             _check_steps(value, step, name)
             low[k], periodic[k] = _first_period(value, k, rows, step), True
             high[k] = low[k] + value
@@ -324,16 +324,6 @@ def _as_ends(pair: Any, name: str) -> tuple[float, float]:
     if not low < high:
         raise ValueError(f"support of column {name}: {low:g} must be below {high:g}")
     return low, high
-
-
-def _as_period(length: Any, name: str) -> float:
-    try:
-        value = float(length)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"period of column {name}: expected a positive number, got {length!r}")
-    return value
 
 
 def _check_steps(length: float, step: float, name: str) -> None:
