@@ -352,7 +352,7 @@ def test_marginal_cdfs_along_given_directions():
     with pytest.raises(ValueError, match="units='paper': expected one of 'standardized', 'data'"):
         plot.marginal_cdfs(RIVAL, X, units="paper")
     for bad in ([[1.0]], [[0.0, 0.0]], np.zeros((0, 2))):
-        with pytest.raises(ValueError, match="directions must have shape"):
+        with pytest.raises(ValueError, match="directions has"):
             plot.marginal_cdfs(RIVAL, X, directions=bad)
 
 
@@ -422,12 +422,14 @@ def test_pairs_takes_at_most_six_columns():
     x = np.random.default_rng(0).standard_normal((50, 8))
     model = Normal([0] * 8, [1] * 8)
     assert len(plot.pairs(model, x).axes) == 36
-    for columns in (range(7), [0], [1, 1], "x1"):
+    for columns in (range(7), [0], "x1"):
         with pytest.raises(ValueError, match="needs 2 to 6 different columns"):
             plot.pairs(model, x, columns=columns)
     for columns in ([0, 8], [0, -1], ["x1", "x9"]):
-        with pytest.raises(ValueError, match="is not among x1, x2"):
+        with pytest.raises(ValueError, match="no such column; expected one of"):
             plot.pairs(model, x, columns=columns)
+    with pytest.raises(ValueError, match="each one once"):
+        plot.pairs(model, x, columns=[1, 1])
     with pytest.raises(ValueError, match="needs 2 to 6"):
         plot.pairs(Normal([0], [1]), x[:, :1])
 

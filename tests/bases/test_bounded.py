@@ -264,18 +264,6 @@ def test_confine_takes_gaussians_and_mixtures_alone():
 # -- domains --------------------------------------------------------------------------------------
 
 
-def test_the_domain_of_a_lattice():
-    kinds = ("open", "wall_below", "wall_above")
-    domain = Domain.of_axes([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], kinds)
-    np.testing.assert_array_equal(domain.low, [-INF, 1.0, -INF])
-    np.testing.assert_array_equal(domain.high, [INF, INF, 5.0])
-    assert not domain.periodic.any()
-    assert not domain.is_bounded
-    closed = Domain.of_axes([0.0, 1.0], [1.0, 2.0], ("wall", "period"))
-    assert closed.is_bounded
-    np.testing.assert_array_equal(closed.periodic, [False, True])
-
-
 def test_rows_are_moved_by_whole_periods():
     domain = Domain([0.0, 0.0], [24.0, 1.0], [True, False])
     x = np.array([[25.0, 0.5], [-1e-18, 3.0], [24.0, 0.0]])

@@ -328,8 +328,3 @@ def test_rows_by_label_come_in_lanes():
         part = slice(rows.bounds[k], rows.bounds[k + 1])
         np.testing.assert_array_equal(rows.y[part], y[mine])
         assert sums[k] == pytest.approx((w * y[:, 0])[mine].sum(), abs=1e-11)
-
-
-def test_unknown_forms_of_covariances_are_refused():
-    with pytest.raises(ValueError, match="covariances='banded': expected one of 'full'"):
-        Learner(np.ones(2), "banded")

@@ -4,8 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from tgpfast.paper import published
-from tgpfast.paper.published import ILLUSTRATIONS, METHOD_NAMES, SETS, match_illustration, match_set
+from tgpfast.paper.published import ILLUSTRATIONS, METHOD_NAMES, SETS, find_entry
 
 NAMES = ["Bikeshare", "MIMIC2", "MAGIC", "HIGGS", "Credit", "Power", "GasMod", "GasMix", "HARTH",
          "Twitter"]  # fmt: skip
@@ -128,8 +127,8 @@ def test_aliases_and_sources():
         assert not entry.source.endswith(".")
     for entry in SETS.values():
         assert entry.aliases
-        assert all(match_set(alias) is entry for alias in entry.aliases)
-        assert all(match_illustration(alias) is None for alias in entry.aliases)
+        assert all(find_entry(alias, SETS) is entry for alias in entry.aliases)
+        assert all(find_entry(alias, ILLUSTRATIONS) is None for alias in entry.aliases)
 
 
 def test_four_illustrations():
@@ -137,8 +136,8 @@ def test_four_illustrations():
     assert list(ILLUSTRATIONS) == ["MNIST-2D", "CA House", "XO", "Smile"]
     for entry in ILLUSTRATIONS.values():
         assert entry.generated == (not entry.aliases)
-        assert all(match_illustration(alias) is entry for alias in entry.aliases)
-        assert all(match_set(alias) is None for alias in entry.aliases)
+        assert all(find_entry(alias, ILLUSTRATIONS) is entry for alias in entry.aliases)
+        assert all(find_entry(alias, SETS) is None for alias in entry.aliases)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +154,7 @@ def test_four_illustrations():
 )  # fmt: skip
 def test_file_names_that_match(stem, name):
     """Aliases in any case, with hyphens or blanks, bare or with a part behind."""
-    assert match_set(stem) is SETS[name]
+    assert find_entry(stem, SETS) is SETS[name]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_file_names_that_match(stem, name):
 )  # fmt: skip
 def test_file_names_that_do_not_match(stem):
     """Longer words, bare separators, other sets, and words that end in an alias."""
-    assert match_set(stem) is None
+    assert find_entry(stem, SETS) is None
 
 
 @pytest.mark.parametrize(
@@ -180,14 +179,14 @@ def test_file_names_that_do_not_match(stem):
 )  # fmt: skip
 def test_illustrations_that_match(stem, name):
     """By the same rule; generated sets are never read from a file."""
-    assert match_illustration(stem) is ILLUSTRATIONS.get(name)
+    assert find_entry(stem, ILLUSTRATIONS) is ILLUSTRATIONS.get(name)
 
 
-def test_the_longest_alias_wins(monkeypatch):
+def test_the_longest_alias_wins():
     """Where two sets fit, the one whose alias says more is meant."""
     entry = SETS["Power"]
     longer = type(entry)(**{**vars(entry), "name": "Other", "aliases": ("power_plant",)})
     for order in ([entry, longer], [longer, entry]):
-        monkeypatch.setattr(published, "SETS", {e.name: e for e in order})
-        assert match_set("power_plant_2").name == "Other"
-        assert match_set("power_2").name == "Power"
+        sets = {e.name: e for e in order}
+        assert find_entry("power_plant_2", sets).name == "Other"
+        assert find_entry("power_2", sets).name == "Power"

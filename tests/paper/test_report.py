@@ -343,52 +343,7 @@ def test_a_file_is_no_folder(example, tmp_path, below):
     assert (tmp_path / "f").read_text() == "kept"
 
 
-# -- refusals ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["", ".", "..", "a/b", "a\\b", "../a", "a.b", "a b", "-a", "_a", "é", "a\n", "x" * 65, "con",
-     "NUL", "com1", "report", "Report", '"', "a<b"],
-)  # fmt: skip
-def test_names_that_are_no_file_stems(name):
-    """Refused for tables and figures alike, before anything is drawn."""
-    report, canvas = Report("t"), Canvas()
-    with pytest.raises(ValueError, match="cannot name a table or figure; expected at most 64"):
-        report.add_table(name, "c", ["a"], [])
-    with pytest.raises(ValueError, match="cannot name a table or figure"):
-        report.add_figure(name, "c", canvas)
-    assert canvas.calls == []
-
-
-@pytest.mark.parametrize("second", ["ks", "KS"])
-def test_names_are_unique(second):
-    """Also across kinds, and where they differ in case only."""
-    report = Report("t")
-    report.add_table("ks", "c", ["a"], [])
-    with pytest.raises(ValueError, match="already names a table or figure of this report; rename"):
-        report.add_table(second, "c", ["a"], [])
-    with pytest.raises(ValueError, match="already"):
-        report.add_figure(second, "c", Canvas())
-    report.add_figure("ks_2", "c", Canvas())
-
-
-@pytest.mark.parametrize(
-    ("header", "rows", "error", "message"),
-    [
-        ([], [], ValueError, "has no columns"),
-        (["a", "b"], [[1, 2], [1]], ValueError, "row 1: 1 cells, expected 2; give None"),
-        (["a"], [[[1]]], TypeError, "row 0, column 'a': got a list; expected str"),
-        (["a"], [[1j]], TypeError, "got a complex"),
-    ],
-)
-def test_tables_that_are_refused(header, rows, error, message):
-    """With the table, the row and the column; nothing of it stays in the report."""
-    report = Report("t")
-    with pytest.raises(error, match=message):
-        report.add_table("x", "c", header, rows)
-    report.add_table("x", "c", ["a"], [[1]])
-    assert "Table 1." in report.markdown()
+# -- tables --------------------------------------------------------------------------------------
 
 
 def test_a_table_without_rows():

@@ -405,15 +405,9 @@ def test_a_set_that_fails_half_way_has_no_rows(small, tmp_path, monkeypatch, tab
         reproduce(small, tmp_path / "out", TINY, progress=True)
     assert table(tmp_path / "out", "failures")[1] == [{"what": "apples", "why": "no"}]
     assert {r["data set"] for r in table(tmp_path / "out", "other_sets")[1]} == {"pears"}
-    last = shown.getvalue().split("\r")
-    assert "apples, NCFD" in last[3]
-    # of pears' four steps none is done, and FVPD of apples is not waited for
-    share = [int(re.search(r"(\d+)%", line)[1]) for line in last[1:]]
-    file = find(small)[0]
-    guess = {m: experiments.predict_seconds(file, m, TINY) for m in published.METHOD_NAMES}
-    done = sum(guess[m] for m in ("map", "fd", "ncfd"))
-    assert share[3] == round(100 * done / (done + sum(guess.values())))
-    assert share[-1] == 100
+    painted = shown.getvalue().split("\r")
+    assert any("apples, NCFD" in line for line in painted)
+    assert "8/8" in painted[-1]  # four models each of apples and of pears
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, AssertionError, ZeroDivisionError])
@@ -579,10 +573,8 @@ def test_without_data_only_what_is_generated(no_data):
 def test_progress_names_each_step(no_data):
     """On standard error, until all is done."""
     painted = no_data[1].split("\r")[1:]
-    assert [re.search(r"left  (\S.*?) *$", line.strip("\n"))[1] for line in painted[:-1]] == [
-        "figure XO", "figure Smile",
-    ]  # fmt: skip
-    assert " 50%" in painted[1]
+    named = [re.match(r"figure (\w+)", line) for line in painted]
+    assert list(dict.fromkeys(name[1] for name in named if name)) == ["XO", "Smile"]
     assert "100%" in painted[-1]
 
 

@@ -270,7 +270,7 @@ def test_bad_domains_are_refused_by_name():
         tgp.fit(x, support={0: 3})
     with pytest.raises(TypeError, match="dictionary"):
         tgp.fit(x, support=(0, None))
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="above 0"):
         tgp.fit(x, period={0: -1})
     with pytest.raises(ValueError, match="both a period and a support"):
         tgp.fit(x, period={0: 1.0}, support={0: (0, 1)})

@@ -52,6 +52,11 @@ def quick(monkeypatch):
     monkeypatch.setattr(Budget, "for_rows", lambda effort, n_rows, d: QUICK)
 
 
+def make_pilot(x, w):
+    """A pilot of rows of which parts are held out in turn."""
+    return Pilot(sample_split.SampleSplit(x, w, np.zeros(len(x), bool), budget=QUICK))
+
+
 def moons(n=300, seed=0):
     x = datasets.two_moons(n, seed=seed)
     return (x - x.mean(axis=0)) / x.std(axis=0)
@@ -63,7 +68,7 @@ def weights_of(n, weighted=True):
 
 def make_base(kind, x, w):
     if kind == "mixture":
-        return tgp.MixtureBase._by_em(x, w, 3, 0)
+        return tgp.MixtureBase.from_data(x, 3, sample_weight=w)
     return tgp.StudentBase._by_em(x, w) if kind == "student" else tgp.GaussianBase.from_data(
         x, sample_weight=w
     )
@@ -264,7 +269,7 @@ def test_a_score_is_the_mean_over_folds():
         bases=("empirical",), methods=("fd",), shapes={"identity": np.eye(2)}, gammas=(gamma,),
         lams=(lam,),
     )  # fmt: skip
-    pilot = Pilot(x, w, budget=QUICK)
+    pilot = make_pilot(x, w)
     found = selection.select(pilot, space, n_features=15, seed=SEED, threads=ONE)
     features = tgp.Features.draw(15, gamma, np.eye(2), SEED)
     means, variances, shares, fars, bare = [], [], [], [], []
@@ -303,17 +308,18 @@ def test_a_score_is_the_mean_over_folds():
 def test_mixtures_of_few_rows_are_scored_with_the_gain_of_averaging():
     """What `fit` returns is an average; a fold has one member of it. Other bases gain nothing."""
     x, w = np.random.default_rng(1).normal(size=(120, 4)) ** 3, np.ones(120)
-    pilot = Pilot(x, w, budget=QUICK)
+    pilot = make_pilot(x, w)
     search = selection.CandidateSearch(
         pilot, SearchSpace(shapes={"identity": np.eye(4)}), n_features=8, seed=0, threads=ONE
     )
     search.folds = search.learn_bases()
-    gain = pilot.ensemble.averaging_gain
+    gain = pilot.sample.ensemble.averaging_gain
     assert gain > 0.0
     for name, expected in {"mixture": gain, "student": 0.0, "empirical": 0.0}.items():
         plain = np.mean([fold.split.held_weights @ fold.held_base for fold in search.folds[name]])
         assert search.score_base(name).score == pytest.approx(plain + expected, rel=1e-12)
-    many = dataclasses.replace(pilot, sample=object())  # bases of many rows are averages already
+    # bases of many rows, of which some are held out, are averages already
+    many = Pilot(dataclasses.replace(pilot.sample, held=np.arange(120) < 12))
     assert many.expected_gain("mixture") == 0.0
 
 
@@ -472,7 +478,7 @@ def test_scores_that_mislead_are_never_chosen(monkeypatch, make, guard, off):
     monkeypatch.setattr(scoring, "LEAST_EFFECTIVE_SHARE", 1.5 / 2**8)
     block, space = make_block(gamma=0.25), SearchSpace(shapes={"data": np.eye(2)})
     search = selection.CandidateSearch(
-        Pilot(moons(240), np.ones(240), budget=QUICK), space, n_features=30, seed=0, threads=ONE
+        make_pilot(moons(240), np.ones(240)), space, n_features=30, seed=0, threads=ONE
     )
     search.folds = {"empirical": [block.fold]}
     bare = search.score_base("empirical")
@@ -568,7 +574,7 @@ def test_lambdas_that_the_fisher_score_sees_through_are_dropped(given, monkeypat
     )  # fmt: skip
 
     def run():
-        pilot = Pilot(x, np.ones(60), budget=QUICK)
+        pilot = make_pilot(x, np.ones(60))
         found = selection.select(pilot, space, n_features=30, seed=0, threads=ONE)
         return {t.lam: t.fisher for t in found.candidates if np.isfinite(t.lam)}, found
 
@@ -598,7 +604,7 @@ def test_where_nothing_passes_the_screen_the_slower_methods_stay_few(monkeypatch
         bases=("empirical",), methods=("fd", "fvpd", "map") if fd else ("fvpd", "map"),
         shapes={"data": np.eye(2), "identity": np.eye(2)},
     )  # fmt: skip
-    pilot = Pilot(x, np.ones(len(x)), budget=QUICK)
+    pilot = make_pilot(x, np.ones(len(x)))
     found = selection.select(pilot, space, n_features=9, seed=0, threads=ONE)
     tried = {m: {(t.frequency_covariance, round(t.gamma_multiple, 9)) for t in found.candidates
                  if t.method == m and np.isfinite(t.lam)} for m in ("fd", "fvpd", "map")}

@@ -52,7 +52,7 @@ def weights_of(n):
 def make_base(kind, x, w=None):
     w = np.ones(len(x)) if w is None else w
     if kind == "mixture":
-        return tgp.MixtureBase._by_em(x, w, 3, 0)
+        return tgp.MixtureBase.from_data(x, 3, sample_weight=w)
     return tgp.StudentBase._by_em(x, w) if kind == "student" else tgp.GaussianBase.from_data(
         x, sample_weight=w
     )

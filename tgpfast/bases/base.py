@@ -8,7 +8,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..data.blocks import Blocks
+from ..data.blocks import Blocks, as_blocks
+from ..data.moments import check_full_rank, moments_and_sample
+from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling
 from ..features.random import Features
 from ..validation import (
@@ -313,6 +315,22 @@ class Base(abc.ABC):
 
     def _rows(self, X: Any) -> Array:
         return Blocks(X, dimension=self.dimension).whole()
+
+
+def sample_rows(X: Any, sample_weight: Any) -> tuple[Array, Array]:
+    """At most SAMPLE_ROWS random rows of a table, drawn in one pass over it, and their weights.
+
+    Raises
+    ------
+    ValueError
+        If a column is constant, or columns are linearly dependent.
+    """
+    blocks = as_blocks(X, sample_weight=sample_weight)
+    moments, sample = moments_and_sample(blocks)
+    check_full_rank(moments, blocks.table.columns)
+    moments.check_range()
+    x, w = sample.take(SAMPLE_ROWS)
+    return x, np.ones(len(x)) if w is None else w
 
 
 def check_base(base: Any, dimension: int, whose: str) -> None:

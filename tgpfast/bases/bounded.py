@@ -22,6 +22,7 @@ from ..validation import Array
 from .base import Base, RescaledBase, load_base, register_base
 from .gaussian import GaussianBase
 from .mixture import MixtureBase
+from .nested_rule import nested_rule, panel_rule
 from .quasirandom import logsumexp, sobol_uniforms
 
 MASS_DIMENSIONS = 3  # of integrals over a box by tensor rules
@@ -72,28 +73,6 @@ class Domain:
         with np.errstate(invalid="ignore", over="ignore"):
             if not np.isfinite(self.high - self.low)[self.periodic].all():
                 raise ValueError("a periodic axis needs two finite ends")
-
-    @classmethod
-    def of_axes(
-        cls, origin: Sequence[float], lengths: Sequence[float], kinds: Sequence[str]
-    ) -> Domain:
-        """The domain of a lattice.
-
-        Parameters
-        ----------
-        origin, lengths : (d,) arrays
-            Lower corner and sides of the lattice's box.
-        kinds : (d,) of {"open", "wall", "period", "wall_below", "wall_above"}
-            Kinds of the axes; open sides have no end.
-
-        Returns
-        -------
-        Domain
-        """
-        low, high = np.array(origin, float), np.add(origin, lengths)
-        low[[kind in ("open", "wall_above") for kind in kinds]] = -np.inf
-        high[[kind in ("open", "wall_below") for kind in kinds]] = np.inf
-        return cls(low, high, np.array([kind == "period" for kind in kinds]))
 
     @property
     def dimension(self) -> int:
@@ -221,11 +200,6 @@ class UniformBase(Base):
         """Low, high and periodic."""
         return self.domain.parameters()
 
-    @classmethod
-    def from_parameters(cls, parameters: dict[str, Any]) -> UniformBase:
-        """The inverse of `parameters`."""
-        return cls(**parameters)
-
     def rescaled(self, scaling: Scaling) -> UniformBase:
         """The same base in the coordinates u = (x - shift) / scale."""
         return UniformBase(**self.domain.rescaled(scaling).parameters())
@@ -289,7 +263,7 @@ class BoundedMixtureBase(Base):
                 "of bases"
             )
         self._check_widths()
-        parts = [self._moments_inside(part) for part in self._parts]
+        parts = [self._moments_inside(part) for part in self.mixture._parts]
         masses = np.array([mass for mass, _, _ in parts])
         self._log_shares = np.log(self.mixture.weights) + masses
         self.log_mass = float(logsumexp(self._log_shares))
@@ -326,29 +300,21 @@ class BoundedMixtureBase(Base):
             raise TypeError(f"expected a GaussianBase or a MixtureBase, got {type(base).__name__}")
         return cls(base.weights, base.means, base.covariances, **domain.parameters())
 
-    @property
-    def _parts(self) -> list[GaussianBase]:
-        mixture = self.mixture
-        return [GaussianBase(m, c) for m, c in zip(mixture.means, mixture.covariances, strict=True)]
-
     def _check_widths(self) -> None:
         widths = np.sqrt(np.einsum("kii->ki", self.mixture.covariances))
-        with np.errstate(invalid="ignore"):
-            periods = np.where(self.domain.periodic, self.domain.high - self.domain.low, np.inf)
-        if (widths > WIDEST_COMPONENT * periods).any():
+        if (widths > WIDEST_COMPONENT * self.domain.periods).any():
             raise ValueError("a component is wider than a period; use UniformBase on that axis")
 
     def _check_masses(self, log_masses: Array) -> None:
-        for k in np.flatnonzero(log_masses < math.log(LEAST_MASS)):
-            if not self._is_diagonal[k]:
-                raise ValueError(
-                    f"component {k} has a share of {math.exp(log_masses[k]):.1e} of its mass "
-                    "between the walls, and its columns are correlated: remove it"
-                )
+        for k in np.flatnonzero((log_masses < math.log(LEAST_MASS)) & ~self._is_diagonal):
+            raise ValueError(
+                f"component {k} has a share of {math.exp(log_masses[k]):.1e} of its mass "
+                "between the walls, and its columns are correlated: remove it"
+            )
 
     @functools.cached_property
-    def _is_diagonal(self) -> list[bool]:
-        return [not np.any(c - np.diag(np.diag(c))) for c in self.mixture.covariances]
+    def _is_diagonal(self) -> NDArray[np.bool_]:
+        return np.array([not np.any(c - np.diag(np.diag(c))) for c in self.mixture.covariances])
 
     def _moments_inside(self, part: GaussianBase) -> tuple[float, Array, Array]:
         """Log of a component's mass in the domain, and its mean and covariance there."""
@@ -356,7 +322,10 @@ class BoundedMixtureBase(Base):
         if ((domain.low < part.mean - reach) & (part.mean + reach < domain.high)).all():
             return 0.0, part.mean, part.covariance
         images = [GaussianBase(part.mean + shift, part.covariance) for shift in self._shifts(part)]
-        rules = [truncated_rule(image, domain.low, domain.high) for image in images]
+        rules = [
+            nested_rule(image, domain.low, domain.high, GAUSSIAN_REACH, _mass_rule)
+            for image in images
+        ]
         x = np.concatenate([nodes for nodes, _ in rules])
         log_weights = np.concatenate([weights for _, weights in rules])
         mass = float(logsumexp(log_weights))
@@ -369,7 +338,7 @@ class BoundedMixtureBase(Base):
     @functools.cached_property
     def _images(self) -> tuple[MixtureBase, float]:
         """The mixture with its images along periodic axes, and log of the sum of their weights."""
-        shifts = [self._shifts(part) for part in self._parts]
+        shifts = [self._shifts(part) for part in self.mixture._parts]
         counts = np.array([len(some) for some in shifts])
         return self.with_images(self.domain.periodic), math.log(self.mixture.weights @ counts)
 
@@ -387,7 +356,7 @@ class BoundedMixtureBase(Base):
             Its weights are rescaled to sum to 1.
         """
         weights, means, covariances = [], [], []
-        for weight, part in zip(self.mixture.weights, self._parts, strict=True):
+        for weight, part in zip(self.mixture.weights, self.mixture._parts, strict=True):
             for shift in sorted({tuple(np.where(axes, s, 0.0)) for s in self._shifts(part)}):
                 weights.append(weight)
                 means.append(part.mean + shift)
@@ -426,7 +395,7 @@ class BoundedMixtureBase(Base):
         """n independent draws, (n, d)."""
         index = rng.choice(len(self._log_shares), size=n, p=np.exp(self._log_shares))
         x = np.empty((n, self.dimension))
-        for k, part in enumerate(self._parts):
+        for k, part in enumerate(self.mixture._parts):
             mine, have = np.flatnonzero(index == k), 0
             while have < len(mine):
                 m = min(2 * (len(mine) - have) + 16, DRAWS_AT_A_TIME)
@@ -440,13 +409,13 @@ class BoundedMixtureBase(Base):
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
         """2^log2_n quasi-random draws; independent ones where columns are correlated."""
-        if not all(self._is_diagonal):
+        if not self._is_diagonal.all():
             return self.draw(2**log2_n, np.random.default_rng(seed))
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
         shares = np.cumsum(np.exp(self._log_shares))
         index = np.searchsorted(shares[:-1], points[:, 0], side="right")
         x = np.empty((len(points), self.dimension))
-        for k, part in enumerate(self._parts):
+        for k, part in enumerate(self.mixture._parts):
             x[index == k] = self._place(part, points[index == k, 1:])[0]
         return self.domain.wrap(x)
 
@@ -474,16 +443,7 @@ class BoundedMixtureBase(Base):
 
     def parameters(self) -> dict[str, Array]:
         """Those of the mixture without walls, and low, high, periodic."""
-        mixture = self.mixture
-        own = {
-            "weights": mixture.weights, "means": mixture.means, "covariances": mixture.covariances
-        }  # fmt: skip
-        return own | self.domain.parameters()
-
-    @classmethod
-    def from_parameters(cls, parameters: dict[str, Any]) -> BoundedMixtureBase:
-        """The inverse of `parameters`."""
-        return cls(**parameters)
+        return self.mixture.parameters() | self.domain.parameters()
 
     def rescaled(self, scaling: Scaling) -> BoundedMixtureBase:
         """The same base in the coordinates u = (x - shift) / scale."""
@@ -496,6 +456,11 @@ class BoundedMixtureBase(Base):
             f"BoundedMixtureBase({self.mixture.n_components} components, d={self.dimension}, "
             f"low={self.domain.low.tolist()}, high={self.domain.high.tolist()})"
         )
+
+
+def _mass_rule(k: int, widest: float) -> tuple[Array, Array]:
+    x, weights = panel_rule(1, RULE_NODES)
+    return x, np.log(weights)
 
 
 def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
@@ -579,41 +544,6 @@ def fit_truncated(mean: float, deviation: float, low: float, high: float) -> tup
         options={"initial_simplex": [first, *(first + size)], "xatol": 1e-4, "fatol": 1e-8},
     )  # fmt: skip
     return float(found.x[0]), math.exp(float(found.x[1]))
-
-
-def truncated_rule(part: GaussianBase, low: Array, high: Array) -> tuple[Array, Array]:
-    """Nodes and log weights that integrate smooth functions against a Gaussian in a box.
-
-    Gauss-Legendre along one whitened coordinate after the other, each between the walls that those
-    before it leave.
-
-    Parameters
-    ----------
-    part : GaussianBase
-    low, high : (d,) arrays
-        Walls; -inf and inf where there is none.
-
-    Returns
-    -------
-    x : (n, d) array
-        Nodes.
-    log_weights : (n,) array
-        Logarithms of weights that sum to the mass in the box.
-    """
-    t, weights = np.polynomial.legendre.leggauss(RULE_NODES)
-    w, log_weights = np.zeros((1, 0)), np.zeros(1)
-    for k in range(part.dimension):
-        centre = part.mean[k] + w @ part.cholesky[k, :k]
-        a, b = ((end[k] - centre) / part.cholesky[k, k] for end in (low, high))
-        # as far as the density falls by e^-40 from where it is largest between the walls
-        reach = np.sqrt(np.square(np.clip(0.0, a, b)) + GAUSSIAN_REACH**2)
-        a, b = np.maximum(a, -reach), np.minimum(b, reach)
-        place = 0.5 * (a + b)[:, None] + 0.5 * (b - a)[:, None] * t
-        with np.errstate(divide="ignore"):
-            log_weights = (log_weights + np.log(0.5 * (b - a)))[:, None] + np.log(weights)
-        log_weights = (log_weights - 0.5 * np.square(place)).ravel() - 0.5 * math.log(2.0 * math.pi)
-        w = np.column_stack([np.repeat(w, RULE_NODES, axis=0), place.ravel()])
-    return part.unwhiten(w), log_weights
 
 
 @register_base

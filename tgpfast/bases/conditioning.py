@@ -244,9 +244,8 @@ def _(base: StudentBase, fixed: Sequence[int], values: Array) -> Base:
 
 @condition_base.register
 def _(base: UniformBase, fixed: Sequence[int], values: Array) -> Base:
-    known = marginal_base(base, split_columns(base.dimension, fixed)[1])
-    assert known is not None
-    return known
+    free = split_columns(base.dimension, fixed)[1]
+    return UniformBase(**base.domain.choose(free).parameters())
 
 
 @condition_base.register
@@ -254,13 +253,8 @@ def _(base: BoundedMixtureBase, fixed: Sequence[int], values: Array) -> Base:
     """The images along periodic axes that are given are components of their own."""
     given, free = split_columns(base.dimension, fixed)
     domain = base.domain
-    middle = np.where(np.isfinite(domain.low), domain.low, base.mean)
-    row = middle.copy()
-    row[given] = values
-    inside = domain.wrap(row[None])[0, given]
-    only_given = np.zeros(base.dimension, bool)
-    only_given[given] = domain.periodic[given]
-    images = base.with_images(only_given)
+    inside = domain.choose(given).wrap(values[None])[0]
+    images = base.with_images(domain.periodic & np.isin(np.arange(base.dimension), given))
     return BoundedMixtureBase.confine(
         condition_base(images, given, inside), domain.choose(free)
     )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
-from ..validation import Array, check_choice
+from ..validation import Array
 
 COVARIANCES = ("full", "diagonal", "tied")
 NARROWEST_COMPONENT = 1e-3  # least width of a component, in spreads of the column
@@ -269,9 +269,6 @@ class Learner:
     covariances: str = "full"
     strength: float = 0.0
     correction: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_choice("covariances", self.covariances, COVARIANCES)
 
     @property
     def is_tied(self) -> bool:

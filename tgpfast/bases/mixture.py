@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import kernels
-from ..data.blocks import Blocks, as_blocks
-from ..data.moments import Moments, check_full_rank, moments_and_sample, moments_of
+from ..data.blocks import Blocks
+from ..data.moments import Moments, check_full_rank, moments_of
 from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling
 from ..data.weights import kish_ratio
@@ -19,7 +19,7 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorFitWarning, warn
 from ..validation import Array, as_floats, whole
-from .base import Base, register_base
+from .base import Base, register_base, sample_rows
 from .component_splits import apply_splits, find_splits
 from .expectation_maximization import (
     EXP_WORK,
@@ -125,26 +125,13 @@ class MixtureBase(Base):
             If a column is constant, or columns are linearly dependent.
         """
         seed = whole("seed", seed, 0)
-        blocks = as_blocks(X, sample_weight=sample_weight)
-        moments, sample = moments_and_sample(blocks)
-        check_full_rank(moments, blocks.table.columns)
-        moments.check_range()
-        x, w = sample.take(EM_ROWS)
-        w = np.ones(len(x)) if w is None else w * kish_ratio(w)
-        return cls._by_em(x, w, n_components, seed)
-
-    @classmethod
-    def _by_em(
-        cls, x: Array, w: Array, n_components: int | None, seed: int, *, least: int = 1
-    ) -> MixtureBase:
-        """Fitted to rows (n, d) with weights (n,). least : components that BIC tries at least."""
-        if n_components is not None:
-            n_components = whole("n_components", n_components)
+        x, w = sample_rows(X, sample_weight)
+        w = w * kish_ratio(w)
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         if n_components is None:
-            found = choose_mixture_by_bic(x, w, seed=seed, least=least)
+            found = choose_mixture_by_bic(x, w, seed=seed)
         else:
-            found = fit_mixture(x, w, n_components, seed=seed)
+            found = fit_mixture(x, w, whole("n_components", n_components), seed=seed)
             kept = found.mixture.n_components
             if kept < n_components:
                 warn(
@@ -534,7 +521,6 @@ class FittedMixture(NamedTuple):
     mixture: MixtureBase
     mean: float  # log-likelihood of a row
     converged: bool
-    floor: Array  # (d,) least width of a component along each column, in units of the data
 
 
 class _Fit:
@@ -568,8 +554,7 @@ class _Fit:
         self.components = run.components
         log_density = self.learner.log_density(self.rows, self.components)
         mean = float(self.rows.share @ log_density) - self.scaling.log_volume
-        floor = self.learner.floor * self.scaling.scale
-        return FittedMixture(mixture_of(self.components, self.scaling), mean, run.converged, floor)
+        return FittedMixture(mixture_of(self.components, self.scaling), mean, run.converged)
 
 
 def components_of(mixture: MixtureBase, scaling: Scaling) -> Components:
@@ -585,9 +570,7 @@ def mixture_of(components: Components, scaling: Scaling) -> MixtureBase:
     return MixtureBase(components.weights, means, components.covariances * by)
 
 
-def fit_mixture(
-    x: Array, w: Array, n_components: int, *, seed: int = 0, start: MixtureBase | None = None
-) -> FittedMixture:
+def fit_mixture(x: Array, w: Array, n_components: int, *, seed: int = 0) -> FittedMixture:
     """A mixture with the highest likelihood that EM finds.
 
     It grows from one component by splits, with a few steps of EM after each round of them, and
@@ -601,28 +584,23 @@ def fit_mixture(
     n_components : int
         K; fewer are left where some come to have too few rows.
     seed : int, default 0
-    start : MixtureBase, optional
-        EM begins here instead, with as many components as this has besides a guard.
     """
     fit = _Fit(x, w, seed)
-    if start is not None:
-        fit.components = components_of(start, fit.scaling)
-    else:
-        fit.grow(n_components)
+    fit.grow(n_components)
     return fit.finish()
 
 
-def choose_mixture_by_bic(x: Array, w: Array, *, seed: int = 0, least: int = 1) -> FittedMixture:
+def choose_mixture_by_bic(x: Array, w: Array, *, seed: int = 0) -> FittedMixture:
     """The mixture of 1, 2, 3, 4, 6, ... 20 components with the least BIC, grown by splits.
 
-    Sizes are tried from ``least`` on, until two in a row have a higher BIC than the best, or a size
-    would have more parameters than there are rows.
+    Sizes are tried until two in a row have a higher BIC than the best, or a size would have more
+    parameters than there are rows.
     """
     n, d = float(w.sum()), x.shape[1]
     fit = _Fit(x, w, seed)
     best: FittedMixture | None = None
     lowest, worse = np.inf, 0
-    for size in (size for size in SIZES if size >= least):
+    for size in SIZES:
         if _count_parameters(size, d) > min(n, len(x)):
             break
         fit.grow(size)

@@ -10,7 +10,7 @@ import numpy as np
 from ..data.blocks import Blocks
 from ..data.moments import Moments, check_full_rank, moments_of
 from ..kernels.thread_choice import Threads
-from ..validation import Array, positive, whole
+from ..validation import Array
 from .component_splits import LEADING_AXES, PAIR_STEPS, apply_splits, find_splits
 from .expectation_maximization import (
     COVARIANCES,
@@ -35,27 +35,6 @@ POLISH_STEPS, POLISH_ROUNDS = 2, 10  # steps of EM between looks at held-out row
 REFIT_STEPS = 4  # steps of EM that adapt a grown mixture to more rows
 
 
-@dataclass(frozen=True)
-class GrowthRound:
-    """One round of growth.
-
-    Attributes
-    ----------
-    n_components : int
-    strength : float
-        Of shrinkage, in rows.
-    held_out : float
-        Mean log density of the held-out rows, in units of the data.
-    work : float
-        Floating-point operations since the beginning.
-    """
-
-    n_components: int
-    strength: float
-    held_out: float
-    work: float
-
-
 @dataclass(frozen=True, eq=False)
 class GrownMixture:
     """Result of `grow_mixture`.
@@ -68,39 +47,38 @@ class GrownMixture:
         "full", "diagonal" or "tied".
     strength : float
         Strength of shrinkage of the covariances, in rows.
-    floor : (d,) array
-        Least width of a component along each column, in units of the data.
-    held_out : float
-        Mean log density of the held-out rows.
-    standard_error : float
-        Of ``held_out``.
-    rounds : tuple of GrowthRound
-        The whole path, of every form of covariances that was tried.
+    work : float
+        Floating-point operations that growth took.
     """
 
     mixture: MixtureBase
     covariances: str
     strength: float
-    floor: Array
-    held_out: float
-    standard_error: float
-    rounds: tuple[GrowthRound, ...]
+    work: float
 
-    @property
-    def work(self) -> float:
-        """Floating-point operations that growth took."""
-        return self.rounds[-1].work
+    def refit(self, x: Array, w: Array) -> MixtureBase:
+        """The mixture after REFIT_STEPS steps of EM on other rows, with a guard of these rows.
 
-    def refit(self, x: Array, w: Array, *, steps: int = REFIT_STEPS) -> MixtureBase:
-        """The mixture after some steps of EM on other rows, with the same shrinkage."""
-        return refit_mixture(
-            self.mixture, x, w, strength=self.strength, covariances=self.covariances, steps=steps
+        Parameters
+        ----------
+        x : (n, d) array
+        w : (n,) array
+            Rows that each row counts as.
+        """
+        standards = measure_columns(x, w)
+        rows = Rows.from_data(x, w, standards.scaling, Threads())
+        correction = x.shape[1] + 1.0
+        learner = Learner(
+            standards.floor, self.covariances, strength=self.strength, correction=correction
         )
+        start = components_of(self.mixture, standards.scaling)
+        run = run_em(rows, learner, start, max_steps=REFIT_STEPS)
+        return mixture_of(run.components, standards.scaling).with_guard(x, w)
 
 
 def grow_mixture(
     x: Array, w: Array, held_x: Array, held_w: Array, *, max_components: int = MAX_COMPONENTS,
-    max_work: float = MAX_WORK, covariances: str | Sequence[str] = "auto", seed: int = 0,
+    max_work: float = MAX_WORK, covariances: Sequence[str] = COVARIANCES, seed: int = 0,
     threads: Threads | None = None,
 ) -> GrownMixture:  # fmt: skip
     """The mixture with the highest likelihood of held-out rows, among those on a path of splits.
@@ -122,10 +100,9 @@ def grow_mixture(
     max_components : int, default 300
     max_work : float, default 1e11
         Floating-point operations that growth may take. The result does not depend on the machine.
-    covariances : "auto", or sequence of {"full", "diagonal", "tied"}, default "auto"
-        Forms of covariances that are tried, each on a path of its own with an equal part of the
-        work that is left. "auto" begins with full ones, which are best on most data, and tries the
-        others with the work that is left, only if the components come to have few rows.
+    covariances : sequence of {"full", "diagonal", "tied"}, default all three, in this order
+        Forms of covariances, each on a path of its own with the work that is left. Those after the
+        first one are tried only if the components come to have few rows.
     seed : int, default 0
         For the random directions along which components are split.
     threads : Threads, optional
@@ -150,8 +127,6 @@ def grow_mixture(
     True
     >>> final = grown.refit(x, np.ones(500))
     """
-    whole("max_components", max_components)
-    positive("max_work", max_work)
     moments = moments_of(Blocks(x, sample_weight=w))
     check_full_rank(moments, None)
     standards, threads = measure_columns(x, w), threads or Threads()
@@ -159,56 +134,21 @@ def grow_mixture(
     rows = Rows.from_data(x, w, scaling, threads)
     held = Rows.from_data(held_x, held_w, scaling, threads)
     guard = _Guard.at_rows(moments, held_x, scaling.log_volume)
-    forms = list(COVARIANCES if covariances == "auto" else covariances)
     paths: list[_Path] = []
-    while forms and not (covariances == "auto" and paths and paths[0].has_ample_rows):
+    for form in covariances:
+        if paths and paths[0].has_ample_rows:
+            break
+        learner = Learner(standards.floor, form, strength=float(d), correction=d + 1.0)
         work = paths[-1].work if paths else 0.0
-        budget = max_work if covariances == "auto" else work + (max_work - work) / len(forms)
-        learner = Learner(standards.floor, forms.pop(0), strength=float(d), correction=d + 1.0)
         path = _Path(rows, held, guard, learner, np.random.default_rng(seed), work)
-        path.grow(max_components, budget)
-        path.polish(budget)
+        path.grow(max_components, max_work)
+        path.polish(max_work)
         paths.append(path)
-    rounds = tuple(
-        replace(round_, held_out=round_.held_out - scaling.log_volume)
-        for path in paths
-        for round_ in path.rounds
-    )
     state = _choose_form([path.best for path in paths], held, guard)
     mixture = mixture_of(state.components, scaling).with_guard(x, w)
-    values = state.log_density(held, guard) - scaling.log_volume
-    mean, error = weighted_mean(values, held.share)
     return GrownMixture(
-        mixture, state.learner.covariances, state.learner.strength,
-        standards.floor * scaling.scale, mean, error, rounds,
-    )  # fmt: skip
-
-
-def refit_mixture(
-    mixture: MixtureBase, x: Array, w: Array, *, strength: float = 0.0, covariances: str = "full",
-    steps: int = REFIT_STEPS, threads: Threads | None = None,
-) -> MixtureBase:  # fmt: skip
-    """A mixture after some steps of EM on rows, with a guard of these rows.
-
-    Parameters
-    ----------
-    mixture : MixtureBase
-        Where EM begins; its guard, if any, is replaced.
-    x : (n, d) array
-    w : (n,) array
-        Rows that each row counts as.
-    strength : float, default 0
-        Strength of shrinkage of the covariances, in rows; `GrownMixture` has the one to use.
-    covariances : {"full", "diagonal", "tied"}, default "full"
-    steps : int, default 4
-    """
-    standards = measure_columns(x, w)
-    rows = Rows.from_data(x, w, standards.scaling, threads or Threads())
-    correction = x.shape[1] + 1.0
-    learner = Learner(standards.floor, covariances, strength=strength, correction=correction)
-    start = components_of(mixture, standards.scaling)
-    run = run_em(rows, learner, start, max_steps=whole("steps", steps))
-    return mixture_of(run.components, standards.scaling).with_guard(x, w)
+        mixture, state.learner.covariances, state.learner.strength, paths[-1].work
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,9 +211,7 @@ class _Path:
     def __init__(self, rows: Rows, held: Rows, guard: _Guard, learner: Learner,
                  rng: np.random.Generator, work: float) -> None:  # fmt: skip
         self.rows, self.held, self.guard, self.rng, self.work = rows, held, guard, rng, work
-        self.rounds: list[GrowthRound] = []
         self.best = self.last = self._judge(one_component(rows, learner), learner)
-        self._record(self.best)
 
     @property
     def has_ample_rows(self) -> bool:
@@ -292,7 +230,6 @@ class _Path:
             if len(grown.weights) == K:
                 return
             self.last = self._learn(grown)
-            self._record(self.last)
             idle += 1
             if self.last.held_out > self.best.held_out:
                 self.best, idle = self.last, 0
@@ -309,7 +246,6 @@ class _Path:
             if state.held_out <= best.held_out:
                 return
             self.best = state
-            self._record(state)
 
     def _split(self, limit: int) -> Components:
         """The last components, of which those that gain most are split."""
@@ -356,8 +292,3 @@ class _Path:
             len(self.held.y), K, learner.n_monomials, sums=False
         )
         return self._work_of_splits(learner) + ROUND_STEPS * self._work(K, learner) + looks
-
-    def _record(self, state: _State) -> None:
-        self.rounds.append(
-            GrowthRound(state.size, state.learner.strength, state.held_out, self.work)
-        )

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..data.blocks import Blocks, as_blocks
-from ..data.moments import check_full_rank, moments_and_sample, moments_of
-from ..data.row_sample import SAMPLE_ROWS
+from ..data.blocks import Blocks
+from ..data.moments import check_full_rank, moments_of
 from ..data.scaling import Scaling
 from ..validation import Array, as_floats, positive
-from .base import Base, register_base
+from .base import Base, register_base, sample_rows
 from .gaussian import GaussianBase
 from .quasirandom import sobol_uniforms, to_normals
 
@@ -99,12 +98,7 @@ class StudentBase(Base):
         >>> bool(2 < tgpfast.StudentBase.from_data(x).degrees < 5)
         True
         """
-        blocks = as_blocks(X, sample_weight=sample_weight)
-        moments, sample = moments_and_sample(blocks)
-        check_full_rank(moments, blocks.table.columns)
-        moments.check_range()
-        x, w = sample.take(SAMPLE_ROWS)
-        return cls._by_em(x, np.ones(len(x)) if w is None else w)
+        return cls._by_em(*sample_rows(X, sample_weight))
 
     @classmethod
     def _by_em(

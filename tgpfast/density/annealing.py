@@ -7,10 +7,12 @@ of Z (annealed importance sampling with resampling).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.gaussian import GaussianBase, whitening_gaussian
+from ..bases.gaussian import whitening_gaussian
 from ..bases.quasirandom import effective_share, logsumexp
 from ..kernels.thread_choice import Threads
 from ..validation import Array
@@ -19,7 +21,6 @@ from .exponent import PredictiveTilt, Tilt
 MOVES_PER_RISE = 8  # steps of the chains after each rise of t
 KEPT_SHARE = 0.9  # effective share of the chains that a rise of t leaves
 LEAST_RISE = 0.005  # of t, even if fewer chains count: at most 200 rises
-RISE_BISECTIONS = 40  # which find the rise to 1e-12
 TARGET_ACCEPTANCE = 0.574  # the acceptance rate at which MALA mixes fastest
 STEP_ADAPTATION = 0.5  # change of the log of the step size per unit of acceptance
 CHAIN_GROUPS = 8  # groups of chains that never mix; their spread gives the error of log Z
@@ -44,6 +45,26 @@ def estimate_by_annealing(
     return top + float(np.log(mean)), error
 
 
+class States(NamedTuple):
+    """Places of chains, and what is known there.
+
+    Attributes
+    ----------
+    w : (n, d) array
+        Whitened coordinates.
+    value, slope : (n,) and (n, d) array
+        The tilt and its gradient.
+    base_value, base_slope : (n,) and (n, d) array
+        The log density of the base and its gradient.
+    """
+
+    w: Array
+    value: Array
+    slope: Array
+    base_value: Array
+    base_slope: Array
+
+
 class AnnealedChains:
     """Parallel chains on exp{t tilt(x)} base(x), in coordinates w that whiten the base as a whole.
 
@@ -60,8 +81,8 @@ class AnnealedChains:
 
     Attributes
     ----------
-    w : array, (n, d)
-        Whitened coordinates of the chains.
+    states : States
+        Of the chains.
     inverse_temperature : float
         t, from 0 to 1.
     log_z : array, (n_groups,)
@@ -79,19 +100,11 @@ class AnnealedChains:
     ) -> None:  # fmt: skip
         self.tilt, self.base, self.threads, self.rng = tilt, base, threads, rng
         self.gaussian = whitening_gaussian(base)
-        if self._is_gaussian:
-            self.w = rng.standard_normal((n, base.dimension))
-        else:
-            self.w = self.gaussian.whiten(base.draw(n, rng))
         self.groups, self.log_z = np.array_split(np.arange(n), n_groups), np.zeros(n_groups)
         self.ancestors = np.arange(n)
         self.inverse_temperature, self.step_size = 0.0, 1.0 / base.dimension ** (1.0 / 6.0)
         self.n_accepted = self.n_tried = self.n_steps = 0
-        self._value, self._slope, self._base_value, self._base_slope = self._evaluate(self.w)
-
-    @property
-    def _is_gaussian(self) -> bool:
-        return isinstance(self.base, GaussianBase)  # then the base is -|w|^2 / 2
+        self.states = self._evaluate(self.gaussian.whiten(base.draw(n, rng)))
 
     @property
     def is_annealed(self) -> bool:
@@ -103,62 +116,53 @@ class AnnealedChains:
         """Effective number of independent ancestors; bounds the error of mode weights."""
         return float(len(self.ancestors) ** 2 / np.square(np.bincount(self.ancestors)).sum())
 
-    def _evaluate(self, w: Array) -> tuple[Array, Array, Array, Array]:
-        """Tilt, its gradient, log density of the base, its gradient, in whitened coordinates."""
-        x = self.gaussian.unwhiten(w)
+    def _evaluate(self, w: Array) -> States:
+        x, root = self.gaussian.unwhiten(w), self.gaussian.cholesky
         value, gradient = self.tilt.gradient(x, self.threads)
-        slope = gradient @ self.gaussian.cholesky
-        if self._is_gaussian:
-            return value, slope, -0.5 * _squared_lengths(w), -w
-        base_slope = self.base.score_at(x) @ self.gaussian.cholesky
-        return value, slope, self.base.log_density_at(x), base_slope
+        return States(
+            w, value, gradient @ root, self.base.log_density_at(x), self.base.score_at(x) @ root
+        )
 
     def raise_inverse_temperature(self) -> None:
         """Raise t as far as KEPT_SHARE of the chains still count, and resample them."""
         most = 1.0 - self.inverse_temperature
         rise = self._find_rise(most)
         self.inverse_temperature = 1.0 if rise == most else self.inverse_temperature + rise
-        index = np.empty(len(self.w), dtype=np.int64)
+        index = np.empty(len(self.ancestors), dtype=np.int64)
         for k, group in enumerate(self.groups):
-            log_weights = rise * self._value[group]
+            log_weights = rise * self.states.value[group]
             self.log_z[k] += float(logsumexp(log_weights)) - np.log(len(group))
             index[group] = group[resample(log_weights, len(group), self.rng)]
         self.ancestors = self.ancestors[index]
-        self.w, self._value, self._slope = self.w[index], self._value[index], self._slope[index]
-        self._base_value, self._base_slope = self._base_value[index], self._base_slope[index]
+        self.states = States(*(array[index] for array in self.states))
 
     def _find_rise(self, most: float) -> float:
-        rise = most
-        if effective_share(rise * self._value) < KEPT_SHARE:
-            low, high = 0.0, most
-            for _ in range(RISE_BISECTIONS):
-                rise = 0.5 * (low + high)
-                if effective_share(rise * self._value) < KEPT_SHARE:
-                    high = rise
-                else:
-                    low = rise
-        return min(max(rise, LEAST_RISE), most)
+        from scipy.optimize import brentq
+
+        def spare_share(rise: float) -> float:
+            return effective_share(rise * self.states.value) - KEPT_SHARE
+
+        rise = brentq(spare_share, 0.0, most) if spare_share(most) < 0.0 else most
+        return min(max(float(rise), LEAST_RISE), most)
 
     def step(self, *, tune: bool) -> None:
         """One move of every chain, w + (e^2/2) gradient + e noise, accepted by Metropolis' rule.
 
         tune : whether to adapt the step size e
         """
-        w, e, t = self.w, self.step_size, self.inverse_temperature
-        noise = self.rng.standard_normal(w.shape)
-        drift = t * self._slope + self._base_slope
-        proposal = w + 0.5 * e**2 * drift + e * noise
-        value, slope, base_value, base_slope = self._evaluate(proposal)
-        back = (w - proposal - 0.5 * e**2 * (t * slope + base_slope)) / e
-        log_ratio = t * (value - self._value) + (base_value - self._base_value)
+        now, e, t = self.states, self.step_size, self.inverse_temperature
+        noise = self.rng.standard_normal(now.w.shape)
+        drift = t * now.slope + now.base_slope
+        new = self._evaluate(now.w + 0.5 * e**2 * drift + e * noise)
+        back = (now.w - new.w - 0.5 * e**2 * (t * new.slope + new.base_slope)) / e
+        log_ratio = t * (new.value - now.value) + (new.base_value - now.base_value)
         log_ratio -= 0.5 * (_squared_lengths(back) - _squared_lengths(noise))
-        accept = np.log(self.rng.uniform(size=len(w))) < log_ratio
-        w[accept], self._slope[accept] = proposal[accept], slope[accept]
-        self._value[accept], self._base_value[accept] = value[accept], base_value[accept]
-        self._base_slope[accept] = base_slope[accept]
+        accept = np.log(self.rng.uniform(size=len(noise))) < log_ratio
+        for array, moved in zip(now, new, strict=True):
+            array[accept] = moved[accept]
         self.n_steps += 1
         self.n_accepted += int(accept.sum())
-        self.n_tried += len(w)
+        self.n_tried += len(noise)
         if tune:
             change = STEP_ADAPTATION * (accept.mean() - TARGET_ACCEPTANCE)
             self.step_size *= float(np.exp(change))

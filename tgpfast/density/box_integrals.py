@@ -19,11 +19,11 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
+from ..bases.nested_rule import extend_rule, nested_rule, panel_rule
 from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
 from ..validation import Array
 from .base_marginals import cover_base, gaussian_components
-from .box_rule import panel_rule
 from .exponent import PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt
@@ -211,14 +211,19 @@ def gauss_legendre(count: int) -> tuple[Array, Array]:
     return x, np.log(w)
 
 
+def _choose_rule(band: Array, factor: float, k: int, width: float) -> tuple[Array, Array]:
+    """The rule for a range of coordinate k; ``band`` has the highest frequencies of the tilt."""
+    return gauss_legendre(_count(width, band[k], factor))
+
+
 def _count(width: float, band: float, factor: float) -> int:
     needed = (NODES_PER_DEVIATION + NODES_PER_RADIAN * band) * width
     return max(LEAST_NODES, math.ceil(factor * needed))
 
 
-def _thin(counts: Sequence[int]) -> float:
+def _thin(widths: Array, band: Array) -> float:
     """Factor of the nodes along each axis that leaves room for a finer rule."""
-    d = len(counts)
+    d, counts = len(band), [_count(width, b, 1.0) for width, b in zip(widths, band, strict=True)]
     most = MOST_BOX_NODES[d] / BOX_REFINEMENT**d
     return min(1.0, (most / math.prod(counts)) ** (1.0 / d))
 
@@ -244,34 +249,13 @@ class NestedRule(PartRule):
     ) -> None:  # fmt: skip
         self.part, self.log_weight, self.low, self.high = part, log_weight, low, high
         self.reach, self.band = reach, band
-        self.thinning = _thin([_count(2.0 * reach, float(b), 1.0) for b in band])
+        self.thinning = _thin(np.full(len(band), 2.0 * reach), band)
 
     def nodes(self, factor: float) -> tuple[Array, Array]:
         """Rows (n, d) and logs of weights (n,)."""
-        factor *= self.thinning
-        part, w, log_weights = self.part, np.zeros((1, 0)), np.full(1, self.log_weight)
-        for k in range(part.dimension):
-            center = part.mean[k] + w @ part.cholesky[k, :k]
-            a, b = ((end[k] - center) / part.cholesky[k, k] for end in (self.low, self.high))
-            reach = np.sqrt(np.square(np.clip(0.0, a, b)) + self.reach**2)
-            a, b = np.clip(a, -reach, reach), np.clip(b, -reach, reach)
-            w, log_weights, place = _extend(w, log_weights, a, b, self.band[k], factor)
-            log_weights -= 0.5 * np.square(place) + 0.5 * math.log(2.0 * math.pi)
-        return part.unwhiten(w), log_weights
-
-
-def _extend(
-    w: Array, log_weights: Array, a: Array, b: Array, band: float, factor: float
-) -> tuple[Array, Array, Array]:
-    """Add a coordinate between a and b, (n,) each, to rows (n, k): the rows with it, logs of their
-    weights, and the new coordinate. Rows without room are dropped."""
-    room = b > a
-    w, log_weights, a, b = w[room], log_weights[room], a[room], b[room]
-    widest = float((b - a).max()) if len(a) else 0.0
-    t, log_t = gauss_legendre(_count(widest, band, factor))
-    place = (a[:, None] + (b - a)[:, None] * t).ravel()
-    log_weights = ((log_weights + np.log(b - a))[:, None] + log_t).ravel()
-    return np.column_stack([np.repeat(w, len(t), axis=0), place]), log_weights, place
+        choose = functools.partial(_choose_rule, self.band, self.thinning * factor)
+        x, log_weights = nested_rule(self.part, self.low, self.high, self.reach, choose)
+        return x, log_weights + self.log_weight
 
 
 class StudentRule(PartRule):
@@ -291,11 +275,10 @@ class StudentRule(PartRule):
         self.base, self.low, self.high, self.band = base, low, high, band
         # w_k / s_k has a t distribution of degrees + k; that of w_0 has the heaviest tails
         self.reach = math.asinh(-float(stdtrit(base.degrees, HEAVY_TAIL)))
-        self.thinning = _thin([_count(2.0 * self.reach, float(b), 1.0) for b in band])
+        self.thinning = _thin(np.full(len(band), 2.0 * self.reach), band)
 
     def nodes(self, factor: float) -> tuple[Array, Array]:
         """Rows (n, d) and logs of weights (n,)."""
-        factor *= self.thinning
         base, part = self.base, self.base._gaussian
         w, log_weights = np.zeros((1, 0)), np.zeros(1)
         for k in range(base.dimension):
@@ -309,8 +292,9 @@ class StudentRule(PartRule):
                 for end in (self.low, self.high)
             )  # fmt: skip
             rows = np.column_stack([w, scale])
-            rows, log_weights, v = _extend(rows, log_weights, a, b, self.band[k], factor)
-            scale = rows[:, k]
+            choose = functools.partial(_choose_rule, self.band, self.thinning * factor, k)
+            rows, log_weights = extend_rule(rows, log_weights, a, b, choose)
+            scale, v = rows[:, k:].T
             log_weights += np.log(scale) + np.log(np.cosh(v))
             w = np.column_stack([rows[:, :k], scale * np.sinh(v)])
         x = part.unwhiten(w)
@@ -330,25 +314,18 @@ class TensorRule(PartRule):
     """
 
     def __init__(self, base: Base, low: Array, high: Array, band: Array) -> None:
-        ends = cover_base(base, UNKNOWN_REACH)
-        self.low, self.high = np.maximum(low, ends[0]), np.minimum(high, ends[1])
-        self.base, self.band = base, band
-        widths = part_widths(base)[1].min(axis=0)
-        self.lengths, self.band = (self.high - self.low) / widths, self.band * widths
-        self.thinning = _thin(self._counts(1.0))
-
-    def _counts(self, factor: float) -> list[int]:
-        pairs = zip(self.lengths, self.band, strict=True)
-        return [_count(length, band, factor) for length, band in pairs]
+        ends, self.widths = cover_base(base, UNKNOWN_REACH), part_widths(base)[1].min(axis=0)
+        self.low = np.maximum(low, ends[0]) / self.widths
+        self.high = np.minimum(high, ends[1]) / self.widths
+        self.base, self.band = base, band * self.widths
+        self.thinning = _thin(self.high - self.low, self.band)
 
     def nodes(self, factor: float) -> tuple[Array, Array]:
         """Rows (n, d) and logs of weights (n,)."""
-        if not (self.high > self.low).all():
-            return np.zeros((0, len(self.low))), np.zeros(0)
-        x, log_weights = np.zeros((1, 0)), np.zeros(1)
-        counts = self._counts(self.thinning * factor)
-        for a, b, count in zip(self.low, self.high, counts, strict=True):
-            t, log_t = gauss_legendre(count)
-            log_weights = (log_weights[:, None] + log_t + math.log(b - a)).ravel()
-            x = np.column_stack([np.repeat(x, len(t), axis=0), np.tile(a + (b - a) * t, len(x))])
-        return x, log_weights + self.base.log_density_at(x)
+        w, log_weights = np.zeros((1, 0)), np.zeros(1)
+        for k, ends in enumerate(zip(self.low, self.high, strict=True)):
+            a, b = (np.full(len(w), end) for end in ends)
+            choose = functools.partial(_choose_rule, self.band, self.thinning * factor, k)
+            w, log_weights = extend_rule(w, log_weights, a, b, choose)
+        x = w * self.widths
+        return x, log_weights + float(np.log(self.widths).sum()) + self.base.log_density_at(x)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..bases.nested_rule import panel_rule
 from ..validation import Array
 
 PANEL_NODES = 16  # of a Gauss-Legendre panel
@@ -173,10 +174,3 @@ def integrate_to(line: Array, density: Array, places: Array) -> Array:
 def _panels(count: int) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights on [0, 1] that resolve as much as ``count`` equal steps."""
     return panel_rule(max(1, math.ceil(PANEL_WASTE * count / PANEL_NODES)), PANEL_NODES)
-
-
-def panel_rule(panels: int, nodes: int) -> tuple[Array, Array]:
-    """Nodes and weights on [0, 1]: equal panels with so many Gauss-Legendre nodes each."""
-    t, w = np.polynomial.legendre.leggauss(nodes)
-    x = (np.arange(panels)[:, None] + 0.5 + 0.5 * t) / panels
-    return x.ravel(), np.tile(0.5 * w / panels, panels)

@@ -21,8 +21,10 @@ CELL_NODES = {1: 2**14, 2: 2**20, 3: 2**21}  # of the grid of cells, at most, by
 LEAST_CELLS = 16  # along an axis
 
 
-class BoxCells:
-    """Draws from the cells of a regular grid over a box; see `GridCells`.
+def make_box_cells(
+    low: Array, high: Array, counts: Sequence[int], log_density: Callable[[Array], Array]
+) -> GridCells:
+    """Cells of a regular grid over a box, from which rows are drawn.
 
     Parameters
     ----------
@@ -33,26 +35,13 @@ class BoxCells:
     log_density : callable
         Rows (n, d) -> (n,); need not be normalized.
     """
-
-    def __init__(
-        self, low: Array, high: Array, counts: Sequence[int],
-        log_density: Callable[[Array], Array],
-    ) -> None:  # fmt: skip
-        self.low, self.log_density, d = low, log_density, len(counts)
-        fewer = min(1.0, CELL_NODES[d] / math.prod(counts)) ** (1.0 / d)
-        shape = [max(LEAST_CELLS, int(fewer * n)) for n in counts]
-        self.step = (high - low) / np.array(shape)
-        axes = [low[k] + self.step[k] * np.arange(n + 1) for k, n in enumerate(shape)]
-        values = log_density(tensor_rows(axes)).reshape([n + 1 for n in shape])
-        self.cells = GridCells(values)
-
-    def propose(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """n rows, and the log of the density there over the one that is linear in the cells."""
-        index, t, linear = self.cells.draw(n, rng)
-        x = self.low + self.step * (index + t)
-        log_weights = self.log_density(x) - linear
-        log_weights[np.isnan(log_weights)] = -np.inf
-        return x, log_weights
+    d = len(counts)
+    fewer = min(1.0, CELL_NODES[d] / math.prod(counts)) ** (1.0 / d)
+    shape = [max(LEAST_CELLS, int(fewer * n)) for n in counts]
+    steps = (high - low) / np.array(shape)
+    axes = [low[k] + steps[k] * np.arange(n + 1) for k, n in enumerate(shape)]
+    values = log_density(tensor_rows(axes)).reshape([n + 1 for n in shape])
+    return GridCells(values, low, steps, log_density)
 
 
 def draw_beyond_box(

@@ -18,7 +18,7 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .components import Component
 from .exponent import Tilt
-from .whitened_grid import WhitenedGrid
+from .whitened_grid import WhitenedGrid, even_halves
 
 TILE_NODES = 2**22  # nodes evaluated by one transform: 1 GB at most
 WINDOW_MIDDLE = 0.75  # where the window falls to 1/2, as a share of the reach
@@ -105,7 +105,7 @@ class ComponentGrid:
         d = component.dimension
         self.component, self.reach, self.windowed = component, reach, windowed
         self.rotation = np.eye(d) if rotation is None else rotation
-        self.grid = WhitenedGrid.reaching(steps, reach)
+        self.grid = WhitenedGrid(steps, even_halves(steps, reach))
         self.axes, self.steps = self.grid.axes, steps
         self.log_mass, self.log_square = self._evaluate(lattice)
         self.total = float(logsumexp(self.log_mass))

@@ -8,7 +8,7 @@ density itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,18 +52,15 @@ def _tail_proposal(grid: ComponentGrid, tilt: Tilt, threads: Threads) -> Propose
 def _cell_proposal(grid: ComponentGrid, tilt: Tilt, threads: Threads) -> Propose:
     """Draws from the cells of a grid, and the log of the density there over the one that is linear
     in the cells."""
-    cells = GridCells(grid.log_mass)
+    gaussian, low = grid.component.gaussian, np.array([axis[0] for axis in grid.axes])
+    cells = GridCells(
+        grid.log_mass, low, grid.steps,
+        lambda w: grid.log_density(w, tilt, threads) + grid.grid.log_cell,
+    )  # fmt: skip
 
     def propose(n: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        index, t, linear = cells.draw(n, rng)
-        nodes = [
-            axis[i] + s * (axis[i + 1] - axis[i])
-            for axis, i, s in zip(grid.axes, index.T, t.T, strict=True)
-        ]
-        w = np.column_stack(nodes) @ grid.rotation
-        log_weights = grid.log_density(w, tilt, threads) - (linear - grid.grid.log_cell)
-        log_weights[np.isnan(log_weights)] = -np.inf
-        return grid.component.gaussian.unwhiten(w), log_weights
+        w, log_weights = cells.propose(n, rng)
+        return gaussian.unwhiten(w), log_weights
 
     return propose
 
@@ -76,18 +73,33 @@ class GridCells:
 
     Parameters
     ----------
-    log_density : array of the shape of the grid
-        At the nodes; need not be normalized.
+    values : array of the shape of the grid
+        Log density at the nodes; need not be normalized.
+    low, steps : (d,) arrays
+        The first node, and the steps of the grid.
+    log_density : callable
+        Places (n, d) -> (n,), in the units of the values.
     """
 
-    def __init__(self, log_density: Array) -> None:
-        self.top = float(log_density.max())
-        cells = self.density = np.exp(log_density - self.top)
+    def __init__(
+        self, values: Array, low: Array, steps: Array, log_density: Callable[[Array], Array]
+    ) -> None:
+        self.low, self.steps, self.log_density = low, steps, log_density
+        self.top = float(values.max())
+        cells = self.density = np.exp(values - self.top)
         for _ in cells.shape:  # axes take turns; in the end they are in order again
             cells = np.moveaxis(cells[:-1] + cells[1:], 0, -1)
         self.shape, self.running = cells.shape, np.cumsum(cells.ravel())
 
-    def draw(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], Array, Array]:
+    def propose(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """n places, and the log of the density there over the one that is linear in the cells."""
+        index, t, linear = self._draw(n, rng)
+        places = self.low + self.steps * (index + t)
+        log_weights = self.log_density(places) - linear
+        log_weights[np.isnan(log_weights)] = -np.inf
+        return places, log_weights
+
+    def _draw(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], Array, Array]:
         """Lower corners of n cells (n, d), places in them (n, d) from 0 to 1, and the log of the
         density there that is linear in the cells (n,)."""
         cell = np.searchsorted(self.running, rng.uniform(0.0, self.running[-1], n), side="right")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..bases.quasirandom import sobol_normals
 from ..data.labels import Ints
-from ..kernels import read_only
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array
@@ -83,7 +81,7 @@ class GroupNormalizers:
             if self._dimension <= QUADRATURE_DIMENSIONS:
                 found = self._integrate_grids(missing.tolist(), threads, count)
             else:
-                found = self._average_points(missing.tolist(), threads, module, count)
+                found = self._average_points(missing.tolist(), threads)
         for g, result in zip(missing.tolist(), found, strict=True):
             self.known[g] = (
                 result.value, result.standard_error, result.effective_sample_size, result.n_points
@@ -93,40 +91,28 @@ class GroupNormalizers:
     def _integrate_grids(self, groups: list[int], threads: Threads, count: int) -> list[Normalizer]:
         def integrate(g: int) -> Normalizer:
             tilt, base = self._density_of(g)
-            lattice = _tensor_lattice(tilt) if self._dimension <= 2 else None
+            lattice = _tensor_lattice(tilt) if self._dimension == 2 else None
             return normalizer_of_quadrature(Quadrature(tilt, base, threads, lattice))
 
-        most = max(memory.budget() // GRID_BYTES, 1)
-        if self._dimension > 2:
-            most = 1  # transforms change the warning filters, which threads share
+        # transforms, without a lattice of its own, change the warning filters, which threads share
+        most = max(memory.budget() // GRID_BYTES, 1) if self._dimension == 2 else 1
         with ThreadPoolExecutor(min(count, most)) as pool:
             return list(pool.map(integrate, groups))
 
-    def _average_points(
-        self, groups: list[int], threads: Threads, module: ModuleType, count: int
-    ) -> list[Normalizer]:
-        """By Sobol points that all groups share; the frequencies are whitened instead."""
-        points = read_only(np.concatenate(
+    def _average_points(self, groups: list[int], threads: Threads) -> list[Normalizer]:
+        """By Sobol points that all groups share."""
+        points = np.concatenate(
             [sobol_normals(self._dimension, GROUP_LOG2_POINTS, r) for r in range(REPLICATES)]
-        ))  # fmt: skip
-        return [self._average_one(g, points, threads, module, count) for g in groups]
+        )
+        return [self._average_one(g, points, threads) for g in groups]
 
-    def _average_one(
-        self, g: int, points: Array, threads: Threads, module: ModuleType, count: int
-    ) -> Normalizer:
+    def _average_one(self, g: int, points: Array, threads: Threads) -> Normalizer:
         """As for a single density, but with an eighth of the points where these are enough."""
         tilt, base = self._density_of(g)
         modes = find_modes(tilt, base, threads)
         if modes is not None:  # draws from the base alone would miss them
             return estimate_by_importance(tilt, Proposal(base, modes), threads)
-        features = tilt.features
-        f = np.ascontiguousarray(features.frequencies @ base.cholesky)
-        f /= features.bandwidth
-        values = np.empty(len(points))
-        module.tilt(
-            points, np.zeros(self._dimension), f, features.phases.copy(),
-            tilt.amplitude * tilt.theta, values, count,
-        )  # fmt: skip
+        values = tilt.value(base.unwhiten(points), threads)
         found = average_replicates(values.reshape(REPLICATES, -1))
         if found.is_poor or found.standard_error > ENOUGH_ERROR:
             found = estimate_by_importance(tilt, Proposal(base), threads, annealed=False)
@@ -134,7 +120,8 @@ class GroupNormalizers:
 
 
 def _tensor_lattice(tilt: PointTilt) -> Lattice:
-    """The exponent on a lattice in one or two dimensions, as a product of two matrices.
+    """The exponent on a lattice in two dimensions, as a product of two matrices: faster than
+    transforms for the few features of a group.
 
     cos(f . (corner + m @ steps) + c) is the real part of a factor for the corner times one factor
     for each index.
@@ -145,8 +132,6 @@ def _tensor_lattice(tilt: PointTilt) -> Lattice:
     def lattice(corner: Array, steps: Array, shape: tuple[int, ...]) -> Array:
         rotated = strengths * np.exp(1j * (tilt.features.phases + f @ corner))
         first = np.exp(1j * np.outer(np.arange(shape[0]), f @ steps[0])) * rotated
-        if len(shape) == 1:
-            return np.asarray(first.real.sum(axis=1))
         second = np.exp(1j * np.outer(np.arange(shape[1]), f @ steps[1]))
         return np.asarray(first.real @ second.real.T - first.imag @ second.imag.T)
 

@@ -30,7 +30,8 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .base_marginals import base_cdf, gaussian_components
 from .box_rule import PANEL_WASTE, BoxRule, integrate_to
-from .box_sampling import BoxCells, draw_beyond_box
+from .box_sampling import draw_beyond_box, make_box_cells
+from .grid_sampling import GridCells
 from .lattice_exponent import LatticeTilt
 from .narrow_part import FINER_ALONG_LINE, RULE_REFINEMENT, NarrowPart
 from .rejection import draw_by_rejection, shuffle_parts
@@ -343,9 +344,9 @@ class LatticeQuadrature:
                 found.append(draw_by_rejection(part.propose, count, rng))
         return shuffle_parts(found, rng)
 
-    def _cells(self, base: Base) -> BoxCells:
+    def _cells(self, base: Base) -> GridCells:
         low = self.features.origin
-        return BoxCells(
+        return make_box_cells(
             low, low + self.features.lengths, self.counts,
             lambda x: np.asarray(self.tilt.value(x, self.threads) + base.log_density_at(x)),
         )  # fmt: skip

@@ -81,13 +81,15 @@ def find_modes(
     if not worth.any():
         return None
     L = gaussian.cholesky
-    covariances = [L @ (MODE_WIDENING * found[k][0]) @ L.T for k in np.flatnonzero(worth)]
+    covariances = np.array([
+        L @ (MODE_WIDENING * found[k][0]) @ L.T for k in np.flatnonzero(worth)
+    ])  # fmt: skip
     apart = np.logical_or.outer(domain.periodic, domain.periodic) & ~np.eye(len(L), dtype=bool)
-    covariances = [np.where(apart, 0.0, covariance) for covariance in covariances]
+    covariances[:, apart] = 0.0
     return MixtureBase(
         np.maximum(shares[worth], LEAST_MODE_WEIGHT * shares.max()),
         gaussian.unwhiten(w[kept[worth]]),
-        np.array([0.5 * (c + c.T) for c in covariances]),
+        0.5 * (covariances + covariances.transpose(0, 2, 1)),
     )
 
 

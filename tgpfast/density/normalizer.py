@@ -125,9 +125,9 @@ def normalizer_of_quadrature(
     The rules of a lattice, and those around periods, resolve the tilt everywhere, whatever share of
     the base lies where its mass is; all draws count.
     """
-    share = math.exp(min(2.0 * quadrature.value - quadrature.log_square, 0.0))
-    if isinstance(quadrature, LatticeQuadrature | PeriodicQuadrature):
-        share = 1.0
+    share = 1.0
+    if isinstance(quadrature, Quadrature):
+        share = math.exp(min(2.0 * quadrature.value - quadrature.log_square, 0.0))
     return Normalizer(
         quadrature.value, quadrature.error, share * DRAWS, "quadrature", quadrature.n_nodes
     )

@@ -19,8 +19,9 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .base_marginals import find_ends
 from .box_rule import BoxRule, integrate_to
-from .box_sampling import BoxCells
+from .box_sampling import make_box_cells
 from .exponent import Tilt
+from .grid_sampling import GridCells
 from .quadrature import LOG_Z_TOLERANCE, MOST_QUADRATURE_NODES, QUADRATURE_DIMENSIONS
 from .rejection import sample_by_rejection
 
@@ -59,8 +60,6 @@ class PeriodicQuadrature:
         Log of the mass of e^tilt times base.
     error : float
         Its change from a coarser rule.
-    log_square : float
-        log E[e^(2 tilt)] under the base.
     n_nodes : int
         Nodes of the last rule.
     """
@@ -90,16 +89,11 @@ class PeriodicQuadrature:
         return np.asarray(self.tilt.value(x, self.threads) + self.base.log_density_at(x))
 
     def _sum_nodes(self) -> None:
-        """Set the value, the square and the number of nodes."""
-        masses, squares = [], []
-        for x, weights in self.rule.slabs():
-            exponent = self.tilt.value(x, self.threads)
-            of_base = self.base.log_density_at(x) + np.log(weights)
-            masses.append(float(logsumexp(of_base + exponent)))
-            squares.append(float(logsumexp(of_base + 2.0 * exponent)))
-        self.value, self.log_square = (
-            float(logsumexp(np.array(parts))) for parts in (masses, squares)
-        )
+        """Set the value and the number of nodes."""
+        masses = [
+            logsumexp(self._log_density(x) + np.log(weights)) for x, weights in self.rule.slabs()
+        ]
+        self.value = float(logsumexp(np.array(masses)))
         self.n_nodes = self.rule.size
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
@@ -115,10 +109,10 @@ class PeriodicQuadrature:
         return domain_of(self.base).wrap(found[0]), found[1]
 
     @functools.cached_property
-    def _cells(self) -> BoxCells:
+    def _cells(self) -> GridCells:
         finer = CELLS_PER_STEP if self.base.dimension < QUADRATURE_DIMENSIONS else 1
         counts = [finer * count for count in self.rule.counts]
-        return BoxCells(self.low, self.high, counts, self._log_density)
+        return make_box_cells(self.low, self.high, counts, self._log_density)
 
     def marginal_cdf(self, direction: Array, places: Array) -> Array:
         """P(x . direction <= place) for every place, x in the first period, (G,).

@@ -135,7 +135,7 @@ def draw_by_chains(
         chains.n_accepted = chains.n_tried = 0
         for done in range(rounds):
             move(THINNING_STEPS, tune=False)
-            out[done * n_chains : (done + 1) * n_chains] = chains.w
+            out[done * n_chains : (done + 1) * n_chains] = chains.states.w
     rate, ancestors = chains.n_accepted / chains.n_tried, chains.n_effective_ancestors
     _warn_of_chains(n, rate, ancestors)
     report = SamplingReport("mala", min(ancestors, float(n)), rate, n_chains, chains.n_steps)

@@ -252,9 +252,7 @@ def _read_normalizer(facts: dict[str, Any] | None) -> Normalizer | None:
     if facts is None:
         return None
     found = Normalizer(**facts)
-    numbers = [found.value, found.standard_error, found.effective_sample_size, found.n_points]
-    numbers += [found.n_modes]
-    numbers += [v for v in (found.annealed, found.annealed_error) if v is not None]
+    numbers = [v for name, v in facts.items() if name != "method" and v is not None]
     if not all(isinstance(v, (int, float)) for v in numbers) or not np.isfinite(found.value):
         raise ValueError("the normalizer is not a number")
     return found

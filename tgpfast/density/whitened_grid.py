@@ -30,11 +30,6 @@ class WhitenedGrid:
     steps: Array
     halves: list[int]
 
-    @classmethod
-    def reaching(cls, steps: Array, reach: float) -> WhitenedGrid:
-        """The grid that extends to ``reach`` standard deviations from the center."""
-        return cls(steps, even_halves(steps, reach))
-
     @property
     def axes(self) -> list[Array]:
         """Nodes along each axis."""

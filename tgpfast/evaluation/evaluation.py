@@ -25,8 +25,9 @@ from .model_draws import ModelDraws, draw_from_model, log_density_of
 from .result import ColumnDistance, Distance, Evaluation
 from .scores import ScoredRows, score_rows
 
-CDF_BYTES = 2**26  # bytes of the data's CDFs held at once; more directions take further passes
-DRAW_DIRECTIONS = 64  # directions whose CDFs of the draws are held at once
+# bytes of the CDFs of the data held at once, beside those of the draws; more directions take
+# further passes
+CDF_BYTES = 2**26
 RANGE_ROWS = 50_000  # rows that give the ends of the grids and the scales of the columns
 FEW_DRAWS = 1_000  # with fewer effective draws the distances are mostly noise
 LEAST_EFFECTIVE = 1.5  # with fewer effective rows or draws no error can be estimated
@@ -131,7 +132,7 @@ def evaluate(
     d = _match_columns(blocks, draws)
     pilot = blocks.pilot(RANGE_ROWS)
     scaling, scale_source = _choose_scaling(units, model, blocks, pilot, draws)
-    vectors = _choose_directions(directions, n_directions, d, rng)
+    vectors = choose_directions(directions, n_directions, d, rng)
     scored = ScoredRows(0 if log_density_of(model) is None else n_scored, rng)
 
     module, count = threads.resolve()
@@ -214,7 +215,7 @@ def _choose_scaling(
     return Scaling(moments.mean, scale), source
 
 
-def _choose_directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:
+def choose_directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:
     """Unit vectors (V, d): those given, else n random ones."""
     v: Array = rng.standard_normal((n, d))
     if given is not None:
@@ -265,17 +266,15 @@ def _measure_distances(
 def _compare_with_draws(
     of_data: ProjectedCDFs, draws: ModelDraws, threads: Threads
 ) -> Iterator[Distance]:
-    """Distances between CDFs of the data and of the draws, a few directions at a time."""
+    """Distances between CDFs of the data and of the draws."""
     unweighted = bool((draws.weights == 1.0).all())
     size = block_rows(draws.points.shape[1])
-    for first in range(0, len(of_data.grids.directions), DRAW_DIRECTIONS):
-        part = of_data.part(first, first + DRAW_DIRECTIONS)
-        of_model = ProjectedCDFs(part.grids, threads)
-        for start in range(0, len(draws.points), size):
-            rows = slice(start, start + size)
-            of_model.add(draws.points[rows], None if unweighted else draws.weights[rows])
-        for v in range(len(part.grids.directions)):
-            yield distance(part, of_model, v)
+    of_model = ProjectedCDFs(of_data.grids, threads)
+    for start in range(0, len(draws.points), size):
+        rows = slice(start, start + size)
+        of_model.add(draws.points[rows], None if unweighted else draws.weights[rows])
+    for v in range(len(of_data.grids.directions)):
+        yield distance(of_data, of_model, v)
 
 
 def _drop_unknown_errors(

@@ -5,7 +5,6 @@ Rows are read in blocks. The memory for a direction depends on its grid, not on 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ from .result import Distance
 
 BLOCK_BYTES = 2**22  # bytes of rows per call of the kernel: long calls that fit the shared cache
 LEAST_BLOCK_ROWS, MOST_BLOCK_ROWS = 4_096, 65_536  # whatever the number of columns
-TILE = 512  # rows and directions per product when ranges are sought: the product stays in cache
+TILE = 512  # rows per product when ranges are sought: the product stays in cache
 MOST_GRID = 2**31 - 1  # the kernels number the cells of a grid by 32-bit integers
 LEAST_GRID_STEP = 1e-300  # step of a grid without extent; steps must be positive
 
@@ -77,12 +76,10 @@ class Grids:
 def _projected_range(x: Array, directions: Array) -> tuple[Array, Array]:
     """Smallest and largest projection of the rows on every direction."""
     low, high = np.full(len(directions), np.inf), np.full(len(directions), -np.inf)
-    for first in range(0, len(directions), TILE):
-        some = slice(first, first + TILE)
-        for start in range(0, len(x), TILE):
-            projection = x[start : start + TILE] @ directions[some].T
-            np.minimum(low[some], projection.min(axis=0), out=low[some])
-            np.maximum(high[some], projection.max(axis=0), out=high[some])
+    for start in range(0, len(x), TILE):
+        projection = x[start : start + TILE] @ directions.T
+        low = np.minimum(low, projection.min(axis=0))
+        high = np.maximum(high, projection.max(axis=0))
     return low, high
 
 
@@ -122,14 +119,6 @@ class ProjectedCDFs:
             self._module.marginal_mass(
                 *map(read_only, inputs), self.cells, self.squares, self.excess, self._n_threads
             )
-
-    def part(self, start: int, stop: int) -> ProjectedCDFs:
-        """The directions start to stop; shares memory."""
-        other = copy.copy(self)
-        rows = slice(start, stop)
-        other.grids, other.cells = self.grids.part(start, stop), self.cells[rows]
-        other.squares, other.excess = self.squares[rows], self.excess[rows]
-        return other
 
     def cdf(self, v: int) -> tuple[Array, float]:
         """(CDF at every grid point of direction v and 1 at the end, total weight)."""

@@ -13,8 +13,7 @@ from ..data.blocks import Blocks
 from ..data.files import SUFFIXES
 from ..data.moments import check_full_rank, moments_of
 from ..validation import Array
-from . import published
-from .published import Illustration, PublishedSet
+from .published import ILLUSTRATIONS, SETS, Illustration, PublishedSet, find_entry
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,9 @@ def find_data_files(folder: Path) -> list[DataFile]:
         raise ValueError(f"{os.fspath(folder)!r} is not a folder; give one that holds data files")
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
     files = [
-        DataFile(p, published.match_set(p.stem), published.match_illustration(p.stem))
-        for p in paths
+        DataFile(p, find_entry(p.stem, SETS), find_entry(p.stem, ILLUSTRATIONS)) for p in paths
     ]
-    count, order = Counter(f.name for f in files), list(published.SETS)
+    count, order = Counter(f.name for f in files), list(SETS)
     files = [replace(f, shares_name=count[f.name] > 1) for f in files]
     return sorted(files, key=lambda f: order.index(f.name) if f.published else len(order))
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import Array, Seed, as_seed, whole
+from ..validation import Array, Seed, as_floats, as_seed, whole
 
 __all__ = [
     "GENERATORS",
@@ -120,7 +120,9 @@ def rings(
     if isinstance(radii, str) or not isinstance(radii, (Sequence, np.ndarray)) or not len(radii):
         raise ValueError(f"radii={radii!r}: expected at least one positive number")
     r = np.array([_number(f"radii[{k}]", v, "above 0") for k, v in enumerate(radii)])
-    centers = _check_centers(centres, len(r))
+    centers = np.zeros((len(r), 2))
+    if centres is not None:
+        centers = as_floats(centres, "centres", (len(r), 2))
     ring = rng.choice(len(r), size=n, p=r / r.sum())
     t = rng.uniform(0.0, 2.0 * np.pi, n)
     x, y = centers[ring].T
@@ -339,19 +341,6 @@ GENERATORS: dict[str, Callable[..., Array]] = {
         eight_gaussians,
     )
 }  # fmt: skip
-
-
-def _check_centers(given: Any, count: int) -> Array:
-    """Centers (count, 2): zeros for None, else the pairs given, or a ValueError."""
-    if given is None:
-        return np.zeros((count, 2))
-    try:
-        centers = np.array(given, dtype=float)
-    except (TypeError, ValueError):
-        centers = np.zeros(0)
-    if centers.shape != (count, 2) or not np.isfinite(centers).all():
-        raise ValueError(f"centres={given!r}: expected {count} pairs (x, y), one per ring")
-    return centers
 
 
 def _add_noise(x: Array, y: Array, noise: float, rng: np.random.Generator) -> Array:

@@ -11,7 +11,7 @@ from ..evaluation.evaluation import evaluate
 from ..evaluation.result import Evaluation
 from ..pipeline.fitting import fit
 from ..pipeline.settings import PAPER
-from ..runtime.progress import Steps
+from ..runtime.progress import Progress
 from ..validation import Array
 from .data_files import DataFile, load_standardized
 from .published import METHOD_NAMES
@@ -63,19 +63,19 @@ def fit_as_paper(x: Any, method: str, settings: Settings, **changes: Any) -> Den
     return fit(x, **options)
 
 
-def measure(file: DataFile, settings: Settings, bar: Steps) -> Measurements:
+def measure(file: DataFile, settings: Settings, bar: Progress) -> Measurements:
     """Fit and evaluate every method with every seed on one data file."""
     x = load_standardized(file.path)
     measured = Measurements(file, (x.shape[0], x.shape[1]))
     for method in METHOD_NAMES:
         results, seconds = [], []
         for seed in seeds_of(file, method, settings):
-            title = f"{file.label}, {METHOD_NAMES[method]}, seed {seed}"
-            with bar.step(title, predict_seconds(file, method, settings)):
-                start = time.perf_counter()
-                model = fit_as_paper(x, method, settings, seed=seed)
-                seconds.append(time.perf_counter() - start)
-                results.append(evaluate_as_paper(model, x, seed, settings))
+            bar.name_step(f"{file.label}, {METHOD_NAMES[method]}, seed {seed}")
+            start = time.perf_counter()
+            model = fit_as_paper(x, method, settings, seed=seed)
+            seconds.append(time.perf_counter() - start)
+            results.append(evaluate_as_paper(model, x, seed, settings))
+            bar.add(1)
         measured.results[method], measured.seconds[method] = results, seconds
     return measured
 
@@ -93,17 +93,6 @@ def seeds_of(file: DataFile, method: str, settings: Settings) -> range:
     return range(settings.n_seeds if file.published and method != "map" else 1)
 
 
-def predict_seconds(file: DataFile, method: str, settings: Settings) -> float:
-    """A rough guess at the seconds of one seed, for the progress bar."""
-    n = max(file.path.stat().st_size / 80, 1.0)  # ten columns of eight characters
-    one_pass = min(n / 70_000 * (settings.n_features / 1_000) ** 2, 4.0)
-    learning = {"map": 15.0, "fd": one_pass, "ncfd": 12.0 * one_pass, "fvpd": one_pass + 4.0}
-    return 1.5 + learning[method]
-
-
-def predict_total_seconds(file: DataFile, settings: Settings) -> float:
-    """A rough guess at the seconds of all methods and seeds on one file."""
-    return sum(
-        predict_seconds(file, method, settings) * len(seeds_of(file, method, settings))
-        for method in METHOD_NAMES
-    )
+def count_fits(file: DataFile, settings: Settings) -> int:
+    """The number of models of all methods and seeds on one file."""
+    return sum(len(seeds_of(file, method, settings)) for method in METHOD_NAMES)

@@ -34,30 +34,24 @@ class DrawnFigure:
     figure: Any
 
 
-@dataclass(frozen=True)
-class FigureTask:
-    """A figure to draw: its title, a rough guess at the seconds, and the function that draws it."""
-
-    title: str
-    seconds: float
-    draw: Callable[[], list[DrawnFigure]]
-
-
-def list_figures(files: list[DataFile], settings: Settings) -> list[FigureTask]:
-    """The figures for which data are present; XO and Smile are always present."""
+def list_figures(
+    files: list[DataFile], settings: Settings
+) -> list[tuple[str, Callable[[], list[DrawnFigure]]]]:
+    """Titles and drawing functions of the figures for which data are present; XO and Smile always
+    are.
+    """
     paths = {file.name: file.path for file in files}
-    tasks = []
-    for name, title, seconds, draw in (
-        ("CA House", "California", 40.0, draw_california),
-        ("MAGIC", "projected CDFs", 12.0, draw_cdfs),
-        ("MNIST-2D", "MNIST-2D", 15.0, functools.partial(draw_contours, "MNIST-2D")),
+    tasks: list[tuple[str, Callable[[], list[DrawnFigure]]]] = []
+    for name, title, draw in (
+        ("CA House", "California", draw_california),
+        ("MAGIC", "projected CDFs", draw_cdfs),
+        ("MNIST-2D", "MNIST-2D", functools.partial(draw_contours, "MNIST-2D")),
     ):
         if name in paths:
-            task = functools.partial(draw, paths[name], settings)
-            tasks.append(FigureTask(title, seconds, task))
+            tasks.append((title, functools.partial(draw, paths[name], settings)))
     for name, make in (("XO", datasets.xo), ("Smile", datasets.smile)):
-        task = functools.partial(draw_contours, name, make(settings.toy_rows), settings)
-        tasks.append(FigureTask(name, 15.0, task))
+        rows = make(settings.toy_rows)
+        tasks.append((name, functools.partial(draw_contours, name, rows, settings)))
     return tasks
 
 

@@ -226,33 +226,25 @@ ILLUSTRATIONS: dict[str, Illustration] = {
 }
 
 
-def match_set(stem: str) -> PublishedSet | None:
-    """The published set that a file with this stem holds, or None.
+def find_entry(stem: str, entries: Mapping[str, Entry]) -> Entry | None:
+    """The entry with the longest alias that a file name matches, or None.
 
-    Only the file name counts. A stem matches an alias if it equals the alias, or continues it with
-    a digit, a hyphen or an underscore: ``higgs``, ``HIGGS_18k`` and ``magic04`` match, ``magical``
-    does not. Compare ``n_rows`` and ``n_columns`` before comparing results with the paper.
+    A stem matches an alias if it equals the alias, or continues it with a digit, a hyphen or an
+    underscore: ``higgs``, ``HIGGS_18k`` and ``magic04`` match, ``magical`` does not. Compare
+    ``n_rows`` and ``n_columns`` before comparing results with the paper.
 
     Parameters
     ----------
     stem : str
         File name without folder and extension.
+    entries : mapping of str to PublishedSet or Illustration
+        SETS or ILLUSTRATIONS.
     """
-    return _longest_match(stem, SETS)
-
-
-def match_illustration(stem: str) -> Illustration | None:
-    """The illustration that a file with this stem holds, or None; same rule as `match_set`."""
-    return _longest_match(stem, ILLUSTRATIONS)
-
-
-def _longest_match(stem: str, sets: Mapping[str, Entry]) -> Entry | None:
-    """The set with the longest alias that matches the stem."""
     text = re.sub(r"[\s-]", "_", stem.strip().lower())
     matches = [
         (len(alias), name)
-        for name, entry in sets.items()
+        for name, entry in entries.items()
         for alias in entry.aliases
         if re.fullmatch(re.escape(alias) + r"(_+[^_].*|[0-9].*)?", text)
     ]
-    return sets[max(matches)[1]] if matches else None
+    return entries[max(matches)[1]] if matches else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import io
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,6 @@ from .page_style import STYLE
 from .report_parts import EMPTY_CELL, Facts, Figure, Heading, Part, Table, Text, escape_markdown
 
 FIGURE_DPI = 110  # a figure of 9 inches is 1,000 pixels wide, the width of the page
-FILE_STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-RESERVED_STEMS = frozenset(  # "report" is the page itself; Windows reserves the others
-    ["report", "con", "prn", "aux", "nul"]
-    + [f"{port}{k}" for port in ("com", "lpt") for k in range(1, 10)]
-)
 
 
 class Report:
@@ -73,7 +67,6 @@ class Report:
             and an en dash for None; the csv file has all digits and an empty cell. The first cell
             names the row.
         """
-        self._check_name(name)
         label = f"Table {self._count(Table) + 1}. {caption}"
         self._parts.append(Table(name, label, tuple(header), tuple(tuple(row) for row in rows)))
 
@@ -82,7 +75,6 @@ class Report:
 
         The caption is the alternative text too, so it should describe the picture.
         """
-        self._check_name(name)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=FIGURE_DPI)
         label = f"Figure {self._count(Figure) + 1}. {caption}"
@@ -145,16 +137,6 @@ class Report:
 
     def _count(self, kind: type[Table] | type[Figure]) -> int:
         return sum(isinstance(part, kind) for part in self._parts)
-
-    def _check_name(self, name: str) -> None:
-        if not FILE_STEM.fullmatch(name) or name.lower() in RESERVED_STEMS:
-            raise ValueError(
-                f"{name!r} cannot name a table or figure; expected at most 64 letters, digits, '_' "
-                "and '-', and no reserved file name"
-            )
-        taken = {p.name.lower() for p in self._parts if isinstance(p, (Table, Figure))}
-        if name.lower() in taken:  # some file systems ignore case
-            raise ValueError(f"{name!r} already names a table or figure of this report; rename it")
 
 
 def check_report_folder(target: Path) -> None:

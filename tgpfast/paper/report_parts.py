@@ -62,22 +62,6 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
-    def __post_init__(self) -> None:
-        if not self.header:
-            raise ValueError(f"table {self.name!r} has no columns; expected at least one")
-        for i, row in enumerate(self.rows):
-            if len(row) != len(self.header):
-                raise ValueError(
-                    f"table {self.name!r}, row {i}: {len(row)} cells, expected "
-                    f"{len(self.header)}; give None for an empty one"
-                )
-            for title, cell in zip(self.header, row, strict=True):
-                if not isinstance(cell, (str, numbers.Real, type(None))):
-                    raise TypeError(
-                        f"table {self.name!r}, row {i}, column {title!r}: got a "
-                        f"{type(cell).__name__}; expected str, int, float or None"
-                    )
-
     def is_numeric(self, column: int) -> bool:
         """Whether the column holds at least one number and nothing else but empty cells."""
         cells = [row[column] for row in self.rows if row[column] is not None]

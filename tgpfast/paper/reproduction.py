@@ -13,10 +13,10 @@ from pathlib import Path
 from .. import plot
 from ..pipeline.settings import PAPER
 from ..pipeline.warming import warmup
-from ..runtime.progress import Steps
+from ..runtime.progress import Progress
 from . import published
 from .data_files import DataFile, find_data_files
-from .experiments import Measurements, Settings, measure, predict_total_seconds
+from .experiments import Measurements, Settings, count_fits, measure
 from .figures import DrawnFigure, list_figures
 from .machine import machine_facts
 from .published import Illustration, PublishedSet
@@ -75,20 +75,21 @@ def _run_experiments(files: list[DataFile], settings: Settings, progress: bool) 
     start = time.perf_counter()
     log = _Log(files)
     to_measure, figures = [f for f in files if not f.illustration], list_figures(files, settings)
-    predicted = {file.path: predict_total_seconds(file, settings) for file in to_measure}
-    total = sum(predicted.values()) + sum(figure.seconds for figure in figures)
+    total = sum(count_fits(file, settings) for file in to_measure) + len(figures)
     measured: list[Measurements] = []
     drawn: list[DrawnFigure] = []
-    with Steps(progress, total) as bar:
+    with Progress(progress, "steps", total) as bar:
         for file in to_measure:
-            end = bar.done + predicted[file.path]
+            end = bar.done + count_fits(file, settings)
             with log.record(file.label):
                 measured.append(measure(file, settings, bar))
-            bar.drop(end - bar.done)  # the remaining steps of a file that failed
-        for figure in figures:
-            title = f"figure {figure.title}"
-            with log.record(title), bar.step(title, figure.seconds):
-                drawn += figure.draw()
+            bar.add(end - bar.done)  # the remaining fits of a file that failed
+        for name, draw in figures:
+            title = f"figure {name}"
+            bar.name_step(title)
+            with log.record(title):
+                drawn += draw()
+            bar.add(1)
     report = Report(
         "GP-tilted density estimation: the paper reproduced",
         "Figures marked as the paper's are copied from its tables. All others were measured by "

@@ -25,7 +25,7 @@ from ..selection.candidates import (
     scott_bandwidth,
     select,
 )
-from ..selection.effort import FULL_LOG2_DRAWS, FULL_MAP_DRAWS, Budget
+from ..selection.effort import FULL_LOG2_DRAWS, FULL_MAP_DRAWS
 from ..selection.folds import FEW_ROWS, Split, assign_folds, distinct_rows
 from ..selection.refinement import FEATURE_COUNTS, Tempering
 from ..selection.sample_split import SampleSplit
@@ -33,17 +33,19 @@ from ..selection.scoring import Fold, FoldFeatures, standard_error
 from ..selection.verification import LAM_FACTORS
 from ..solvers.solver import METHODS
 from ..statistics.required_sums import MANY_ROWS
-from ..validation import (
-    Array,
-    check_bandwidth,
-)
+from ..validation import Array, check_bandwidth
 from .domain import Axes, check_periodic_settings, has_periodic_features
-from .lattice_plan import choose_lattice_plan
+from .lattice_plan import LatticePlan, choose_lattice_plan
 from .noise import most_noise
-from .plan import Plan
-from .random_features import RandomFeaturesPlan
+from .random_features import RandomFeaturesPlan, RandomFeaturesProblem
 from .rows import Rows
 from .settings import GRAM_BASES, Settings
+
+# A plan has complete settings, and its accumulate(rows) makes a problem: statistics of all rows,
+# with the methods solve, record and candidates. Another kind of features brings a plan and a
+# problem of its own; `fit` does not change.
+Plan = RandomFeaturesPlan | LatticePlan
+Problem = RandomFeaturesProblem | LatticePlan
 
 RECONSIDERED_ERRORS = 2.0  # standard errors that a tilt must gain on all rows after the pilot
 SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
@@ -142,7 +144,7 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
         return False
     if not settings.suits_lattice:
         return False
-    return len(distinct_rows(rows.blocks.pilot(PILOT_ROWS))[0]) >= LEAST_PILOT_ROWS
+    return len(distinct_rows(rows.sample.take(PILOT_ROWS))[0]) >= LEAST_PILOT_ROWS
 
 
 def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan:
@@ -164,7 +166,7 @@ def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan
     return RandomFeaturesPlan(
         asked=settings, settings=chosen, features=features, selection=choice.selection,
         least_errors=choice.least_errors,
-        map_draws=FULL_MAP_DRAWS if rows.split is None else _budget(settings, rows).map_draws,
+        map_draws=FULL_MAP_DRAWS if rows.split is None else rows.split.budget.map_draws,
         tempering=Tempering(
             None if chosen.eta == "1/gamma2" else chosen.eta, choice.eta_multiple
         ),
@@ -183,7 +185,7 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
         weights = np.zeros(0) if sample is None else sample.weights
         once = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else rows.n
         return _fall_back(settings, rows, n_distinct=once)
-    pilot = Pilot.from_sample(sample, _budget(settings, rows))
+    pilot = Pilot(sample)
     selection = select(
         pilot, _search_space(settings, rows, pilot),
         n_features=settings.with_fallbacks().n_features, seed=settings.seed,
@@ -193,11 +195,6 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
     if selection is None:
         return _fall_back(settings, rows, n_distinct=rows.n)
     return _apply(selection, settings, rows)
-
-
-def _budget(settings: Settings, rows: Rows) -> Budget:
-    assert rows.split is not None
-    return Budget.for_rows(settings.effort, len(rows.split.x), rows.dimension)
 
 
 def _fall_back(settings: Settings, rows: Rows, *, n_distinct: float) -> Choice:
@@ -277,7 +274,7 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
         method=best.method, base=best.base, lam=best.lam,
         frequency_covariance=best.frequency_covariance,
         gamma="scott" if best.is_base_alone else best.gamma_multiple * selection.scott,
-        n_features=_most_features(selection, settings, rows),
+        n_features=_most_features(selection, rows),
         kernel=best.kernel, interactions=best.interactions,
     )  # fmt: skip
     if filled.gamma == "scott":
@@ -292,9 +289,10 @@ def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
     )  # fmt: skip
 
 
-def _most_features(selection: Selection, settings: Settings, rows: Rows) -> int:
+def _most_features(selection: Selection, rows: Rows) -> int:
     """The number of features that a brief search leads to, or the most that are refined."""
-    budgeted, usual = _budget(settings, rows).most_features, most_features(rows.blocks.n_rows)
+    assert rows.split is not None
+    budgeted, usual = rows.split.budget.most_features, most_features(rows.blocks.n_rows)
     if selection.is_brief and budgeted is not None:
         return budgeted
     if selection.best.method == "fvpd" and usual == FEW_ROWS_FEATURES[0]:

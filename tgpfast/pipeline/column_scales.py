@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..data.blocks import Blocks
 from ..data.column_checks import MOST_DISTINCT
 from ..data.column_maps import ColumnMaps, MappedScaling, OutsideSupportError
-from ..data.moments import Moments, check_full_rank, moments_of
+from ..data.moments import check_full_rank
 from ..data.scaling import Scaling
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.column_gaussians import learn_maps
 from ..selection.folds import distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, ScaleScores, compare_scales
-from ..validation import Array
 from .discrete_columns import find_discrete
 from .domain import Axes
 from .rows import Rows, make_scaling, split_sample
@@ -58,7 +56,8 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
         return replace(rows, scale_record={"scale": word})
     axes = Axes.of(settings, rows)
     rows.blocks.draw_sample()  # where the moments were given
-    _refuse_outside_rows(rows, axes)
+    if axes.are_beyond(rows.sample.x):
+        axes.find_row_outside(rows.blocks)
     record: dict[str, Any] = axes.record_support() if has_walls else {}
     free = free_columns(settings, rows, axes)
     bends = free & gaussianize
@@ -105,7 +104,9 @@ def bend_columns(rows: Rows, settings: Settings, axes: Axes, bends: Bends) -> Ro
     """
     low, high = axes.given.walls
     low, high = np.where(bends.at_walls, low, -np.inf), np.where(bends.at_walls, high, np.inf)
-    maps = learn_maps(*_take_sample(rows), low, high, bends=bends.to_gaussian)
+    maps = learn_maps(
+        rows.sample.x, rows.sample_weights, low, high, bends=bends.to_gaussian
+    )
     return _apply_maps(rows, settings, maps)
 
 
@@ -130,7 +131,7 @@ def name_outside_rows(rows: Rows, settings: Settings) -> Iterator[None]:
     try:
         yield
     except OutsideSupportError:
-        _refuse_outside_rows(rows, Axes.of(settings, rows), is_sure=True)
+        Axes.of(settings, rows).find_row_outside(rows.blocks)
         raise
 
 
@@ -186,8 +187,7 @@ def _compare(
     rows: Rows, axes: Axes, smooth: NDArray[np.bool_], settings: Settings
 ) -> ScaleScores | None:
     """Scores of both coordinates of the columns without a period, on some rows of the sample."""
-    assert rows.blocks.sample is not None
-    x, weights = distinct_rows(rows.blocks.sample.take(COMPARED_ROWS))
+    x, weights = distinct_rows(rows.sample.take(COMPARED_ROWS))
     on_line = ~axes.given.periodic
     low, high = (ends[on_line] for ends in axes.given.walls)
     return compare_scales(
@@ -211,19 +211,11 @@ def _check_options(settings: Settings, rows: Rows) -> None:
         )
 
 
-def _take_sample(rows: Rows) -> tuple[Array, Array]:
-    """The sample in the units of the data, and its weights."""
-    sample = rows.blocks.sample
-    assert sample is not None
-    weights = np.ones(len(sample.x)) if sample.weights is None else sample.weights
-    return sample.x, weights * rows.weight_factor
-
-
 def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
     """The rows after their maps, with the moments that they have then."""
     d = rows.dimension
     bent = MappedScaling(np.zeros(d), np.ones(d), maps)
-    moments = _moments_after(bent, rows)
+    moments = rows.measure_sample(bent.apply_inside)
     check_full_rank(moments, rows.table.columns)
     affine: Scaling = make_scaling(settings.scale, moments)
     scaling = MappedScaling(affine.shift, affine.scale, maps)
@@ -237,23 +229,3 @@ def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
         has_late_weights=False, are_weighted=moments.n != moments.n_effective,
         split=split,
     )  # fmt: skip
-
-
-def _moments_after(bent: MappedScaling, rows: Rows) -> Moments:
-    """Moments of the rows after their maps, from the sample, which the maps were learned from."""
-    sample = rows.blocks.sample
-    assert sample is not None
-    found = moments_of(Blocks(bent.apply_inside(sample.x), sample_weight=sample.weights))
-    return replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
-
-
-def _refuse_outside_rows(rows: Rows, axes: Axes, *, is_sure: bool = False) -> None:
-    """ValueError that names a row outside of the walls, and its column, if the sample has one.
-
-    is_sure : whether there is such a row, in the sample or not
-    """
-    sample, (low, high) = rows.blocks.sample, axes.given.walls
-    assert sample is not None
-    if not is_sure and not ((sample.x < low) | (sample.x > high)).any():
-        return
-    axes.find_row_outside(rows.blocks)

@@ -12,7 +12,7 @@ from ..data.moments import moments_and_sample
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..selection.folds import assign_folds, distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, LEAST_COMPARED_ROWS
-from .choosing import choose, uses_lattice
+from .choosing import Plan, choose, uses_lattice
 from .column_scales import (
     Bends,
     bend_columns,
@@ -22,7 +22,6 @@ from .column_scales import (
 )
 from .domain import Axes, confine_rows
 from .lattice_plan import N_LATTICE_FOLDS, LatticePlan, choose_lattice_plan
-from .plan import Plan
 from .rows import Rows
 from .settings import Settings
 
@@ -74,7 +73,8 @@ def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
     plan : Plan
     """
     rows = confine_rows(map_columns(read, settings), settings)
-    if not _may_bend(settings, rows) or _is_beyond(settings, read):
+    # a row beyond a wall is left to the lattice, which accepts rounding errors and refuses others
+    if not _may_bend(settings, rows) or Axes.of(settings, read).are_beyond(read.sample.x):
         return rows, choose(settings, rows)
     pilot, is_whole = _take_pilot(read, settings)
     trials = _compare(settings, pilot)
@@ -108,19 +108,9 @@ def _may_bend(settings: Settings, rows: Rows) -> bool:
     )  # fmt: skip
 
 
-def _is_beyond(settings: Settings, read: Rows) -> bool:
-    """Whether a row of the sample lies beyond a wall. The lattice then refuses it, or accepts it
-    where a rounding error has moved it there."""
-    sample, (low, high) = read.blocks.sample, Axes.of(settings, read).given.walls
-    assert sample is not None
-    return bool(((sample.x < low) | (sample.x > high)).any())
-
-
 def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
     """Distinct rows of the sample, and whether they are all rows there are."""
-    sample = read.blocks.sample
-    assert sample is not None
-    x, weights = distinct_rows(sample.take(COMPARED_ROWS))
+    x, weights = distinct_rows(read.sample.take(COMPARED_ROWS))
     blocks = Blocks(x, sample_weight=weights)
     moments, blocks.sample = moments_and_sample(blocks)
     # weights of repeated rows are counts: maps must not shrink them to Kish's effective number
@@ -153,12 +143,9 @@ def _try(name: str, settings: Settings, pilot: Rows, bends: Bends) -> Trial:
     plan = choose_lattice_plan(settings, rows, folds)
     if plan.choice is None:  # rows are too few for a comparison
         return Trial(name, bends, plan, -np.inf)
-    sample = rows.blocks.sample
-    assert sample is not None
     held = np.isin(folds, plan.held)
-    weights = np.ones(len(held)) if sample.weights is None else sample.weights
-    share = weights[held] / weights[held].sum()
-    slopes = np.broadcast_to(rows.scaling.log_slope(sample.x[held]), share.shape)
+    share = rows.sample_weights[held] / rows.sample_weights[held].sum()
+    slopes = np.broadcast_to(rows.scaling.log_slope(rows.sample.x[held]), share.shape)
     n_parameters = 0.0
     if isinstance(rows.scaling, MappedScaling):
         n_parameters = WALL_PARAMETERS * int((bends.at_walls & ~bends.to_gaussian).sum())

@@ -14,12 +14,11 @@ from ..bases.base import Base
 from ..bases.bounded import Domain, domain_of
 from ..data.blocks import Blocks
 from ..data.jitter import OFF_GRID
-from ..data.moments import moments_of
 from ..data.scaling import Scaling
 from ..data.table import column_name
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..statistics.lattice_sums import WallError
-from ..validation import Array
+from ..validation import Array, positive
 from .discrete_columns import find_discrete
 from .rows import Rows, make_scaling
 from .settings import GRAM_BASES, STANDARD_SCALES, Settings
@@ -70,7 +69,7 @@ class Axes:
             name = column_name(k, columns)
             if np.isfinite(low[k]) or np.isfinite(high[k]):
                 raise ValueError(f"column {name} has both a period and a support; give one")
-            value, step = _as_period(length, name), steps.get(k, 0.0)
+            value, step = positive(f"period of column {name}", length), steps.get(k, 0.0)
             _check_steps(value, step, name)
             low[k], periodic[k] = _first_period(value, k, rows, step), True
             high[k] = low[k] + value
@@ -100,6 +99,11 @@ class Axes:
     def inside(self, x: Array) -> Array:
         """Rows moved into the first period, and to the walls where they are beyond."""
         return np.clip(self.domain.wrap(x), *self.domain.walls)
+
+    def are_beyond(self, x: Array) -> bool:
+        """Whether a row in the units of the data lies beyond a wall."""
+        low, high = self.given.walls
+        return bool(((x < low) | (x > high)).any())
 
     def explain(self, function: Callable[[], Result]) -> Result:
         """Call a pass over the rows; a row beyond a wall is named in the units of the data."""
@@ -248,9 +252,7 @@ def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
     if sample is None or np.array_equal(domain.wrap(sample.x), sample.x):
         return rows
     scaling = rows.scaling.unscaled
-    x = scaling.apply_inside(domain.wrap(sample.x))
-    found = moments_of(Blocks(x, sample_weight=sample.weights))
-    moments = replace(found, n=rows.moments.n, n_effective=rows.moments.n_effective)
+    moments = rows.measure_sample(lambda x: scaling.apply_inside(domain.wrap(x)))
     units = make_scaling(settings.scale, moments)
     scaling = replace(scaling, shift=units.shift, scale=units.scale)
     return replace(rows, moments=moments, scaling=scaling)
@@ -322,16 +324,6 @@ def _as_ends(pair: Any, name: str) -> tuple[float, float]:
     if not low < high:
         raise ValueError(f"support of column {name}: {low:g} must be below {high:g}")
     return low, high
-
-
-def _as_period(length: Any, name: str) -> float:
-    try:
-        value = float(length)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"period of column {name}: expected a positive number, got {length!r}")
-    return value
 
 
 def _check_steps(length: float, step: float, name: str) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 from ..density.density import Density
 from ..selection.verification import Verification, Verifier, solve_until_reliable
 from ..validation import Seed
-from .choosing import hold_threads
+from .choosing import Problem, hold_threads
 from .column_scales import name_outside_rows
 from .coordinates import choose_coordinates
 from .discrete_columns import as_discrete, widen_walls
-from .plan import Problem
 from .record import finish_model
 from .rows import Rows, read_rows
 from .settings import Settings

@@ -108,17 +108,14 @@ class Sample:
 
         labels : folds of the rows, all of which are in the sample; None for those of their values
         """
-        drawn = rows.blocks.sample
-        assert drawn is not None
-        weights = np.ones(len(drawn.x)) if drawn.weights is None else drawn.weights
-        x = rows.scaling.apply(drawn.x)
+        x = rows.scaling.apply(rows.sample.x)
         folds: Folds | NDArray[np.int64]
         if labels is None:
             folds = Folds.for_sample(N_LATTICE_FOLDS, x)
-            fold = folds.of_rows(x, drawn.keys)
+            fold = folds.of_rows(x, rows.sample.keys)
         else:
             folds = fold = labels
-        return cls(axes.inside(x), weights * rows.weight_factor, folds, fold)
+        return cls(axes.inside(x), rows.sample_weights, folds, fold)
 
     @property
     def deviation(self) -> float:
@@ -565,14 +562,14 @@ class LatticePlan:
         if settings["method"] == "base" and not chosen.candidate.is_base_alone:
             chosen = next(s for s in alone if s.candidate.base == chosen.candidate.base)
         others = [s for s in self.choice.scored if s is not chosen]
-        rows_ = []
+        table = []
         for scored in [chosen, *others]:
             c = scored.candidate
             tilted = {"kernel": c.kernel, "gamma": c.bandwidth, "lam": c.lam, "n_modes": c.n_modes}
             if c.is_base_alone:
                 tilted = dict.fromkeys(tilted)
-            rows_.append({
+            table.append({
                 "method": "base" if c.is_base_alone else "map", "base": c.base, **tilted,
                 "score": scored.score - log_volume, "chosen": scored is chosen,
             })  # fmt: skip
-        return rows_
+        return table

@@ -12,8 +12,8 @@ from ..density.density import Density
 from ..runtime.warnings import DataWarning, PoorFitWarning, warn
 from ..selection.candidates import BASE_ALONE
 from ..selection.verification import Verification
+from .choosing import Problem
 from .discrete_columns import find_discrete
-from .plan import Problem
 from .rows import Rows
 from .settings import Settings
 

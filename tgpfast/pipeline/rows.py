@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +11,14 @@ import numpy as np
 from ..bases.base import Base
 from ..data.blocks import Blocks, as_blocks
 from ..data.column_checks import ColumnNote, check_columns
-from ..data.moments import Moments, check_full_rank, given_moments, moments_and_sample
+from ..data.moments import (
+    Moments,
+    check_full_rank,
+    given_moments,
+    moments_and_sample,
+    moments_of,
+)
+from ..data.row_sample import RowSample
 from ..data.scaling import Scaling
 from ..data.table import Table, column_name
 from ..selection.sample_split import SampleSplit
@@ -66,6 +74,23 @@ class Rows:
     column_notes: list[ColumnNote]
     spectrum: Spectrum | None
     scale_record: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sample(self) -> RowSample:
+        """Rows drawn in the first pass, in the units of the data; only where there are some."""
+        assert self.blocks.sample is not None
+        return self.blocks.sample
+
+    @property
+    def sample_weights(self) -> Array:
+        """Rows that each row of the sample counts as, (n,)."""
+        given = self.sample.weights
+        return self.weight_factor * (np.ones(len(self.sample.x)) if given is None else given)
+
+    def measure_sample(self, place: Callable[[Array], Array]) -> Moments:
+        """Moments of the sample after a map of its rows; the numbers of rows are those of all."""
+        found = moments_of(Blocks(place(self.sample.x), sample_weight=self.sample.weights))
+        return replace(found, n=self.moments.n, n_effective=self.moments.n_effective)
 
     @property
     def n(self) -> float:

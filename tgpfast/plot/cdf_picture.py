@@ -10,9 +10,9 @@ import numpy as np
 from ..data.blocks import Blocks
 from ..data.moments import moments_of
 from ..data.scaling import Scaling
-from ..evaluation.evaluation import DISTANCE_UNITS
+from ..evaluation.evaluation import DISTANCE_UNITS, choose_directions
 from ..evaluation.result import direction_text
-from ..validation import Array, Seed, as_floats, as_seed, check_choice, whole
+from ..validation import Array, Seed, as_seed, check_choice, whole
 from .canvas import (
     BLACK,
     add_title,
@@ -81,7 +81,8 @@ def marginal_cdfs(
     if len(names) != x.shape[1]:
         raise ValueError(f"names has {len(names)} entries, expected {x.shape[1]}")
     n_grid, n_samples = whole("n_grid", n_grid, 2), whole("n_samples", n_samples)
-    v = _choose_directions(directions, n_directions, x.shape[1], seed)
+    rng, n_directions = np.random.default_rng(seed), whole("n_directions", n_directions)
+    v = choose_directions(directions, n_directions, x.shape[1], rng)
     scaling = _standardize(x) if units == "standardized" else Scaling.identity(x.shape[1])
     drawn = {
         name: scaling.apply(draw_rows(model, n_samples, seed, columns))
@@ -107,16 +108,6 @@ def marginal_cdfs(
     entries = {name: (style["color"], style["linestyle"]) for name, style in styles.items()}
     draw_legend(figure, {"data": (BLACK, "solid"), **entries})
     return add_title(figure, title)
-
-
-def _choose_directions(given: Any, n: int, d: int, seed: int) -> Array:
-    if given is None:
-        v = np.random.default_rng(seed).standard_normal((whole("n_directions", n), d))
-        return v / np.linalg.norm(v, axis=1, keepdims=True)
-    v = as_floats(given, "directions", "(V, d)", 2)
-    if v.shape[1] != d or not len(v) or not np.abs(v).max(axis=1).all():
-        raise ValueError(f"directions must have shape (V, {d}) and none be zero, got {v.shape}")
-    return v
 
 
 def _standardize(x: Array) -> Scaling:

@@ -19,7 +19,6 @@ from .canvas import (
     draw_legend,
     draw_points,
     make_figure,
-    require_matplotlib,
     simplify_axes,
 )
 from .model_limits import name_columns, read_model_rows
@@ -69,7 +68,6 @@ def conditional_bands(
     ValueError
         The model does not have two columns, the column is not known, or a level is not in (0, 1).
     """
-    require_matplotlib()
     seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
     rows, *ends = read_model_rows(
         model, X, 2,

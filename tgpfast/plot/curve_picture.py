@@ -15,7 +15,6 @@ from .canvas import (
     add_title,
     draw_legend,
     make_figure,
-    require_matplotlib,
     simplify_axes,
 )
 from .model_limits import name_columns, read_model_rows
@@ -65,15 +64,11 @@ def density_curve(
     ValueError
         The model or X has more than one column, or a band is asked for and the model has none.
     """
-    require_matplotlib()
     seed = as_seed(seed)
     rows, low, high = read_model_rows(model, X, 1, "a curve needs one")
     has_band = _has_band(model) if band is None else check_flag("band", band)
-    line = np.linspace(low[0], high[0], DENSITY_PLACES)
-    figure = make_figure(5.0, 3.2)
-    axes = figure.subplots()
+    figure, axes, line, _ = draw_density(model, low, high)
     legend: dict[str, tuple[Any, str]] = {"density": (BLUE, "solid")}
-    axes.plot(line, np.exp(np.asarray(model.log_density(line[:, None]))), color=BLUE)
     if has_band:
         found = model.credible_band(line[:, None], level=level, seed=seed)
         axes.fill_between(line, np.exp(found.lower), np.exp(found.upper), color=VERMILION,
@@ -82,11 +77,31 @@ def density_curve(
     if rows is not None:
         _draw_rug(axes, choose_rows(rows, n_shown, seed)[:, 0])
         legend["data"] = (GRAY, "|")
+    draw_legend(figure, legend)
+    return add_title(figure, title)
+
+
+def draw_density(model: Any, low: Array, high: Array) -> tuple[Any, Any, Array, Array]:
+    """The curve of a density of one column between two ends, (1,) each.
+
+    Returns
+    -------
+    figure : matplotlib Figure
+    axes : matplotlib Axes
+    line : (n,) array
+        Places of the curve.
+    values : (n,) array
+        Log density there.
+    """
+    line = np.linspace(low[0], high[0], DENSITY_PLACES)
+    values = np.asarray(model.log_density(line[:, None]), dtype=float)
+    figure = make_figure(5.0, 3.2)
+    axes = figure.subplots()
+    axes.plot(line, np.exp(values), color=BLUE)
     axes.set(xlabel=name_columns(model)[0], ylabel="density", ylim=(0.0, None),
              xlim=(low[0], high[0]))  # fmt: skip
     simplify_axes(axes)
-    draw_legend(figure, legend)
-    return add_title(figure, title)
+    return figure, axes, line, values
 
 
 def _has_band(model: Any) -> bool:

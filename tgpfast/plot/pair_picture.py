@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..density.column_choice import find_columns
 from ..validation import Seed, as_seed, whole
 from .canvas import (
     BLUE,
@@ -17,7 +17,6 @@ from .canvas import (
     draw_legend,
     draw_points,
     make_figure,
-    require_matplotlib,
     simplify_axes,
 )
 from .plotted_rows import PAIRED_ROWS, choose_rows, draw_rows, find_limits, name_model, read_rows
@@ -62,7 +61,6 @@ def pairs(
     -------
     matplotlib Figure
     """
-    require_matplotlib()
     (name,) = named = name_model(model)
     seed = as_seed(seed)
     data = model.sample(PAIRED_ROWS, seed=seed) if X is None else X
@@ -102,20 +100,11 @@ def pairs(
 
 
 def _choose_columns(columns: Sequence[str | int] | None, names: list[str]) -> list[int]:
-    """Indices of the columns to draw."""
-    if columns is None:
-        chosen = list(range(min(len(names), MOST_COLUMNS)))
-    else:
-        chosen = []
-        for column in [columns] if isinstance(columns, str) else columns:
-            if isinstance(column, str):
-                index = names.index(column) if column in names else -1
-            else:
-                index = operator.index(column)
-            if not 0 <= index < len(names):
-                raise ValueError(f"columns: {column!r} is not among {', '.join(names)}")
-            chosen.append(index)
-    if not 2 <= len(chosen) <= MOST_COLUMNS or len(set(chosen)) < len(chosen):
+    """Numbers of the columns to show."""
+    chosen = list(range(min(len(names), MOST_COLUMNS)))
+    if columns is not None:
+        chosen = find_columns(columns, names, len(names))
+    if not 2 <= len(chosen) <= MOST_COLUMNS:
         raise ValueError(
             f"a pair plot needs 2 to {MOST_COLUMNS} different columns, got {len(chosen)}"
         )

@@ -118,11 +118,14 @@ class Plane:
         values = np.asarray(model.log_density(nodes), dtype=float)
         return sides, values.reshape(n_grid, n_grid)
 
-    def draw_contours(self, axes: Any, model: Any, n_grid: int) -> None:
-        """The rows, and contours of the model around the shares MASSES."""
+    def draw_contours(
+        self, axes: Any, model: Any, n_grid: int, levels: list[float] | None = None
+    ) -> None:
+        """The rows, and contours of the model: at some log densities, or around the shares MASSES.
+        """
         draw_points(axes, self.shown, GRAY)
         sides, values = self.evaluate(model, n_grid)
-        values, levels = visible_levels(values, mass_levels(values))
+        values, levels = visible_levels(values, mass_levels(values) if levels is None else levels)
         if levels:
             axes.contour(*sides, values, levels=levels, colors=VERMILION, linewidths=1.0,
                          linestyles="solid")  # fmt: skip

@@ -15,7 +15,6 @@ from .canvas import (
     draw_legend,
     draw_points,
     make_figure,
-    require_matplotlib,
 )
 from .plane import Plane
 from .plotted_rows import draw_rows, name_models
@@ -60,7 +59,6 @@ def density_figure(
     -------
     matplotlib Figure
     """
-    require_matplotlib()
     named, seed = name_models(models), as_seed(seed)
     plane = Plane.of(named, X, n_shown, seed, margin)
     width, height = plane.panel_size
@@ -105,7 +103,6 @@ def contours(
     -------
     matplotlib Figure
     """
-    require_matplotlib()
     named = name_models(models)
     plane = Plane.of(named, X, n_shown, as_seed(seed), margin)
     figure, panels = plane.make_panels(list(named))
@@ -142,7 +139,6 @@ def samples(
     -------
     matplotlib Figure
     """
-    require_matplotlib()
     named, seed = name_models(models), as_seed(seed)
     plane = Plane.of(named, X, n_shown, seed, margin)
     figure, panels = plane.make_panels([*named, "data"] if data_panel else list(named))

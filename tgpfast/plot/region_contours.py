@@ -17,7 +17,6 @@ from .canvas import (
     add_title,
     draw_legend,
     draw_points,
-    require_matplotlib,
 )
 from .model_limits import name_columns, read_model_rows
 from .plane import Plane, mass_levels, visible_levels
@@ -70,7 +69,6 @@ def region_contours(
     ValueError
         The model or X does not have two columns, or a level is not in (0, 1).
     """
-    require_matplotlib()
     seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
     rows, *ends = read_model_rows(model, X, 2, "contours need two")
     plane = Plane.around(

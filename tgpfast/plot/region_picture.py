@@ -13,16 +13,12 @@ from .canvas import (
     SHOWN_POINTS,
     VERMILION,
     draw_legend,
-    draw_points,
-    make_figure,
-    require_matplotlib,
-    simplify_axes,
 )
-from .plane import Plane, visible_levels
+from .curve_picture import draw_density
+from .plane import Plane
 from .plotted_rows import find_limits
 
 REGION_MARGIN = 0.1  # around the rows, as a share of their range
-CURVE_POINTS = 801  # of a density of one column
 REGION_SIDE = 240  # grid points along a side of a contour
 
 
@@ -45,7 +41,6 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
     ValueError
         The density has more than two columns.
     """
-    require_matplotlib()
     model = region.model
     if model.dimension > 2:
         raise ValueError(
@@ -57,11 +52,7 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
         return _draw_curve(region, rows, label)
     plane = Plane.of({"region": model}, rows, SHOWN_POINTS, 0, REGION_MARGIN)
     figure, (axes,) = plane.make_panels([""])
-    draw_points(axes, plane.shown, GRAY)
-    sides, values = plane.evaluate(model, REGION_SIDE)
-    values, levels = visible_levels(values, [region.threshold])
-    if levels:
-        axes.contour(*sides, values, levels=levels, colors=VERMILION)
+    plane.draw_contours(axes, model, REGION_SIDE, [region.threshold])
     shown = "draws" if X is None else plane.data_label
     draw_legend(figure, {shown: (GRAY, "o"), label: (VERMILION, "solid")})
     return figure
@@ -70,16 +61,9 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
 def _draw_curve(region: Any, rows: Any, label: str) -> Any:
     model = region.model
     x = Blocks(rows, columns=model.table.columns).whole()
-    low, high = find_limits(x, REGION_MARGIN)
-    line = np.linspace(low[0], high[0], CURVE_POINTS)
-    values = np.asarray(model.log_density(line[:, None]), dtype=float)
-    density = np.exp(values)
-    figure = make_figure(5.0, 3.2)
-    axes = figure.subplots()
-    axes.plot(line, density, color=BLUE)
-    axes.fill_between(line, density, where=values >= region.threshold, color=VERMILION, alpha=0.3)
-    names = model.table.columns
-    axes.set(xlabel="x" if names is None else names[0], ylabel="density", ylim=(0.0, None))
-    simplify_axes(axes)
+    figure, axes, line, values = draw_density(model, *find_limits(x, REGION_MARGIN))
+    axes.fill_between(
+        line, np.exp(values), where=values >= region.threshold, color=VERMILION, alpha=0.3
+    )
     draw_legend(figure, {"density": (BLUE, "solid"), label: (VERMILION, "s")})
     return figure

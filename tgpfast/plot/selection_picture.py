@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from .canvas import (
     draw_legend,
     label_first_column,
     make_panels,
-    require_matplotlib,
     simplify_axes,
 )
 
@@ -48,7 +46,6 @@ def selection(model: Any, *, title: str | None = None) -> Any:
     -------
     matplotlib Figure
     """
-    require_matplotlib()
     trials = getattr(model, "selection", None)
     if not trials:
         raise ValueError(
@@ -86,18 +83,13 @@ def selection(model: Any, *, title: str | None = None) -> Any:
     return add_title(figure, title)
 
 
-def _color_gammas(gammas: Iterable[float]) -> dict[float, Any]:
+def _color_gammas(gammas: set[float]) -> dict[float, Any]:
     """Colors of increasing bandwidths, with equal steps for equal ratios."""
     from matplotlib import colormaps
+    from matplotlib.colors import LogNorm
 
-    ordered = sorted(gammas)
-    places = np.log(ordered)
-    span = float(np.ptp(places)) if len(ordered) > 1 else 1.0
-    scale = colormaps[GAMMA_MAP]
-    return {
-        gamma: scale(LIGHTEST * float(place - places[0]) / span)
-        for gamma, place in zip(ordered, places, strict=True)
-    }
+    place = LogNorm(min(gammas, default=1.0), max(gammas, default=1.0))
+    return {gamma: colormaps[GAMMA_MAP](LIGHTEST * float(place(gamma))) for gamma in sorted(gammas)}
 
 
 def _score_limits(rows: list[Trial]) -> tuple[float, float]:

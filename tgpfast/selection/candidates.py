@@ -16,15 +16,14 @@ import numpy as np
 
 from .. import kernels
 from ..bases.base import Base
-from ..bases.bounded import Domain, ProductBase
+from ..bases.bounded import ProductBase
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..validation import Array
 from .base_fits import fit_base
-from .effort import CAREFUL_ROWS, Budget
+from .effort import CAREFUL_ROWS
 from .folds import Split, held_out_masks
-from .mixture_ensemble import MixtureEnsemble
 from .sample_split import SampleSplit
 from .scoring import Fold, FoldFeatures, HeldOutScore, standard_error
 
@@ -167,89 +166,67 @@ class SearchSpace:
 class Pilot:
     """Rows that candidates are compared on.
 
+    A sample that holds rows out judges by these, and learns from some of those that it keeps; bases
+    are learned from all of them. Of any other sample, parts are held out in turn.
+
     Attributes
     ----------
-    x : (n, d) array
+    sample : SampleSplit
         Distinct rows in the model's coordinates.
-    weights : (n,) array
-        Rows that each row counts as.
-    sample : SampleSplit or None, default None
-        A sample with rows held out. Then the rows of the pilot are some of those that it keeps,
-        the rows that it holds out judge the candidates, and bases are learned from all that it
-        keeps. None holds out parts of the pilot itself.
-    budget : Budget
-    ensemble : MixtureEnsemble or None, default None
-        Mixtures grown on the pilot, one for each part that is held out. None grows them here.
-    domain : Domain or None, default None
-        Its periodic columns have bases and frequencies of their own.
+    most_rows : int, default PILOT_ROWS
+        Rows that are learned from, at most, where the sample holds some out.
     """
 
-    x: Array
-    weights: Array
-    sample: SampleSplit | None = None
-    budget: Budget = field(default_factory=Budget)
-    ensemble: MixtureEnsemble | None = None
-    domain: Domain | None = None
+    sample: SampleSplit
+    most_rows: int = PILOT_ROWS
 
-    def __post_init__(self) -> None:
-        if self.sample is None and self.ensemble is None:
-            ensemble = MixtureEnsemble(self.x, self.weights, self.budget, domain=self.domain)
-            object.__setattr__(self, "ensemble", ensemble)
-
-    @classmethod
-    def from_sample(cls, sample: SampleSplit, budget: Budget) -> Pilot:
-        """The whole sample, or PILOT_ROWS of the rows it keeps where it holds some out."""
-        if not sample.holds_out:
-            return cls(sample.x, sample.weights, None, budget, sample.ensemble, sample.domain)
-        split = sample.split(PILOT_ROWS)
-        return cls(split.kept, split.kept_weights, sample, budget, domain=sample.domain)
-
-    def in_full(self) -> Pilot:
-        """The same with all rows that the sample keeps, which sums of features can afford."""
-        if self.sample is None:
-            return self
-        split = self.sample.split(len(self.sample.x))
-        return replace(self, x=split.kept, weights=split.kept_weights)
+    @functools.cached_property
+    def rows(self) -> tuple[Array, Array]:
+        """Rows that are learned from, (n, d), and the rows that each one counts as, (n,)."""
+        if not self.sample.holds_out:
+            return self.sample.x, self.sample.weights
+        split = self.sample.split(self.most_rows)
+        return split.kept, split.kept_weights
 
     def splits(self, *, with_mixtures: bool) -> list[Split]:
         """Rows that are learned from and rows that are held out, fold by fold.
 
         with_mixtures : whether some of the rows held out decide on the size of a mixture
         """
-        if self.sample is not None:
-            return [self.sample.split(len(self.x))]
-        if with_mixtures and self.ensemble is not None:
-            return self.ensemble.splits
-        masks = held_out_masks(len(self.x))[: self.budget.n_folds]
-        return [Split.at(self.x, self.weights, mask) for mask in masks]
+        if self.sample.holds_out:
+            return [self.sample.split(self.most_rows)]
+        if with_mixtures:
+            return self.sample.ensemble.splits
+        x, weights = self.rows
+        masks = held_out_masks(len(x))[: self.sample.budget.n_folds]
+        return [Split.at(x, weights, mask) for mask in masks]
 
     def learn_base(self, kind: Any, fold: int, split: Split) -> Base:
         """A base for one of the splits."""
-        if self.sample is not None and isinstance(kind, str):
+        if self.sample.holds_out and isinstance(kind, str):
             return self.sample.fit_base(kind)
-        if self.ensemble is not None and kind == "mixture":
-            return self.ensemble.fit_without(fold)
-        return fit_base(kind, split.kept, split.kept_weights, domain=self.domain)
+        if isinstance(kind, str) and kind == "mixture":
+            return self.sample.ensemble.fit_without(fold)
+        return fit_base(kind, split.kept, split.kept_weights, domain=self.sample.domain)
 
     def expected_gain(self, kind: str) -> float:
         """Nats per row by which the base of the final model is expected to beat those of the folds:
         0 except for mixtures, which are averaged in the end."""
-        if kind != "mixture" or self.sample is not None or self.ensemble is None:
-            return 0.0
-        return self.ensemble.averaging_gain
+        is_averaged = kind == "mixture" and not self.sample.holds_out
+        return self.sample.ensemble.averaging_gain if is_averaged else 0.0
 
     @property
     def deviation(self) -> float:
         """Root of the mean variance of the columns."""
-        w = self.weights / self.weights.sum()
-        return float(np.sqrt((w @ np.square(self.x - w @ self.x)).mean()))
+        x, weights = self.rows
+        w = weights / weights.sum()
+        return float(np.sqrt((w @ np.square(x - w @ x)).mean()))
 
     @functools.cached_property
     def scott(self) -> float:
         """Scott's bandwidth for these rows."""
-        return scott_bandwidth(
-            float(self.weights.sum()), self.x.shape[1], self.deviation**2
-        )
+        x, weights = self.rows
+        return scott_bandwidth(float(weights.sum()), x.shape[1], self.deviation**2)
 
 
 def scott_bandwidth(n: float, d: int, variance: float) -> float:
@@ -369,9 +346,9 @@ def select(
         None where no base can be learned from the rows that are kept: too few, or in a plane.
     """
     search = CandidateSearch(
-        pilot, space, n_features=min(n_features, pilot.budget.screen_features), seed=seed,
+        pilot, space, n_features=min(n_features, pilot.sample.budget.screen_features), seed=seed,
         threads=threads,
-    )
+    )  # fmt: skip
     candidates: list[Candidate] = []
     # BLAS on one thread: the matrices are small, and its idle threads would spin on our cores
     with kernels.threads(*threads.resolve()), Progress(progress, "candidates", None) as bar:
@@ -382,7 +359,7 @@ def select(
         return None
     best = choose_candidate(
         candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
-        is_careful=len(pilot.x) <= CAREFUL_ROWS and set(space.methods) > {"map"},
+        is_careful=len(pilot.rows[0]) <= CAREFUL_ROWS and set(space.methods) > {"map"},
     )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
     return Selection(best, ordered, pilot.scott, search.is_brief)
@@ -449,8 +426,11 @@ class CandidateSearch:
     def __init__(
         self, pilot: Pilot, space: SearchSpace, *, n_features: int, seed: int, threads: Threads
     ) -> None:
-        self.is_brief = pilot.budget.n_brief is not None and space.may_be_brief
-        self.pilot, self.space = pilot.in_full() if self.is_brief else pilot, space
+        self.budget, self.domain = pilot.sample.budget, pilot.sample.domain
+        self.is_brief = self.budget.n_brief is not None and space.may_be_brief
+        # sums of features, which a brief search needs alone, can afford all rows
+        self.pilot = replace(pilot, most_rows=len(pilot.sample.x)) if self.is_brief else pilot
+        self.space = space
         self.n_features, self.seed, self.threads = n_features, seed, threads
         self.splits = self.pilot.splits(with_mixtures="mixture" in space.bases)
         self.folds: dict[str, list[Fold]] = {}
@@ -481,7 +461,7 @@ class CandidateSearch:
         """MAP with the first of BRIEF_SETTINGS, as many as the budget allows; then, if rows gain by
         the best of them, with a smaller and a larger bandwidth."""
         scores: dict[FeatureSetting, float] = {}
-        settings = self._brief_settings()[: self.pilot.budget.n_brief]
+        settings = self._brief_settings()[: self.budget.n_brief]
         for setting in settings:
             candidates = list(self.score_posterior(alone.base, setting, BRIEF_LAMS))
             scores.update(_best_score(setting, candidates))
@@ -524,7 +504,7 @@ class CandidateSearch:
         split = self.splits[fold]
         base = self.pilot.learn_base(kind, fold, split)
         nearby = split.kept[:PILOT_ROWS]
-        return Fold(base, split, nearby, self.pilot.budget.log2_draws, self.seed)
+        return Fold(base, split, nearby, self.budget.log2_draws, self.seed)
 
     def score_tilts(self, base: str) -> Iterator[Candidate]:
         """FD with every setting of the features; then FVPD and MAP, which take longer, with the
@@ -654,7 +634,7 @@ class CandidateSearch:
         features = Features.draw(
             self.n_features, setting.gamma, self.space.shapes[setting.shape], self.seed,
             setting.kernel, setting.interactions,
-            None if self.pilot.domain is None else self.pilot.domain.periods,
+            None if self.domain is None else self.domain.periods,
         )  # fmt: skip
         make = FoldFeatures.for_posterior if for_posterior else FoldFeatures
         return [make(features, fold, self.threads) for fold in self.folds[base]]

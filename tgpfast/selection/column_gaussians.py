@@ -112,6 +112,8 @@ def _smooth(knots: Array, scores: Array) -> tuple[Array, Array]:
     increase, and its slope is a mean of slopes of the polygon. The last two slopes on each side are
     equal, so that the spline goes on as a line.
     """
+    from scipy.interpolate import BSpline
+
     first, last = knots[1] - knots[0], knots[-1] - knots[-2]
     steps = np.arange(1.0, 4.0)
     t = np.concatenate([knots[0] - first * steps[::-1], knots, knots[-1] + last * steps])
@@ -125,11 +127,5 @@ def _smooth(knots: Array, scores: Array) -> tuple[Array, Array]:
         slopes[0], slopes[-1] = slopes[1], slopes[-2]
     start = polygon[1] - slopes[0] * (at[1] - at[0])
     coefficients = start + np.append(0.0, np.cumsum(slopes * np.diff(at)))
-    # values of the three B-splines at a knot, and of the two of their derivative
-    i = np.arange(len(knots)) + 3
-    near = (t[i + 1] - t[i]) / (t[i + 1] - t[i - 1])
-    slope_at = near * slopes[:-1] + (1.0 - near) * slopes[1:]
-    left = np.square(t[i + 1] - t[i]) / ((t[i + 1] - t[i - 2]) * (t[i + 1] - t[i - 1]))
-    right = np.square(t[i] - t[i - 1]) / ((t[i + 2] - t[i - 1]) * (t[i + 1] - t[i - 1]))
-    heights = left * coefficients[:-2] + (1.0 - left - right) * coefficients[1:-1]
-    return heights + right * coefficients[2:], slope_at
+    spline = BSpline(t, coefficients, 3)
+    return spline(knots), spline(knots, 1)

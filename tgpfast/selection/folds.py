@@ -47,13 +47,11 @@ def held_out_masks(n_rows: int) -> list[Mask]:
     return [fold == k for k in range(N_FOLDS if n_rows <= FEW_ROWS else 1)]
 
 
-def distinct_rows(pilot: tuple[Array, Array | None] | None) -> tuple[Array, Array]:
+def distinct_rows(pilot: tuple[Array, Array | None]) -> tuple[Array, Array]:
     """Distinct rows of a pilot, in order, and their weights; rows of weight 0 are left out.
 
     A row that stands on both sides of a split would reward a density for spikes at its rows.
     """
-    if pilot is None:
-        return np.zeros((0, 1)), np.zeros(0)
     x, w = pilot
     x, w = (x, np.ones(len(x))) if w is None else (x[w > 0], w[w > 0])
     _, first, which = np.unique(x, axis=0, return_index=True, return_inverse=True)

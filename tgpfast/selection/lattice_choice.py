@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..bases.part_widths import part_widths
 from ..features.lattice import LatticeFeatures
 from ..features.spectral_density import KERNELS
@@ -169,13 +171,10 @@ def _score_alone(search: LatticeSearch, space: LatticeSpace, base: str) -> None:
 
 
 def _first_candidate(space: LatticeSpace, features: LatticeFeatures) -> LatticeCandidate:
-    def inside(value: float, limits: tuple[float, float]) -> float:
-        return min(max(value, limits[0]), limits[1])
-
     kernel = FIRST_KERNEL if FIRST_KERNEL in space.kernels else space.kernels[0]
-    bandwidth = inside(FIRST_BANDWIDTH * space.bandwidths[1], space.bandwidths)
+    bandwidth = float(np.clip(FIRST_BANDWIDTH * space.bandwidths[1], *space.bandwidths))
     return LatticeCandidate(
-        kernel, bandwidth, inside(FIRST_LAM, space.lams),
+        kernel, bandwidth, float(np.clip(FIRST_LAM, *space.lams)),
         min(FIRST_MODES[features.dimension], space.max_modes), space.bases[0],
     )  # fmt: skip
 

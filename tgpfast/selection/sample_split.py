@@ -55,6 +55,7 @@ class SampleSplit:
     budget: Budget = field(default_factory=Budget, kw_only=True)
     domain: Domain | None = field(default=None, kw_only=True)
     has_mapped_walls: bool = field(default=False, kw_only=True)
+    _mixtures: dict[bool, Base] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
@@ -86,24 +87,14 @@ class SampleSplit:
 
     def fit_base(self, kind: str, *, use_all: bool = False) -> Base:
         """A base learned without the rows held out, unless ``use_all``; see `base_fits`."""
-        if kind == "mixture":
-            return self._mixture_of_all if use_all else self._mixture_of_kept
+        use_all = use_all or not self.holds_out
         kept = ~self.held | use_all
-        return fit_base(kind, self.x[kept], self.weights[kept], domain=self.domain)
-
-    @functools.cached_property
-    def _mixture_of_kept(self) -> Base:
-        if not self.holds_out:
-            return self._mixture_of_all
-        kept = ~self.held
-        return self._narrow_guard(self.ensemble.fit(self.x[kept], self.weights[kept]))
-
-    @functools.cached_property
-    def _mixture_of_all(self) -> Base:
-        return self._narrow_guard(self.ensemble.fit(self.x, self.weights))
-
-    def _narrow_guard(self, base: Base) -> Base:
-        return narrow_guard(base) if self.has_mapped_walls else base
+        if kind != "mixture":
+            return fit_base(kind, self.x[kept], self.weights[kept], domain=self.domain)
+        if use_all not in self._mixtures:
+            base = self.ensemble.fit(self.x[kept], self.weights[kept])
+            self._mixtures[use_all] = narrow_guard(base) if self.has_mapped_walls else base
+        return self._mixtures[use_all]
 
     def refit_base(self, base: Base) -> Base:
         """A base of `fit_base`, learned again, also from the rows that were held out.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bases.mixture_growth import grow_mixture
+from ..bases.mixture_growth import grow_mixture, weighted_mean
 from ..data.column_maps import ColumnMaps
 from ..kernels.thread_choice import Threads
 from ..validation import Array
@@ -86,9 +86,7 @@ def compare_scales(
     except ValueError:  # of columns that depend on each other
         return None
     share = weights[held] / weights[held].sum()
-    gains = scores[1] - scores[0]
-    mean = float(share @ gains)
-    error = float(np.sqrt(np.square(share) @ np.square(gains - mean)))
+    _, error = weighted_mean(scores[1] - scores[0], share)
     return ScaleScores(float(share @ scores[0]), float(share @ scores[1]), error)
 
 

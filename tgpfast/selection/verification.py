@@ -78,11 +78,6 @@ class Verification:
             or not self.gain > LEAST_MEAN_GAIN
         )
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether every measurement is within its limit."""
-        return not (self.misplaces_mass or self.misfits)
-
     def compared_with(self, base: Verification) -> Verification:
         """The same, allowing a little more mass far from the rows than the base alone has."""
         return replace(self, far_allowed=max(self.far_allowed, base.far_share + MOST_FAR_SHARE))
@@ -208,7 +203,7 @@ def solve_until_reliable(
                 if not model.log_normalizer.is_poor:
                     break
                 continue
-            if verified.is_clean:
+            if not (verified.misplaces_mass or verified.misfits):
                 break
             # the tilt is not to blame for what the base does too
             of_base = of_base or verifier.verify(solve(name, BASE_ALONE))
