@@ -28,6 +28,7 @@ from ..validation import (
 from .answers import Answer
 from .base_marginals import find_ends
 from .column_choice import check_levels, find_columns, read_bounds, read_values
+from .conditional_draws import is_known_for_rows
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .draw_means import mean_over_draws
@@ -36,13 +37,18 @@ from .information import mean_log_marginals
 from .integration import ANSWER_REPLICATES
 from .local_modes import Modes
 from .marginal_rules import (
+    RowBins,
+    bin_log_masses,
     line_log_density,
     marginal_gradient,
     marginal_log_density,
+    rough_bin_sets,
     rough_log_density,
+    uses_draws,
 )
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
+from .quadrature import QUADRATURE_DIMENSIONS
 from .regions import HighestDensityRegion, region_of_draws
 from .saving import density_members
 
@@ -430,6 +436,40 @@ class MarginalDensity(DescribedDensity):
             return np.asarray(self.log_density(rows))
         _, x, u, _ = self._read(rows)
         return rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
+
+    # -- steps of discrete columns -----------------------------------------------------------------
+
+    def draws_over_bins(self, count: int, *, is_rough: bool = False) -> bool:
+        """Whether draws integrate over the steps of discrete columns too: where they integrate over
+        the columns that are left out, where a rule would have several columns of both kinds, and
+        where values are averaged.
+
+        count : discrete columns
+        """
+        if is_rough and is_known_for_rows(self.joint.base):
+            return count > 0
+        is_large = self.joint.dimension > QUADRATURE_DIMENSIONS
+        return (count > 1 and is_large) or (count > 0 and uses_draws(self.joint, self._kept))
+
+    def log_masses(
+        self, rows: Array, columns: list[int], steps: Array, *, is_rough: bool = False
+    ) -> tuple[Array, Array]:
+        """Log of the integral over steps of some columns around rows (n, k), and its error, by
+        draws; fewer of them where ``is_rough``, for values that are averaged."""
+        bins = self._bins(rows, columns, steps)
+        return bin_log_masses(self.joint, self._kept, bins, is_rough=is_rough)
+
+    def log_mass_sets(
+        self, rows: Array, columns: list[int], steps: Array, seed: int
+    ) -> Array:
+        """The same, not normalized, by each of several sets of draws, (R, n)."""
+        return rough_bin_sets(self.joint, self._kept, self._bins(rows, columns, steps), seed)
+
+    def _bins(self, rows: Array, columns: list[int], steps: Array) -> RowBins:
+        order = np.argsort(self.columns)
+        places = [int(self._order[k]) for k in columns]
+        scaling = self.joint.scaling.choose(self._kept)
+        return RowBins(np.ascontiguousarray(rows[:, order]), places, steps, scaling)
 
     def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
         """Mutual information of two groups of the columns that are kept, in nats.
