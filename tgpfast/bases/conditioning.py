@@ -98,7 +98,8 @@ class SplitMixture:
         self.means = mixture.means[:, free]
         self.slopes = np.linalg.solve(of_given, cross)
         rest = mixture.covariances[:, free][:, :, free] - cross.transpose(0, 2, 1) @ self.slopes
-        self.cholesky = np.asarray(np.linalg.cholesky(0.5 * (rest + rest.transpose(0, 2, 1))), float)
+        rest = 0.5 * (rest + rest.transpose(0, 2, 1))
+        self.cholesky = np.asarray(np.linalg.cholesky(rest), float)
 
     def log_joint(self, values: Array) -> Array:
         """Logs of weights times densities of rows (n, a) of columns A, by component, (n, K)."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bases.bounded import domain_of
 from ..bases.conditioning import marginal_base
 from ..data import storage
 from ..data.blocks import Blocks
@@ -535,6 +536,7 @@ class MarginalDensity(DescribedDensity):
         Returns
         -------
         Modes
+            Those of a periodic column go around its seam.
 
         Raises
         ------
@@ -547,23 +549,29 @@ class MarginalDensity(DescribedDensity):
                 "modes of a marginal density are found for one column only; model.mode() gives "
                 "those of all columns"
             )
-        low, high = self.quantile(MODE_LEVELS, seed=seed)
-        places = np.linspace(low, high, MODE_PLACES)
+        domain = domain_of(self.joint.base).choose(self.columns)
+        is_turning = bool(domain.periodic[0])
+        if is_turning:
+            low, high = self._scaling.invert(np.array([domain.low, domain.high]))[:, 0]
+        else:
+            low, high = self.quantile(MODE_LEVELS, seed=seed)
+        places = np.linspace(low, high, MODE_PLACES)[: -1 if is_turning else None]
         log_p = np.asarray(self.log_density(places[:, None]))
-        peaks = 1 + np.flatnonzero((log_p[1:-1] > log_p[:-2]) & (log_p[1:-1] >= log_p[2:]))
-        if not len(peaks):  # the density is largest at an end
-            peaks = np.array([int(np.argmax(log_p))])
-        valleys = [int(a + np.argmin(log_p[a:b])) for a, b in itertools.pairwise(peaks.tolist())]
-        edges = self.cdf(places[np.array([0, *valleys, -1])][:, None], seed=seed)
-        edges[[0, -1]] = 0.0, 1.0
-        shares = np.diff(edges)
+        peaks, valleys = find_peaks(log_p, is_turning=is_turning)
+        edges, errors = self.cdf(places[valleys][:, None], return_error=True, seed=seed)
+        if is_turning:  # from one valley to the next, around the circle
+            shares = np.diff(edges, append=edges[:1]) % 1.0 if len(peaks) > 1 else np.ones(1)
+            errors = np.hypot(errors, np.roll(errors, -1)) * (len(peaks) > 1)
+        else:
+            shares = np.diff(np.concatenate([[0.0], edges, [1.0]]))
+            errors = np.concatenate([[0.0], errors, [0.0]])
+            errors = np.hypot(errors[1:], errors[:-1])
         kept = np.flatnonzero(shares >= min_share)
         kept = kept[np.argsort(-log_p[peaks[kept]])]
         at = peaks[kept]
         return Modes(
-            self.table.frame(places[at][:, None]), log_p[at], shares[kept], np.zeros(len(at)),
-            "grid",
-        )  # fmt: skip
+            self.table.frame(places[at][:, None]), log_p[at], shares[kept], errors[kept], "grid"
+        )
 
     def explain(self, Y: Any) -> Any:
         """Which columns make rows unlikely.
@@ -672,3 +680,39 @@ class MarginalDensity(DescribedDensity):
     def __repr__(self) -> str:
         names = self.columns if self.table.columns is None else self.table.columns
         return f"MarginalDensity(columns {names} of {self.joint!r})"
+
+
+def find_peaks(
+    values: Array, *, is_turning: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the local maxima of values along a line, and of the minima between them.
+
+    Parameters
+    ----------
+    values : (n,) array
+    is_turning : bool
+        Whether the line is a circle: then the i-th minimum lies before the i-th maximum, the first
+        one beyond the seam if need be; else one lies between each two maxima.
+
+    Examples
+    --------
+    >>> values = np.array([3.0, 1.0, 2.0, 0.0])
+    >>> [found.tolist() for found in find_peaks(values, is_turning=True)]
+    [[0, 2], [3, 1]]
+    >>> [found.tolist() for found in find_peaks(values, is_turning=False)]
+    [[2], []]
+    """
+    before, after = np.roll(values, 1), np.roll(values, -1)
+    is_peak = (values > before) & (values >= after)
+    if not is_turning:
+        is_peak[[0, -1]] = False
+    peaks = np.flatnonzero(is_peak)
+    if not len(peaks):  # flat, or largest at an end
+        peaks = np.array([int(np.argmax(values))])
+    pairs = [(a, b) for a, b in itertools.pairwise(peaks.tolist())]
+    if is_turning:
+        pairs.insert(0, (int(peaks[-1]) - len(values), int(peaks[0])))
+    valleys = [
+        a + int(np.argmin(values[np.arange(a, b + 1) % len(values)])) for a, b in pairs
+    ]
+    return peaks, np.array(valleys, dtype=np.int64) % len(values)
