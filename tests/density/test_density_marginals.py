@@ -12,7 +12,9 @@ from scipy import stats
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import BoundedMixtureBase
+from tgpfast.bases.gaussian import whitening_gaussian
 from tgpfast.density.density import Density
+from tgpfast.density.local_modes import _merge
 from tgpfast.density.marginals import MarginalDensity
 
 POINTS = np.array([3.0, 5.0, 8.5])
@@ -178,6 +180,35 @@ def test_information_of_draws_has_standard_errors():
     z = [(answer - truth) / answer.standard_error for answer in answers]
     assert max(map(abs, z)) < 3.5
     assert all(1e-4 < answer.standard_error < 0.05 for answer in answers)
+
+
+# -- modes -----------------------------------------------------------------------------------------
+
+
+def test_shares_of_modes_go_around_the_seam():
+    """Two von Mises peaks in each of two columns, one peak of the first at the seam: shares are
+    those of the components, wherever the period begins."""
+    shares, centers = np.array([0.3, 0.7]), np.array([23.9, 10.0])
+    for low in (0.0, -12.0, 5.0):
+        base = BoundedMixtureBase(shares, np.c_[centers, [0.0, 1.0]], [np.diag([1.5, 1.0])] * 2,
+                                  [low, -np.inf], [low + 24.0, np.inf], [True, False])  # fmt: skip
+        model = of_base(base)
+        model = dataclasses.replace(model, tilt=tilted(2, size=1e-12).tilt)  # no closed form
+        found = model.marginal(0).mode()
+        assert np.abs(found.share - [0.7, 0.3]).max() < 1e-3
+        gaps = (found.value[:, 0] - [10.0, 23.9] + 12.0) % 24.0 - 12.0
+        assert np.abs(gaps).max() < 0.01
+        found = model.mode()
+        assert len(found) == 2  # those beside the seam are one
+        assert np.abs(found.share - [0.7, 0.3]).max() < 0.1
+
+
+def test_places_on_both_sides_of_a_seam_are_one_mode():
+    base = BoundedMixtureBase([1.0], [[0.0]], [[[1.0]]], [0.0], [24.0], [True])
+    x = np.array([[1e-9], [24.0 - 1e-9], [12.0]])
+    places, counts = _merge(x, np.array([0.0, 0.0, -1.0]), whitening_gaussian(base), base.domain)
+    assert len(places) == 2
+    assert counts.tolist() == [2.0, 1.0]
 
 
 # -- missing entries -------------------------------------------------------------------------------

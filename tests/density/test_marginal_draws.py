@@ -64,7 +64,7 @@ def test_marginal_of_one_column_row_by_row_and_from_a_table(pair):
     assert errors.max() < 0.02
     many, errors = marginal.log_density(np.tile(places, 20)[:, None], return_error=True)
     assert (np.abs(many - np.tile(truth, 20)) < 5.0 * errors).all()
-    assert errors.max() < 0.02
+    assert errors.max() < 0.005
     line = marginal._line.fine(np.linspace(-2.0, 2.0, 2_001))
     assert np.abs(np.diff(line, 3)).max() < 1e-4  # no jumps from draw to draw
 
@@ -75,12 +75,14 @@ def test_entropy_and_information_of_marginals(pair):
     first, second = pair.entropy(pair.first), pair.entropy(pair.second)
     found = pair.model.marginal(0).entropy(seed=1)
     assert is_near(found, first)
-    assert found.standard_error < 0.02
-    assert is_near(pair.model.marginal([0, 1]).entropy(seed=1), joint)
+    assert found.standard_error < 0.01
+    found = pair.model.marginal([0, 1]).entropy(seed=1)
+    assert is_near(found, joint)
+    assert found.standard_error < 0.005  # the exponent of a row says nearly all of it
     information = first + second - joint
     found = pair.model.mutual_information(0, 1, seed=1)
     assert is_near(found, information)
-    assert found.standard_error < 0.02
+    assert found.standard_error < 0.01
     assert is_near(pair.model.mutual_information([0, 2], [1, 3, 4], seed=1), information)
     assert is_near(pair.model.mutual_information(0, 2, seed=1), 0.0)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,65 @@ def as_mixture(base: GaussianBase | MixtureBase) -> MixtureBase:
     return MixtureBase(np.ones(1), base.mean[None], base.covariance[None])
 
 
+class SplitMixture:
+    """A Gaussian mixture as a density of some columns, A, and of the others, B, given them.
+
+    Parameters
+    ----------
+    mixture : MixtureBase
+    fixed : sequence of int
+        Columns A.
+
+    Attributes
+    ----------
+    means : (K, b) array
+        Of columns B of the components.
+    slopes : (K, a, b) array
+        By which these means rise with columns A.
+    cholesky : (K, b, b) array
+        Roots of the covariances of columns B given A.
+    """
+
+    def __init__(self, mixture: MixtureBase, fixed: Sequence[int]) -> None:
+        given, free = split_columns(mixture.dimension, fixed)
+        of_given = mixture.covariances[:, given][:, :, given]
+        cross = mixture.covariances[:, given][:, :, free]
+        roots = np.linalg.cholesky(of_given)
+        self._centers = mixture.means[:, given]
+        self._inverse_roots = np.linalg.inv(roots)  # (K, a, a)
+        self._constants = (
+            np.log(mixture.weights) - np.log(np.einsum("kii->ki", roots)).sum(axis=1)
+            - 0.5 * len(given) * np.log(2.0 * np.pi)
+        )  # fmt: skip
+        self.means = mixture.means[:, free]
+        self.slopes = np.linalg.solve(of_given, cross)
+        rest = mixture.covariances[:, free][:, :, free] - cross.transpose(0, 2, 1) @ self.slopes
+        rest = 0.5 * (rest + rest.transpose(0, 2, 1))
+        self.cholesky = np.asarray(np.linalg.cholesky(rest), float)
+
+    def log_joint(self, values: Array) -> Array:
+        """Logs of weights times densities of rows (n, a) of columns A, by component, (n, K)."""
+        total = np.zeros((len(values), len(self._constants)))
+        for j in range(values.shape[1]):
+            root = self._inverse_roots[:, j, : j + 1]
+            whitened = values[:, : j + 1] @ root.T
+            whitened -= np.einsum("ki,ki->k", self._centers[:, : j + 1], root)
+            total += np.square(whitened, out=whitened)
+        total *= -0.5
+        total += self._constants
+        return total
+
+    def means_given(self, values: Array) -> Array:
+        """Means of columns B of the components given rows (n, a), (n, K, b)."""
+        gaps = values[:, None, :] - self._centers
+        return np.asarray(self.means + np.matmul(gaps[:, :, None, :], self.slopes)[:, :, 0])
+
+    def means_of(self, values: Array, index: Any) -> Array:
+        """The same of one component for each row, (n, b)."""
+        gaps = values - self._centers[index]
+        return np.asarray(self.means[index] + np.einsum("na,nab->nb", gaps, self.slopes[index]))
+
+
 def condition_mixture(mixture: MixtureBase, fixed: Sequence[int], values: Array) -> MixtureParts:
     """A mixture given n rows of values of some columns.
 
@@ -76,22 +135,12 @@ def condition_mixture(mixture: MixtureBase, fixed: Sequence[int], values: Array)
     values : (n, a) array
         Their values.
     """
-    given, free = split_columns(mixture.dimension, fixed)
-    n, K = len(values), mixture.n_components
-    log_joint, means = np.empty((n, K)), np.empty((n, K, len(free)))
-    roots = np.empty((K, len(free), len(free)))
-    for k, (mean, covariance) in enumerate(
-        zip(mixture.means, mixture.covariances, strict=True)
-    ):
-        margin = GaussianBase(mean[given], covariance[np.ix_(given, given)])
-        log_joint[:, k] = np.log(mixture.weights[k]) + margin.log_density_at(values)
-        slopes = np.linalg.solve(margin.covariance, covariance[np.ix_(given, free)])
-        means[:, k] = mean[free] + (values - mean[given]) @ slopes
-        rest = covariance[np.ix_(free, free)] - covariance[np.ix_(free, given)] @ slopes
-        roots[k] = np.linalg.cholesky(0.5 * (rest + rest.T))
+    split = SplitMixture(mixture, fixed)
+    log_joint = split.log_joint(values)
     log_density = logsumexp(log_joint, axis=1)
     with np.errstate(invalid="ignore"):
-        return MixtureParts(log_density, log_joint - log_density[:, None], means, roots)
+        log_shares = log_joint - log_density[:, None]
+    return MixtureParts(log_density, log_shares, split.means_given(values), split.cholesky)
 
 
 # -- marginals -------------------------------------------------------------------------------------

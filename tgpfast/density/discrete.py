@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS
 from .integration import ANSWER_REPLICATES
 from .local_modes import Modes
+from .marginal_rules import average_sets
 from .marginals import MarginalDensity
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
@@ -221,10 +223,7 @@ class DiscreteDensity(DescribedDensity):
         owners = np.arange(len(rows))
         if len(self.steps) == self.inner.dimension:  # values repeat
             rows, owners = merge_equal_rows(rows)
-        found, gaps = integrate_bins(
-            self._rough_inner if is_rough else self._inner_log_density, rows, list(self.steps),
-            np.array(list(self.steps.values())), MEAN_TOLERANCE if is_rough else MASS_TOLERANCE,
-        )  # fmt: skip
+        found, gaps = self._log_masses(rows, is_rough)
         values[on_grid], errors[on_grid] = found[owners] - self._log_given, gaps[owners]
         return values, errors
 
@@ -232,10 +231,34 @@ class DiscreteDensity(DescribedDensity):
         """Log densities of rows (n, d) that are averaged."""
         return self._evaluate(y, is_rough=True)[0]
 
-    def _rough_inner(self, rows: Array) -> Array:
-        if isinstance(self.inner, MarginalDensity):
-            return self.inner._rough_log_density(rows)
-        return self._inner_log_density(rows)
+    def _log_masses(self, rows: Array, is_rough: bool) -> tuple[Array, Array]:
+        """Logs of integrals over the steps around rows of all columns of ``inner``, and errors."""
+        columns, steps = list(self.steps), np.array(list(self.steps.values()))
+        if self._draws_over_bins(is_rough):
+            values, errors = self.inner.log_masses(rows, columns, steps, is_rough=is_rough)
+            return np.asarray(values), np.asarray(errors)
+        tolerance = MEAN_TOLERANCE if is_rough else MASS_TOLERANCE
+        return integrate_bins(self._inner_log_density, rows, columns, steps, tolerance)
+
+    def _draws_over_bins(self, is_rough: bool) -> bool:
+        if not isinstance(self.inner, MarginalDensity):
+            return False
+        return self.inner.draws_over_bins(len(self.steps), is_rough=is_rough)
+
+    def _rough_sets(self, y: Array, seed: int) -> tuple[Array, Array]:
+        """Log densities of rows of a sample (n, d) that are averaged, and those by each set of the
+        points behind them, (R, n), which are equal where rules integrate."""
+        if not self._draws_over_bins(is_rough=True):
+            values = self._rough(y)
+            return values, values[None]
+        rows, owners = self._fill_rows(y), np.arange(len(y))
+        if len(self.steps) == self.inner.dimension:
+            rows, owners = merge_equal_rows(rows)
+        columns, steps = list(self.steps), np.array(list(self.steps.values()))
+        sets = self.inner.log_mass_sets(rows, columns, steps, seed)[:, owners]
+        values, errors = average_sets(sets)
+        values = values + 0.5 * np.square(errors)  # the log of a mean is too low by that
+        return values - self.log_normalizer.value - self._log_given, sets
 
     def _inner_log_density(self, rows: Array) -> Array:
         return np.asarray(self.inner.log_density(rows), dtype=float)
@@ -520,9 +543,28 @@ class DiscreteDensity(DescribedDensity):
 
         return self._mix(ask) if self.bins else ask(self)
 
-    def _mean_of_sample(self, function: Callable[[Array], Array], seed: int) -> Answer:
-        values = function(Blocks(self.sample(MEAN_ROWS, whole("seed", seed, 0))).whole())
-        return Answer(float(values.mean()), float(values.std(ddof=1)) / MEAN_ROWS**0.5, "draws")
+    def _mean_of_logs(
+        self, terms: list[tuple[float, DiscreteDensity, list[int]]], seed: int,
+        others: Callable[[Array], Array] | None = None,
+    ) -> Answer:  # fmt: skip
+        """The mean over 2,048 draws of a sum of log densities of some columns, times signs, and of
+        another function of rows.
+
+        Its error has the spread of the draws, that of the sets of points behind the log densities,
+        and the error of log Z.
+        """
+        seed = whole("seed", seed, 0)
+        rows = Blocks(self.sample(MEAN_ROWS, seed)).whole()
+        values = np.zeros(len(rows)) if others is None else others(rows)
+        means = np.zeros(1)  # over the rows, by each set
+        for sign, density, columns in terms:
+            found, sets = density._rough_sets(rows[:, columns], seed)
+            values = values + sign * found
+            means = means + sign * sets.mean(axis=1)
+        of_sets = float(means.std(ddof=1)) / len(means) ** 0.5 if len(means) > 1 else 0.0
+        of_rows = float(values.std(ddof=1)) / MEAN_ROWS**0.5
+        error = math.hypot(of_rows, of_sets, self.log_normalizer.standard_error)
+        return Answer(float(values.mean()), error, "draws")
 
     def entropy(self, *, seed: int = 0) -> Answer:
         """Entropy E[-log p] in nats, from 2,048 draws; a sum over discrete values.
@@ -536,7 +578,7 @@ class DiscreteDensity(DescribedDensity):
         -------
         Answer
         """
-        return self._mean_of_sample(lambda rows: -self._rough(rows), seed)
+        return self._mean_of_logs([(-1.0, self, list(range(self.dimension)))], seed)
 
     def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
         """Kullback-Leibler divergence E[log p - log other] in nats, from 2,048 draws.
@@ -556,10 +598,13 @@ class DiscreteDensity(DescribedDensity):
             raise TypeError(f"other must be a density with log_density, got {type(other).__name__}")
         if getattr(other, "_own_steps", None) != self._own_steps:
             raise ValueError("other must have the same discrete columns with the same steps")
-        return self._mean_of_sample(
-            lambda rows: self._evaluate(rows)[0]
-            - np.asarray(other.log_density(self.table.frame(rows)), dtype=float), seed,
-        )  # fmt: skip
+
+        def of_other(rows: Array) -> Array:
+            if isinstance(other, DiscreteDensity):
+                return -other._rough(rows)
+            return -np.asarray(other.log_density(self.table.frame(rows)), dtype=float)
+
+        return self._mean_of_logs([(1.0, self, list(range(self.dimension)))], seed, of_other)
 
     def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
         """Mutual information of two groups of columns in nats, from 2,048 draws.
@@ -580,10 +625,8 @@ class DiscreteDensity(DescribedDensity):
         if set(one) & set(two):
             raise ValueError(f"a={a!r} and b={b!r}: expected different columns in both")
         both, first, second = (self.marginal(some) for some in (one + two, one, two))
-        return self._mean_of_sample(
-            lambda rows: both._rough(rows[:, one + two])
-            - first._rough(rows[:, one]) - second._rough(rows[:, two]), seed,
-        )  # fmt: skip
+        terms = [(1.0, both, one + two), (-1.0, first, one), (-1.0, second, two)]
+        return self._mean_of_logs(terms, seed)
 
     # -- regions and modes -------------------------------------------------------------------------
 

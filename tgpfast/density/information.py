@@ -21,7 +21,6 @@ from .box_integrals import HEAVY_TAIL, UNKNOWN_REACH, wave_band
 from .box_rule import BoxRule
 from .draw_means import mean_over_draws
 from .expectations import draw_replicates, log_density_at
-from .integration import ANSWER_REPLICATES
 from .marginal_rules import DRAW_REPLICATES, average_sets, rough_sets
 from .quadrature import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
@@ -32,7 +31,7 @@ INFORMATION_REFINEMENT = 1.5  # factor of the steps along an axis from one rule 
 INFORMATION_TOLERANCE = {2: 1e-9, 3: 1e-6}  # change at which refining stops, in nats
 MOST_INFORMATION_NODES = 2**20  # of a rule: some tenths of a second
 POOR_GRID = 0.01  # nats: where rules differ by more, draws are better
-INFORMATION_LOG2_DRAWS = 11  # base-2 logarithm of the draws of rows whose marginals are integrals
+INFORMATION_LOG2_DRAWS = 12  # base-2 logarithm of the draws of rows whose marginals are integrals
 
 Term = tuple[float, list[int]]  # sign, and columns of a marginal
 
@@ -154,7 +153,10 @@ def _make_rule(base: Base, counts: Array) -> BoxRule:
 def _find_walls(base: Base) -> NDArray[np.bool_]:
     """Which axes have walls, at which the density may be positive, (d,)."""
     if isinstance(base, ProductBase):
-        return np.concatenate([_find_walls(factor) for factor in base.factors])
+        found = np.zeros(base.dimension, bool)
+        for factor, columns in base.each:
+            found[columns] = _find_walls(factor)
+        return found
     if isinstance(base, UniformBase | BoundedMixtureBase):
         domain = base.domain
         return np.asarray((np.isfinite(domain.low) | np.isfinite(domain.high)) & ~domain.periodic)
@@ -168,35 +170,47 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     """The mean over draws of rows.
 
     What is known of the log marginals, those of the base at least, is averaged over 131,072 draws;
-    the rest, which varies less, over 2,048 draws, whose marginals are integrals. Sets of points for
+    the rest, which varies less, over 4,096 draws, whose marginals are integrals. Sets of points for
     these integrals give an error too.
     """
     known = [(sign, _known_part(model, sorted(some))) for sign, some in terms]
     u, weights = draw_replicates(model, seed)
-    found = mean_over_draws(_sum_known(known, u).reshape(weights.shape), weights)
+    values = _sum_known(known, u)
     left = [(sign, sorted(some)) for sign, some in terms if not _is_known(model, some)]
     if not left:
-        return found
-    u, weights = model.integrator.weighted_draws(2**INFORMATION_LOG2_DRAWS, seed)
-    values = -_sum_known([(sign, _known_part(model, some)) for sign, some in left], u)
-    of_sets = np.zeros((DRAW_REPLICATES, len(u)))
+        return mean_over_draws(values.reshape(weights.shape), weights)
+    few, of_few = model.integrator.weighted_draws(2**INFORMATION_LOG2_DRAWS, seed)
+    rest = -_sum_known([(sign, _known_part(model, some)) for sign, some in left], few)
+    of_sets = np.zeros((DRAW_REPLICATES, len(few)))
     for sign, some in left:
-        sets = rough_sets(model, some, np.ascontiguousarray(u[:, some]), seed)
+        sets = rough_sets(model, some, np.ascontiguousarray(few[:, some]), seed)
         mean, errors = average_sets(sets)
         # the log of a mean of draws is too low by half the square of its error
-        values += sign * (mean + 0.5 * np.square(errors))
+        rest += sign * (mean + 0.5 * np.square(errors))
         of_sets += sign * sets
-    carried = weights > 0.0
-    values, of_sets = np.where(carried, values, 0.0), np.where(carried, of_sets, 0.0)
-    shape = ANSWER_REPLICATES, -1
-    rest = mean_over_draws(values.reshape(shape), weights.reshape(shape))
-    means = of_sets @ weights / weights.sum()
+    carried = of_few > 0.0
+    rest, of_sets = np.where(carried, rest, 0.0), np.where(carried, of_sets, 0.0)
+    # the exponent varies as the rest does: its part in the rest is averaged over the many draws
+    exponents = model.tilt.value(few, model.threads)
+    slope = _find_slope(exponents, rest, of_few)
+    values += slope * model.tilt.value(u, model.threads)
+    found = mean_over_draws(values.reshape(weights.shape), weights)
+    remainder = mean_over_draws((rest - slope * exponents)[:, None], of_few[:, None])
+    means = of_sets @ of_few / of_few.sum()
     log_z, count = model.log_normalizer, sum(sign for sign, _ in left)
     errors_of = (
-        found.standard_error, rest.standard_error, log_z.standard_error,
+        found.standard_error, remainder.standard_error, log_z.standard_error,
         float(means.std(ddof=1)) / math.sqrt(DRAW_REPLICATES),
     )  # fmt: skip
-    return Answer(found.value + rest.value - count * log_z.value, math.hypot(*errors_of), "draws")
+    value = found.value + remainder.value - count * log_z.value
+    return Answer(value, math.hypot(*errors_of), "draws")
+
+
+def _find_slope(x: Array, y: Array, weights: Array) -> float:
+    """Slope of y in x by weighted least squares."""
+    x, share = x - np.average(x, weights=weights), weights / weights.sum()
+    variance = float(share @ np.square(x))
+    return float(share @ (x * y)) / variance if variance > 0.0 else 0.0
 
 
 def _is_known(model: TiltedDensity, some: list[int]) -> bool:

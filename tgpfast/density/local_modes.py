@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bases.bounded import domain_of
-from ..bases.gaussian import whitening_gaussian
+from ..bases.bounded import Domain, domain_of
+from ..bases.gaussian import GaussianBase, whitening_gaussian
 from ..validation import Array
 from .tilted_density import TiltedDensity
 
@@ -68,15 +68,16 @@ def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes
         return total, slope @ gaussian.cholesky
 
     w, top = _climb(evaluate, gaussian.whiten(u))
-    w = gaussian.whiten(domain_of(model.base).wrap(gaussian.unwhiten(w)))
-    places, counts = _merge(w, top)
+    domain = domain_of(model.base)
+    x = domain.wrap(gaussian.unwhiten(w))
+    places, counts = _merge(x, top, gaussian, domain)
     share = counts / MODE_DRAWS
     kept = np.flatnonzero(share >= min_share)
     kept = kept[np.argsort(-top[places[kept]])]
     if not len(kept):  # a rippled density of many columns has more modes than draws
         kept = np.array([int(np.argmax(top[places]))])
     return Modes(
-        model.table.frame(model.scaling.invert(gaussian.unwhiten(w[places[kept]]))),
+        model.table.frame(model.scaling.invert(x[places[kept]])),
         top[places[kept]] - model.log_normalizer.value, share[kept],
         np.sqrt(share[kept] * (1.0 - share[kept]) / MODE_DRAWS),
     )  # fmt: skip
@@ -119,13 +120,20 @@ def _newton_step(evaluate: Any, w: Array, slope: Array) -> Array:
     return np.asarray(np.einsum("nij,nj->ni", vectors, along))
 
 
-def _merge(w: Array, top: Array) -> tuple[NDArray[np.int64], Array]:
-    """Numbers of the rows that are modes, highest first, and how many rows end at each."""
+def _merge(
+    x: Array, top: Array, gaussian: GaussianBase, domain: Domain
+) -> tuple[NDArray[np.int64], Array]:
+    """Numbers of the rows that are modes, highest first, and how many rows end at each. Places on
+    both sides of a seam are neighbors."""
     places: list[int] = []
-    owner = np.empty(len(w), np.int64)
+    owner = np.empty(len(x), np.int64)
+    turning = domain.periodic
     for k in np.argsort(-top):
         if places:
-            distances = np.linalg.norm(w[places] - w[k], axis=1)
+            gaps = x[places] - x[k]
+            turns = np.rint(gaps[:, turning] / domain.periods[turning])
+            gaps[:, turning] -= turns * domain.periods[turning]
+            distances = np.linalg.norm(gaussian.whiten(gaps + gaussian.mean), axis=1)
             nearest = int(np.argmin(distances))
         if not places or distances[nearest] > SAME_MODE:
             places.append(int(k))

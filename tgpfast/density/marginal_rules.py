@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..bases.conditioning import (
-    as_mixture,
-    condition_base,
-    condition_mixture,
-    marginal_base,
-    split_columns,
-)
+from ..bases.bounded import ProductBase
+from ..bases.conditioning import as_mixture, condition_mixture, marginal_base, split_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.part_widths import part_widths
-from ..bases.quasirandom import logsumexp, sobol_uniforms, to_normals
+from ..bases.quasirandom import logsumexp
 from ..bases.student import StudentBase
 from ..validation import Array
 from .base_marginals import cover_base
@@ -42,6 +37,16 @@ from .box_integrals import (
     wave_band,
 )
 from .box_rule import tensor_rows
+from .conditional_draws import (
+    LEAST_LOG2_POINTS,
+    NODES_AT_A_TIME,
+    PointSets,
+    condition_student,
+    draw_along_line,
+    draw_given,
+    is_known_for_rows,
+    split_rows,
+)
 from .quadrature import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 from .whitened_grid import resolving_steps
@@ -55,15 +60,15 @@ GRADIENT_REFINEMENT = BOX_REFINEMENT**3  # of the one rule behind gradients
 MOST_MARGINAL_NODES = 2**15  # of the rule for one row and component
 LEAST_ROW_LOG_SHARE = -40.0  # log of a component's share of a row below which it is left out
 MARGINAL_REACH = 7.5  # standard deviations: e^-28 of a Gaussian's mass lies beyond
-NODES_AT_A_TIME = 2**19  # evaluated together
 # Sets of quasi-random draws for each row, where more columns are left out, and base-2 logarithms
 # of their sizes: the larger one for rows whose error with the smaller one is not good enough.
 DRAW_REPLICATES, DRAW_LOG2_POINTS, MOST_LOG2_POINTS = 8, 6, 9
 GOOD_DRAW_ERROR = 0.01  # of a log density
-LEAST_LOG2_POINTS = 4  # base-2 logarithm of the points of each set behind values that are averaged
 DRAW_WORK = 4e8  # features times points behind values that are averaged: a second
 POINT_WORK = 60  # features that take as long as making one point
-LEAST_LINE_LOG_SHARE = -18.0  # log of a component's share below which a place of a line ignores it
+PAIR_WORK = 5  # features that take as long as one component where points have values of their own
+BIN_GROUP = 1_000  # of points along discrete columns: none of a base has this number
+LOG_2 = math.log(2.0)
 HEAVY_STEP = 0.2  # of v in w = sinh(v), along heavy tails
 
 # numbers of rows (P,), nodes (P, G, d), and logs of weights (P, G)
@@ -92,7 +97,7 @@ def marginal_log_density(
     kept : columns of the rows, increasing
     """
     log_z = model.log_normalizer
-    if _uses_draws(model, kept):
+    if uses_draws(model, kept):
         values, errors = _draw_until_good(model, kept, y)
     else:
         values, errors = _refine(model, kept, y)
@@ -100,10 +105,44 @@ def marginal_log_density(
     return values - log_z.value, errors + log_z.standard_error + rounding_of(model.tilt)
 
 
-def _uses_draws(model: TiltedDensity, kept: list[int]) -> bool:
-    """Whether draws integrate: rules of two columns would be needed for each component."""
+def bin_log_masses(
+    model: TiltedDensity, kept: list[int], bins: RowBins, *, is_rough: bool = False
+) -> tuple[Array, Array]:
+    """Log of the integral of the density of some columns over steps around rows, and its error.
+
+    Points of the steps and draws of the columns that are left out go together, one draw for each
+    point: 512 for each row, or 4,096 where the error is not good enough.
+
+    kept : columns of the rows, increasing
+    is_rough : whether the values are averaged, which needs fewer draws
+    """
+    log_z = model.log_normalizer
+    if is_rough:
+        sets = rough_bin_sets(model, kept, bins)
+        values, errors = average_sets(sets)
+        values = values + 0.5 * np.square(errors)  # the log of a mean is too low by that
+    else:
+        values, errors = _draw_until_good(model, kept, bins.rows, bins)
+    return values - log_z.value, errors + log_z.standard_error
+
+
+def rough_bin_sets(
+    model: TiltedDensity, kept: list[int], bins: RowBins, seed: int = 0
+) -> Array:
+    """What `bin_log_masses` averages, not normalized, by each set of points, (R, n)."""
+    work = PAIR_WORK * count_components(model.base)
+    log2_points = choose_log2_points(model, len(bins.rows), work)
+    return draw_sets(model, kept, bins.rows, log2_points, seed, bins)
+
+
+def uses_draws(model: TiltedDensity, kept: list[int]) -> bool:
+    """Whether draws integrate the other columns: rules of many columns, or of two for each
+    component of a large mixture, have too many nodes."""
     b = model.dimension - len(kept)
-    many = isinstance(model.base, MixtureBase) and model.base.n_components > RULE_COMPONENTS
+    if isinstance(model.base, MixtureBase):
+        many = model.base.n_components > RULE_COMPONENTS
+    else:  # a rule over the range of all components has as many nodes
+        many = isinstance(model.base, ProductBase)
     return b > RULE_DIMENSIONS or (b > 1 and model.dimension > QUADRATURE_DIMENSIONS and many)
 
 
@@ -112,14 +151,19 @@ def line_log_density(model: TiltedDensity, column: int, line: Array) -> tuple[Ar
 
     It is as smooth as the density even where it comes from draws, for tables.
     """
-    kept, y, base = [column], line[:, None], model.base
-    is_mixture = isinstance(base, (GaussianBase, MixtureBase))
-    if model.dimension - 1 <= RULE_DIMENSIONS or not is_mixture:
+    kept, y = [column], line[:, None]
+    if not uses_draws(model, kept) or not is_known_for_rows(model.base):
         return marginal_log_density(model, kept, y)
+    rest = split_columns(model.dimension, kept)[1]
+    points = PointSets(range(DRAW_REPLICATES), MOST_LOG2_POINTS)
     sets = np.full((DRAW_REPLICATES, len(y)), -np.inf)
-    for seed, values in enumerate(sets):
-        for block in _stratified_blocks(model, kept, y, seed):
-            np.logaddexp.at(values, block[0], logsumexp(_log_masses(model, block), axis=1))
+    for part in draw_along_line(model.base, column, line, points):
+        u = np.empty((*part.draws.shape[:2], model.dimension))
+        u[:, :, column], u[:, :, rest] = line[part.places][:, None], part.draws
+        log_weights = part.log_density[:, None] - part.log2_points * LOG_2
+        masses = _log_masses(model, (part.places, u, log_weights))
+        masses = logsumexp(masses.reshape(len(u), DRAW_REPLICATES, -1), axis=2)
+        sets[:, part.places] = np.logaddexp(sets[:, part.places], masses.T)
     values, errors = average_sets(sets)
     log_z = model.log_normalizer
     return values - log_z.value, errors + log_z.standard_error + rounding_of(model.tilt)
@@ -137,16 +181,18 @@ def rough_log_density(model: TiltedDensity, kept: list[int], y: Array) -> Array:
 def rough_sets(model: TiltedDensity, kept: list[int], y: Array, seed: int = 0) -> Array:
     """Log marginal density, not normalized, of rows (n, a) whose values are averaged, by each set
     of points, (R, n). The sets are equal where rules integrate."""
-    is_known = isinstance(model.base, (GaussianBase, MixtureBase, StudentBase))
-    if is_known or model.dimension - len(kept) > RULE_DIMENSIONS:
+    if is_known_for_rows(model.base) or model.dimension - len(kept) > RULE_DIMENSIONS:
         return draw_sets(model, kept, y, choose_log2_points(model, len(y)), seed)
     values = marginal_log_density(model, kept, y)[0] + model.log_normalizer.value
     return np.broadcast_to(values, (DRAW_REPLICATES, len(y)))
 
 
-def choose_log2_points(model: TiltedDensity, n: int) -> int:
-    """As many points in each set, for the marginals of n rows, as the work allows."""
-    work = DRAW_REPLICATES * n * (model.tilt.features.n_features + POINT_WORK)
+def choose_log2_points(model: TiltedDensity, n: int, more: float = 0.0) -> int:
+    """As many points in each set, for the marginals of n rows, as the work allows.
+
+    more : work for each point beside that of its features, in features
+    """
+    work = DRAW_REPLICATES * n * (model.tilt.features.n_features + POINT_WORK + more)
     return int(np.clip(math.log2(DRAW_WORK / work), LEAST_LOG2_POINTS, MOST_LOG2_POINTS))
 
 
@@ -198,35 +244,31 @@ def _sum_rule(model: TiltedDensity, kept: list[int], y: Array, factor: float) ->
 def _log_masses(model: TiltedDensity, block: Block) -> Array:
     _, u, log_weights = block
     exponent = model.tilt.value(u.reshape(-1, model.dimension), model.threads)
-    return np.asarray(exponent.reshape(log_weights.shape) + log_weights)
+    return np.asarray(exponent.reshape(u.shape[:2]) + log_weights)
 
 
 def _blocks(model: TiltedDensity, kept: list[int], y: Array, factor: float) -> Iterator[Block]:
     """Nodes of all rows and logs of their weights; the base is in the weights."""
-    if _uses_draws(model, kept):
-        parts = _condition_rows(model.base, kept, y)
-        yield from _draw_blocks(model, kept, y, parts, MOST_LOG2_POINTS + 3, 0)
+    if uses_draws(model, kept):
+        points = PointSets([0], MOST_LOG2_POINTS + 3)
+        for some in split_rows(np.arange(len(y)), points.n_points):
+            yield _draw_block(model, kept, y[some, None], points, some)
     elif isinstance(model.base, (GaussianBase, MixtureBase, StudentBase)):
         yield from _whitened_blocks(model, kept, y, factor)
     else:
         yield from _tensor_blocks(model, kept, y, factor)
 
 
-def _condition(base: Base, kept: list[int], y: Array) -> ConditionalParts | None:
-    """The base given rows; None where it is of another class."""
+def _condition(base: Base, kept: list[int], y: Array) -> ConditionalParts:
+    """A Gaussian, a mixture or a Student base given rows."""
     if isinstance(base, (GaussianBase, MixtureBase)):
         parts = condition_mixture(as_mixture(base), kept, y)
         return ConditionalParts(*parts, np.ones(len(y)), None)
-    if not isinstance(base, StudentBase):
-        return None
+    assert isinstance(base, StudentBase)
     margin = marginal_base(base, kept)
     assert isinstance(margin, StudentBase)
-    gaussian = as_mixture(GaussianBase(base.centre, base.scale_matrix))
-    parts = condition_mixture(gaussian, kept, y)
-    degrees = base.degrees + len(kept)
-    scales = np.sqrt((base.degrees + margin._squared_distances(y)) / degrees)
-    zeros = np.zeros((len(y), 1))
-    log_density = margin.log_density_at(y)
+    parts, scales, degrees = condition_student(base, margin, kept, y)
+    zeros, log_density = np.zeros((len(y), 1)), margin.log_density_at(y)
     return ConditionalParts(log_density, zeros, parts.means, parts.cholesky, scales, degrees)
 
 
@@ -236,7 +278,6 @@ def _whitened_blocks(
     rest = split_columns(model.dimension, kept)[1]
     with np.errstate(all="ignore"):
         parts = _condition(model.base, kept, y)
-    assert parts is not None
     for k, root in enumerate(parts.roots):
         rows = np.flatnonzero(parts.log_shares[:, k] > LEAST_ROW_LOG_SHARE)
         if not len(rows):
@@ -311,28 +352,90 @@ def _tensor_blocks(
 # -- draws -----------------------------------------------------------------------------------------
 
 
-def _draw_until_good(model: TiltedDensity, kept: list[int], y: Array) -> tuple[Array, Array]:
-    """Log of the integral of e^f base over the other columns, and its error; rows with a large
-    error get more draws."""
-    values, errors = average_sets(draw_sets(model, kept, y, DRAW_LOG2_POINTS))
+class RowBins(NamedTuple):
+    """Steps of discrete columns around rows.
+
+    rows : (n, a) centers of the steps, in the units of the data
+    columns : columns of the rows that are discrete
+    steps : (m,) of their values
+    scaling : from the units of the data to the model's coordinates
+    """
+
+    rows: Array
+    columns: list[int]
+    steps: Array
+    scaling: Any
+
+    def spread(self, some: NDArray[np.int64], points: PointSets) -> tuple[Array, Array]:
+        """Points (P, G, a) of the steps of some rows, in the model's coordinates, and logs of their
+        weights (P, G), which are -inf for points outside of the support."""
+        offsets = (points.uniforms(len(self.columns), BIN_GROUP) - 0.5) * self.steps
+        x = np.repeat(self.rows[some][:, None], len(offsets), axis=1)
+        x[:, :, self.columns] += offsets
+        flat = x.reshape(-1, x.shape[2])
+        with np.errstate(all="ignore"):
+            u = self.scaling.apply(flat)
+            log_weights = np.broadcast_to(self.scaling.log_slope(flat), len(flat))
+        inside = np.isfinite(u).all(axis=1)
+        u = np.where(inside[:, None], u, 0.0)
+        log_weights = np.where(inside, log_weights, -np.inf) + np.log(self.steps).sum()
+        return u.reshape(x.shape), log_weights.reshape(x.shape[:2])
+
+
+def _draw_until_good(
+    model: TiltedDensity, kept: list[int], y: Array, bins: RowBins | None = None
+) -> tuple[Array, Array]:
+    """Log of the integral of e^f base over the other columns, and over bins, and its error; rows
+    with a large error get more draws."""
+    values, errors = average_sets(draw_sets(model, kept, y, DRAW_LOG2_POINTS, bins=bins))
     poor = np.flatnonzero(errors > GOOD_DRAW_ERROR)
     if len(poor):
-        sets = draw_sets(model, kept, y[poor], MOST_LOG2_POINTS)
+        some = None if bins is None else bins._replace(rows=bins.rows[poor])
+        sets = draw_sets(model, kept, y[poor], MOST_LOG2_POINTS, bins=some)
         values[poor], errors[poor] = average_sets(sets)
     return values, errors
 
 
 def draw_sets(
-    model: TiltedDensity, kept: list[int], y: Array, log2_points: int, seed: int = 0
-) -> Array:
+    model: TiltedDensity, kept: list[int], y: Array, log2_points: int, seed: int = 0,
+    bins: RowBins | None = None,
+) -> Array:  # fmt: skip
     """Log of the integral of e^f base over the other columns, (R, n), by each of R = 8 sets of
-    2^log2_points draws of the base given each row."""
-    parts = _condition_rows(model.base, kept, y)
+    2^log2_points draws of the base given each row, or given points of bins around each row."""
+    seeds = range(DRAW_REPLICATES * seed, DRAW_REPLICATES * (seed + 1))
+    points = PointSets(seeds, log2_points)
     sets = np.full((DRAW_REPLICATES, len(y)), -np.inf)
-    for k, values in enumerate(sets):
-        for block in _draw_blocks(model, kept, y, parts, log2_points, DRAW_REPLICATES * seed + k):
-            values[block[0]] = logsumexp(_log_masses(model, block), axis=1)
+    work = points.n_points * (1 if bins is None else 1 + count_components(model.base) // 4)
+    for some in split_rows(np.arange(len(y)), work):
+        if bins is None:
+            block = _draw_block(model, kept, y[some, None], points, some)
+        else:
+            places, log_weights = bins.spread(some, points)
+            _, u, log_base = _draw_block(model, kept, places, points, some)
+            block = some, u, log_base + log_weights
+        masses = _log_masses(model, block).reshape(len(some), DRAW_REPLICATES, -1)
+        sets[:, some] = logsumexp(masses, axis=2).T
     return sets
+
+
+def _draw_block(
+    model: TiltedDensity, kept: list[int], y: Array, points: PointSets, rows: NDArray[np.int64]
+) -> Block:
+    """Draws of the columns that are left out given values y (P, 1 or G, a), and logs of their
+    weights, which are those of means over each set."""
+    rest = split_columns(model.dimension, kept)[1]
+    with np.errstate(all="ignore"):
+        log_density, draws = draw_given(model.base, kept, y, points)
+    u = np.empty((*draws.shape[:2], model.dimension))
+    u[:, :, kept], u[:, :, rest] = y, draws
+    return rows, u, np.broadcast_to(log_density - points.log2_points * LOG_2, u.shape[:2])
+
+
+def count_components(base: Base) -> int:
+    """Components of a mixture, or of the largest one in a product."""
+    if isinstance(base, ProductBase):
+        return max(count_components(factor) for factor in base.factors)
+    return base.n_components if isinstance(base, MixtureBase) else 1
 
 
 def average_sets(sets: Array) -> tuple[Array, Array]:
@@ -341,106 +444,3 @@ def average_sets(sets: Array) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         spread = np.exp(sets - values).std(axis=0, ddof=1) / math.sqrt(DRAW_REPLICATES)
     return values, np.where(np.isfinite(values), spread, 0.0)
-
-
-def _condition_rows(base: Base, kept: list[int], y: Array) -> ConditionalParts | list[Base | None]:
-    """The base given rows; where it is known one row at a time, a list of bases, None for rows
-    without a density."""
-    with np.errstate(all="ignore"):
-        parts = _condition(base, kept, y)
-    if parts is not None:
-        return parts
-    log_density = _known_margin(base, kept).log_density_at(y)
-    return [condition_base(base, kept, row) if np.isfinite(value) else None
-            for row, value in zip(y, log_density, strict=True)]  # fmt: skip
-
-
-def _known_margin(base: Base, kept: list[int]) -> Base:
-    margin = marginal_base(base, kept)
-    if margin is None:
-        raise TypeError(
-            f"marginals of {len(kept)} of {base.dimension} columns are not known for a "
-            f"{type(base).__name__}; leave out at most {RULE_DIMENSIONS} columns"
-        )
-    return margin
-
-
-def _stratified_blocks(
-    model: TiltedDensity, kept: list[int], y: Array, seed: int
-) -> Iterator[Block]:
-    """Draws of each component of the base given each row: as many for all rows, so that sums over
-    them are smooth functions of the rows."""
-    base, rest = model.base, split_columns(model.dimension, kept)[1]
-    assert isinstance(base, (GaussianBase, MixtureBase))
-    with np.errstate(all="ignore"):
-        parts = condition_mixture(as_mixture(base), kept, y)
-    means = np.sqrt(np.exp(parts.log_shares).mean(axis=0))
-    for k, root in enumerate(parts.cholesky):
-        rows = np.flatnonzero(parts.log_shares[:, k] > LEAST_LINE_LOG_SHARE)
-        log2_points = math.log2(max(means[k] / means.sum(), 1e-9)) + MOST_LOG2_POINTS
-        log2_points = max(LEAST_LOG2_POINTS, round(log2_points))
-        offsets = to_normals(sobol_uniforms(len(rest), log2_points, seed)) @ root.T
-        size = max(1, NODES_AT_A_TIME // len(offsets))
-        for start in range(0, len(rows), size):
-            some = rows[start : start + size]
-            u = np.empty((len(some), len(offsets), model.dimension))
-            u[:, :, kept] = y[some][:, None]
-            u[:, :, rest] = parts.means[some, k][:, None] + offsets
-            constants = parts.log_density[some] + parts.log_shares[some, k]
-            constants = constants - math.log(len(offsets))
-            yield some, u, np.broadcast_to(constants[:, None], u.shape[:2])
-
-
-def _draw_blocks(
-    model: TiltedDensity, kept: list[int], y: Array, parts: ConditionalParts | list[Base | None],
-    log2_points: int, seed: int,
-) -> Iterator[Block]:  # fmt: skip
-    """2^log2_points draws of the base given each row, the same uniforms for all rows."""
-    rest = split_columns(model.dimension, kept)[1]
-    if isinstance(parts, list):
-        yield from _draw_row_by_row(model, kept, y, parts, log2_points, seed)
-        return
-    uniforms = sobol_uniforms(len(rest) + 1, log2_points, seed)
-    normals = to_normals(uniforms[:, 1:])
-    first, count = uniforms[:, 0], len(uniforms)
-    if parts.degrees is not None:
-        from scipy.special import gammaincinv
-
-        squares = 2.0 * gammaincinv(0.5 * parts.degrees, first)
-        normals = normals * np.sqrt(parts.degrees / squares)[:, None]
-    size = max(1, NODES_AT_A_TIME // (count * len(rest)))
-    for start in range(0, len(y), size):
-        some = np.arange(start, min(start + size, len(y)))
-        ends = np.cumsum(np.exp(parts.log_shares[some]), axis=1)[:, :-1]
-        index = (first[None, :, None] > ends[:, None, :]).sum(axis=2)
-        u = np.empty((len(some), count, model.dimension))
-        u[:, :, kept] = y[some][:, None]
-        offsets = _apply_roots(parts.roots, index, normals)
-        means = np.take_along_axis(parts.means[some], index[:, :, None], axis=1)
-        u[:, :, rest] = means + parts.scales[some][:, None, None] * offsets
-        constants = parts.log_density[some] - math.log(count)
-        yield some, u, np.broadcast_to(constants[:, None], (len(some), count))
-
-
-def _apply_roots(roots: Array, index: NDArray[np.int64], normals: Array) -> Array:
-    """roots[index[p, g]] @ normals[g] for all rows p and points g, (P, G, b)."""
-    if len(roots) == 1:
-        return np.broadcast_to(normals @ roots[0].T, (*index.shape, normals.shape[1]))
-    turned = np.einsum("kij,gj->gki", roots, normals)  # (G, K, b)
-    return np.asarray(turned[np.arange(len(normals)), index])
-
-
-def _draw_row_by_row(
-    model: TiltedDensity, kept: list[int], y: Array, given: list[Base | None], log2_points: int,
-    seed: int,
-) -> Iterator[Block]:  # fmt: skip
-    """For bases whose conditionals are known one at a time."""
-    rest = split_columns(model.dimension, kept)[1]
-    log_density = _known_margin(model.base, kept).log_density_at(y)
-    for row, base in enumerate(given):
-        if base is not None:
-            draws = base.draw_sobol(log2_points, seed)
-            u = np.empty((1, len(draws), model.dimension))
-            u[:, :, kept], u[:, :, rest] = y[row], draws
-            constant = log_density[row] - math.log(len(draws))
-            yield np.array([row]), u, np.full((1, len(draws)), constant)

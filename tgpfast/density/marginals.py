@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..bases.bounded import domain_of
 from ..bases.conditioning import marginal_base
 from ..data import storage
 from ..data.blocks import Blocks
@@ -28,6 +29,7 @@ from ..validation import (
 from .answers import Answer
 from .base_marginals import find_ends
 from .column_choice import check_levels, find_columns, read_bounds, read_values
+from .conditional_draws import is_known_for_rows
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .draw_means import mean_over_draws
@@ -36,13 +38,18 @@ from .information import mean_log_marginals
 from .integration import ANSWER_REPLICATES
 from .local_modes import Modes
 from .marginal_rules import (
+    RowBins,
+    bin_log_masses,
     line_log_density,
     marginal_gradient,
     marginal_log_density,
+    rough_bin_sets,
     rough_log_density,
+    uses_draws,
 )
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
+from .quadrature import QUADRATURE_DIMENSIONS
 from .regions import HighestDensityRegion, region_of_draws
 from .saving import density_members
 
@@ -431,6 +438,40 @@ class MarginalDensity(DescribedDensity):
         _, x, u, _ = self._read(rows)
         return rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
 
+    # -- steps of discrete columns -----------------------------------------------------------------
+
+    def draws_over_bins(self, count: int, *, is_rough: bool = False) -> bool:
+        """Whether draws integrate over the steps of discrete columns too: where they integrate over
+        the columns that are left out, where a rule would have several columns of both kinds, and
+        where values are averaged.
+
+        count : discrete columns
+        """
+        if is_rough and is_known_for_rows(self.joint.base):
+            return count > 0
+        is_large = self.joint.dimension > QUADRATURE_DIMENSIONS
+        return (count > 1 and is_large) or (count > 0 and uses_draws(self.joint, self._kept))
+
+    def log_masses(
+        self, rows: Array, columns: list[int], steps: Array, *, is_rough: bool = False
+    ) -> tuple[Array, Array]:
+        """Log of the integral over steps of some columns around rows (n, k), and its error, by
+        draws; fewer of them where ``is_rough``, for values that are averaged."""
+        bins = self._bins(rows, columns, steps)
+        return bin_log_masses(self.joint, self._kept, bins, is_rough=is_rough)
+
+    def log_mass_sets(
+        self, rows: Array, columns: list[int], steps: Array, seed: int
+    ) -> Array:
+        """The same, not normalized, by each of several sets of draws, (R, n)."""
+        return rough_bin_sets(self.joint, self._kept, self._bins(rows, columns, steps), seed)
+
+    def _bins(self, rows: Array, columns: list[int], steps: Array) -> RowBins:
+        order = np.argsort(self.columns)
+        places = [int(self._order[k]) for k in columns]
+        scaling = self.joint.scaling.choose(self._kept)
+        return RowBins(np.ascontiguousarray(rows[:, order]), places, steps, scaling)
+
     def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
         """Mutual information of two groups of the columns that are kept, in nats.
 
@@ -495,6 +536,7 @@ class MarginalDensity(DescribedDensity):
         Returns
         -------
         Modes
+            Those of a periodic column go around its seam.
 
         Raises
         ------
@@ -507,23 +549,29 @@ class MarginalDensity(DescribedDensity):
                 "modes of a marginal density are found for one column only; model.mode() gives "
                 "those of all columns"
             )
-        low, high = self.quantile(MODE_LEVELS, seed=seed)
-        places = np.linspace(low, high, MODE_PLACES)
+        domain = domain_of(self.joint.base).choose(self.columns)
+        is_turning = bool(domain.periodic[0])
+        if is_turning:
+            low, high = self._scaling.invert(np.array([domain.low, domain.high]))[:, 0]
+        else:
+            low, high = self.quantile(MODE_LEVELS, seed=seed)
+        places = np.linspace(low, high, MODE_PLACES)[: -1 if is_turning else None]
         log_p = np.asarray(self.log_density(places[:, None]))
-        peaks = 1 + np.flatnonzero((log_p[1:-1] > log_p[:-2]) & (log_p[1:-1] >= log_p[2:]))
-        if not len(peaks):  # the density is largest at an end
-            peaks = np.array([int(np.argmax(log_p))])
-        valleys = [int(a + np.argmin(log_p[a:b])) for a, b in itertools.pairwise(peaks.tolist())]
-        edges = self.cdf(places[np.array([0, *valleys, -1])][:, None], seed=seed)
-        edges[[0, -1]] = 0.0, 1.0
-        shares = np.diff(edges)
+        peaks, valleys = find_peaks(log_p, is_turning=is_turning)
+        edges, errors = self.cdf(places[valleys][:, None], return_error=True, seed=seed)
+        if is_turning:  # from one valley to the next, around the circle
+            shares = np.diff(edges, append=edges[:1]) % 1.0 if len(peaks) > 1 else np.ones(1)
+            errors = np.hypot(errors, np.roll(errors, -1)) * (len(peaks) > 1)
+        else:
+            shares = np.diff(np.concatenate([[0.0], edges, [1.0]]))
+            errors = np.concatenate([[0.0], errors, [0.0]])
+            errors = np.hypot(errors[1:], errors[:-1])
         kept = np.flatnonzero(shares >= min_share)
         kept = kept[np.argsort(-log_p[peaks[kept]])]
         at = peaks[kept]
         return Modes(
-            self.table.frame(places[at][:, None]), log_p[at], shares[kept], np.zeros(len(at)),
-            "grid",
-        )  # fmt: skip
+            self.table.frame(places[at][:, None]), log_p[at], shares[kept], errors[kept], "grid"
+        )
 
     def explain(self, Y: Any) -> Any:
         """Which columns make rows unlikely.
@@ -632,3 +680,39 @@ class MarginalDensity(DescribedDensity):
     def __repr__(self) -> str:
         names = self.columns if self.table.columns is None else self.table.columns
         return f"MarginalDensity(columns {names} of {self.joint!r})"
+
+
+def find_peaks(
+    values: Array, *, is_turning: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the local maxima of values along a line, and of the minima between them.
+
+    Parameters
+    ----------
+    values : (n,) array
+    is_turning : bool
+        Whether the line is a circle: then the i-th minimum lies before the i-th maximum, the first
+        one beyond the seam if need be; else one lies between each two maxima.
+
+    Examples
+    --------
+    >>> values = np.array([3.0, 1.0, 2.0, 0.0])
+    >>> [found.tolist() for found in find_peaks(values, is_turning=True)]
+    [[0, 2], [3, 1]]
+    >>> [found.tolist() for found in find_peaks(values, is_turning=False)]
+    [[2], []]
+    """
+    before, after = np.roll(values, 1), np.roll(values, -1)
+    is_peak = (values > before) & (values >= after)
+    if not is_turning:
+        is_peak[[0, -1]] = False
+    peaks = np.flatnonzero(is_peak)
+    if not len(peaks):  # flat, or largest at an end
+        peaks = np.array([int(np.argmax(values))])
+    pairs = [(a, b) for a, b in itertools.pairwise(peaks.tolist())]
+    if is_turning:
+        pairs.insert(0, (int(peaks[-1]) - len(values), int(peaks[0])))
+    valleys = [
+        a + int(np.argmin(values[np.arange(a, b + 1) % len(values)])) for a, b in pairs
+    ]
+    return peaks, np.array(valleys, dtype=np.int64) % len(values)
