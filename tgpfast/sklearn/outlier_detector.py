@@ -22,7 +22,7 @@ MOST_SHARE = 0.5  # scikit-learn's bound: beyond it, outliers would be the usual
 # Weighted draws of the model. If a tenth of them is effective, the share below the threshold has a
 # standard error of 0.003.
 THRESHOLD_DRAWS = 50_000
-LEAST_EFFECTIVE_SHARE = 0.05  # of draws of the base; their share then has an error of 0.004
+LEAST_BASE_SHARE = 0.05  # of draws of the base; their share then has an error of 0.004
 MOST_MISSED_MASS = 0.02  # of the model, in modes that draws of the base may miss
 # Draws that give the threshold of rows with missing values: each is an integral over the missing
 # columns. The share of mass below the threshold has a standard error of 0.007.
@@ -293,7 +293,7 @@ def weigh_base_draws(model: Density, n: int, seed: int) -> tuple[Array, Array] |
     weights = np.exp(values - values.max())
     mass, effective = weights.sum(), weights.sum() ** 2 / (weights @ weights)
     missed = abs(values.max() + np.log(mass / n) - model.log_normalizer.value)
-    if effective < LEAST_EFFECTIVE_SHARE * n or missed > MOST_MISSED_MASS:
+    if effective < LEAST_BASE_SHARE * n or missed > MOST_MISSED_MASS:
         return None
     return model.scaling.invert(u), weights
 
