@@ -38,11 +38,11 @@ def make_detectors():
 
     return {
         "tgpfast": lambda x: TGPOutlierDetector().fit(x).score_samples(x),
-        "IsolationForest": lambda x: IsolationForest(random_state=0).fit(x).score_samples(x),
+        "Isolation Forest": lambda x: IsolationForest(random_state=0).fit(x).score_samples(x),
         "LOF": lambda x: LocalOutlierFactor().fit(x).negative_outlier_factor_,
-        "OneClassSVM": lambda x: OneClassSVM().fit(x).score_samples(x),
-        "GaussianMixture": score_by_mixture,
-        "KernelDensity": lambda x: KernelDensity(bandwidth="scott").fit(x).score_samples(x),
+        "One-Class SVM": lambda x: OneClassSVM().fit(x).score_samples(x),
+        "Gaussian Mixture": score_by_mixture,
+        "Kernel Density": lambda x: KernelDensity(bandwidth="scott").fit(x).score_samples(x),
     }
 
 

@@ -94,10 +94,50 @@ def test_rows_with_missing_values_are_dropped(tmp_path, capsys):
     path, output = tmp_path / "holes.csv", tmp_path / "m.npz"
     path.write_text("u,v\n" + "".join(f"{a!r},{b!r}\n" for a, b in X.tolist()) + "1.5,\n")
     assert run("fit", path, "-o", output, *FAST) != 0
-    assert "a value is missing" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "a value is missing" in err
+    assert "use --missing drop" in err
     assert run("fit", path, "-o", output, "--missing", "drop", *FAST) == 0
     assert "dropped 1 of 301 rows" in capsys.readouterr().err
     assert tgp.load(output).settings["n_missing"] == 1
+
+
+def test_a_picture_leaves_rows_with_missing_values_out(model, tmp_path, capsys):
+    rows = X.copy()
+    rows[3, 1] = np.nan
+    np.save(tmp_path / "holes.npy", rows)
+    line = ["plot", model, tmp_path / "holes.npy", "-o", tmp_path / "m.png"]
+    assert run(*line) == 2
+    err = capsys.readouterr().err
+    assert "holes.npy holds nan at row 3" in err
+    assert err.endswith("first, or pass --missing drop\n")
+    assert run(*line, "--missing", "drop") == 0
+    assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("option", ["--support u=0: u=1:", "--period 0=9 0=8", "--discrete v v"])
+def test_a_column_of_a_domain_is_given_once(option, data, tmp_path, capsys):
+    line = ["fit", data, "-o", tmp_path / "m.npz", "--columns", "u,v", *option.split()]
+    assert run(*line) == 2
+    assert "the column is given twice; give it once" in capsys.readouterr().err
+
+
+def test_too_large_a_sample_is_refused(model, tmp_path, capsys):
+    assert run("sample", model, "-n", 10**14, "-o", tmp_path / "o.csv") == 2
+    assert "a sample of 100,000,000,000,000 rows would take" in capsys.readouterr().err
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_questions_name_wrong_columns(model, capsys):
+    for line, message in (
+        ("--given w=1", "--given w: there is no such column; expected one of u, v, or a number"),
+        ("--given u=1 --cdf u=2", "--cdf u: --given holds this column at a value"),
+        ("--cdf u=2 0=2", "--cdf u: the column is given twice"),
+        ("--quantile 1.5", "--quantile 1.5: expected numbers above 0 and below 1"),
+        ("--given u=nan", "--given: 'u' is nan"),
+    ):
+        assert run("query", model, *line.split()) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_discrete_columns_from_fit_to_samples(tmp_path, capsys):
@@ -487,8 +527,8 @@ def test_files_that_do_not_fit_each_other(model, tmp_path, capsys):
         ("fit data.csv -o m.npz --columns u,w", "data.csv has no column 'w'; it has id, u, v"),
         ("fit data.csv -o no/m.npz", "no such folder: 'no'"),
         ("fit data.csv -o . --columns u", "'.' is a folder; give the name of a file"),
-        ("fit data.csv -o m.npz --columns u --lam 0", "lam=0.0: expected a finite number above 0"),
-        ("fit data.csv -o m.npz --columns u --gamma nan", "gamma=nan: expected a finite number"),
+        ("fit data.csv -o m.npz --columns u --lam 0", "--lam 0.0: expected a finite number"),
+        ("fit data.csv -o m.npz --columns u --gamma nan", "--gamma nan: expected a finite number"),
         ("fit data.xls -o m.npz", "data.xls: unknown format '.xls'; expected one of"),
         ("fit model.npz -o m.npz", "model.npz cannot be read: it is a model or statistics"),
         ("score none.npz data.csv", "no such file: 'none.npz'"),
@@ -605,7 +645,7 @@ def test_what_can_go_wrong_on_the_way(error, status, message, tmp_path, capsys, 
 def test_debug_prints_the_trace(model, capsys):
     assert run("query", model, "--given", "z=1") == 2
     message = capsys.readouterr().err
-    assert "the model has no such column; expected one of" in message
+    assert "there is no such column; expected one of" in message
     assert run("query", model, "--given", "z=1", "--debug") == 2
     trace = capsys.readouterr().err
     assert trace.startswith("Traceback")

@@ -79,6 +79,11 @@ def test_the_commands_of_the_shell_run(tmp_path, monkeypatch, capsys):
     x = datasets.two_moons(400)
     for name, rows in {"data": x, "new": x[:100], "part-1": x[:200], "part-2": x[200:]}.items():
         write_rows(f"{name}.csv", rows, ["x", "y"])
+    with open("holes.csv", "w") as file:
+        file.write(Path("data.csv").read_text() + "1.0,\n")
+    rng = np.random.default_rng(0)
+    shop = [rng.exponential(2.0, 200), rng.normal(23.0, 2.0, 200) % 24, rng.poisson(4.0, 200)]
+    write_rows("shop.csv", np.column_stack(shop), ["price", "hour", "visits"])
     features = tgp.Features.draw(20, bandwidth=0.5, covariance=np.eye(2), seed=0)
     for name, rows in {"a": x[:150], "b": x[150:]}.items():
         tgp.accumulate(rows, features).save(f"{name}.npz")

@@ -17,10 +17,14 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import (
+    check_estimator,
+    check_sample_weight_equivalence_on_dense_data,
+)
 
 import tgpfast as tgp
 from tgpfast.sklearn import TGPClassifier, TGPDensity, TGPOutlierDetector
+from tgpfast.sklearn.outlier_detector import weigh_base_draws
 from tgpfast.sklearn.shrinkage import has_fewer_rows, is_singular, pool_covariance
 from tgpfast.sklearn.smoothing import scott_noise
 
@@ -73,6 +77,33 @@ def test_scikit_learn_accepts_the_estimator(kind, settings):
     assert skipped <= NOT_RUN
     assert {r["status"] for r in results} <= {"passed", "skipped"}
     assert len(results) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("settings", [{}, {"smoothing": 0}, {"lam": 20.0}])
+def test_thresholds_of_many_columns_do_not_depend_on_the_modes_that_are_found(settings):
+    """Fits of weighted and of repeated rows find other modes, by rounding."""
+    detector = TGPOutlierDetector(n_threads=1, **settings)
+    check_sample_weight_equivalence_on_dense_data("TGPOutlierDetector", detector)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::tgpfast.TGPWarning")
+def test_draws_of_the_base_give_the_shares_of_the_model():
+    """Against chains; and none are given where they miss a mode (negative control)."""
+    x = normal_rows(500, 5)
+    model = fixed_fit(x)
+    rows, weights = weigh_base_draws(model, 50_000, 0)
+    chains, scores = model.sample(4_000, seed=1, method="mala"), model.log_density(rows)
+    for level in (-9.0, -8.0, -7.0):
+        share = weights[scores < level].sum() / weights.sum()
+        assert share == pytest.approx((model.log_density(chains) < level).mean(), abs=0.03)
+    far = tgp.fit(
+        np.concatenate([0.1 * x, 0.1 * x + 2.0]), method="map", lam=0.01, n_features=300,
+        base=tgp.GaussianBase(np.full(5, -3.0), np.eye(5)),
+    )  # fmt: skip
+    assert weigh_base_draws(far, 5_000, 0) is None
 
 
 class Silent(TGPDensity):
@@ -302,8 +333,9 @@ def test_few_rows_get_a_shrunk_covariance():
 
 def test_default_settings_work():
     x = normal_rows(15, 1)  # too few rows to compare candidates
-    density = TGPDensity().fit(x)
-    assert np.array_equal(density.score_samples(x), tgp.fit(x).log_density(x))
+    with pytest.warns(tgp.FallbackWarning, match="15 rows differ"):
+        density, model = TGPDensity().fit(x), tgp.fit(x)
+    assert np.array_equal(density.score_samples(x), model.log_density(x))
 
 
 # -- domains, discrete and missing values ----------------------------------------------------------

@@ -283,3 +283,22 @@ def test_a_pipe_is_written_not_replaced(tmp_path):
         file.write(b"through")
     assert reader.communicate()[0] == b"through"
     assert path.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ("none/m.npz", FileNotFoundError, "no such folder: .*none'; make it, or write m.npz else"),
+        ("folder", ValueError, "folder' is a folder; give the name of a file"),
+        ("file/m.npz", ValueError, "file' is a file; give the path of a folder in its place"),
+    ],
+)
+def test_a_place_that_cannot_hold_a_file_is_named(place, error, message, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("mine")
+    stats = tgp.accumulate(rows(0), tgp.Features.draw(5, 0.8, np.eye(2), 0))
+    for saved in (stats, fixed_fit(rows(0), n_features=5)):
+        with pytest.raises(error, match=message):
+            saved.save(tmp_path / place)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "mine"

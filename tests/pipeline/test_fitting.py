@@ -27,6 +27,47 @@ def small(x, **options):
     return fixed_fit(x, **{"n_features": 30, **options})
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_the_name_of_a_series_is_that_of_the_column(library, tmp_path):
+    """Results have the kind that was given; the name of later Series does not matter."""
+    module = pytest.importorskip(library)
+    x = make_data(d=1)[:, 0]
+    series = module.Series(x, name="price") if library == "pandas" else module.Series("price", x)
+    model = small(series)
+    assert model.table.columns == ["price"]
+    assert list(model.sample(3, seed=0).columns) == ["price"]
+    expected = small(x).log_density(x)
+    for later in (series, series.rename("cost") if library == "pandas" else series.alias("cost")):
+        values = model.log_density(later)
+        assert isinstance(values, module.Series)
+        assert np.array_equal(values.to_numpy(), expected)
+    model.save(tmp_path / "model.npz")
+    assert tgp.load(tmp_path / "model.npz").table.columns == ["price"]
+    assert np.array_equal(np.asarray(small(x).log_density(series)), expected)
+    with pytest.raises(ValueError, match="for a single row pass it as shape"):
+        small(make_data(d=3)).log_density(series[:3])
+
+
+def test_a_series_without_a_name_has_no_name():
+    pandas = pytest.importorskip("pandas")
+    assert small(pandas.Series(make_data(d=1)[:, 0])).table.columns is None
+
+
+@pytest.mark.parametrize("options", [{}, {"features": "lattice"}, {"method": "fd"}])
+def test_few_rows_warn_that_nothing_was_compared(options):
+    """Two rows in one column have a density; its settings are the usual ones."""
+    with pytest.warns(tgp.FallbackWarning, match="2 rows differ, and settings are chosen by held"):
+        model = tgp.fit([[1.0], [2.0]], **options)
+    assert model.selection is None
+    assert np.isfinite(model.log_density([[1.5]])).all()
+
+
+def test_few_rows_with_a_given_lambda_do_not_warn():
+    """Negative control: warnings are errors."""
+    tgp.fit(make_data(19, 1), lam=10.0)
+    tgp.fit(make_data(20, 1))
+
+
 def test_repeated_rows_are_in_the_diagnostics():
     """They are counted in the sample, and shown by the summary; rows without repeats are not."""
     x = make_data(400, 2)

@@ -28,6 +28,7 @@ from . import (
     score,
     warmup,
 )
+from .flag_names import name_data, name_flags
 
 COMMANDS = {
     module.COMMAND.name: module.COMMAND
@@ -77,9 +78,17 @@ def _run(argv: Sequence[str] | None) -> int:
     arguments, unknown = make_parser().parse_known_args(argv)
     if unknown:
         arguments.parser.refuse(unknown)
+    typed = [part for word in argv or sys.argv[1:] for part in (word, os.path.basename(word))]
+
+    data = getattr(arguments, "data", None)
+    rows = str(data[0]) if isinstance(data, list) and len(data) == 1 else "DATA"
+
+    def in_our_words(text: str) -> str:
+        return name_data(name_flags(text, COMMANDS[arguments.command].flags, typed), rows)
+
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)
-        warnings.showwarning = _make_warning_printer()
+        warnings.showwarning = _make_warning_printer(in_our_words)
         try:
             arguments.run(arguments)
         except BrokenPipeError:
@@ -87,7 +96,7 @@ def _run(argv: Sequence[str] | None) -> int:
         except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
             if arguments.debug:
                 traceback.print_exc()
-            print(f"tgpfast: {describe_error(error)}", file=sys.stderr)
+            print(f"tgpfast: {in_our_words(describe_error(error))}", file=sys.stderr)
             return FAILED
         except KeyboardInterrupt:
             print("tgpfast: interrupted", file=sys.stderr)
@@ -128,12 +137,12 @@ def describe_error(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _make_warning_printer() -> Callable[..., None]:
+def _make_warning_printer(rewrite: Callable[[str], str]) -> Callable[..., None]:
     """A replacement of ``warnings.showwarning`` that prints each text once, in one line."""
     seen = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        text = " ".join(str(message).split())
+        text = rewrite(" ".join(str(message).split()))
         if text not in seen:
             seen.add(text)
             print(f"tgpfast: warning: {text}", file=sys.stderr)
@@ -176,7 +185,9 @@ def make_parser() -> argparse.ArgumentParser:
         )  # fmt: skip
         command.add_options(own)
         own.add_argument("--debug", action="store_true", help="print the trace of an error")
-        own.set_defaults(run=command.run, parser=own, parsers=commands.choices)
+        own.set_defaults(
+            run=command.run, command=command.name, parser=own, parsers=commands.choices
+        )
     return parser
 
 

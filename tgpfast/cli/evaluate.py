@@ -70,4 +70,5 @@ COMMAND = Command(
     ("tgpfast evaluate model.npz new.csv", "tgpfast evaluate model.npz new.csv --json"),
     _add_options,
     _run,
+    flags={"n_directions": "--directions", "n_samples": "--samples"},
 )

@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def _run(arguments: argparse.Namespace) -> None:
     options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
     given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
     options.update({
-        name: dict(value) if name in ("support", "period", "discrete") else value
+        name: _map_columns(name, value) if name in ("support", "period", "discrete") else value
         for name, value in given.items() if value is not None
     })  # fmt: skip
     start = time.perf_counter()
@@ -145,6 +145,15 @@ def _run(arguments: argparse.Namespace) -> None:
         print_json(_list_facts(model, seconds, output))
     elif not arguments.quiet:
         _print_report(model, seconds, output)
+
+
+def _map_columns(option: str, pairs: Sequence[tuple[str | int, Any]]) -> dict[Any, Any]:
+    """Column -> value; ValueError where a column is given twice."""
+    columns = [column for column, _ in pairs]
+    for column in columns:
+        if columns.count(column) > 1:
+            raise ValueError(f"--{option} {column}: the column is given twice; give it once")
+    return dict(pairs)
 
 
 @contextlib.contextmanager
@@ -221,4 +230,5 @@ COMMAND = Command(
     ),
     _add_options,
     _run,
+    flags={name: "--" + option.replace("_", "-") for option, name in FIT_OPTIONS.items()},
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..data.missing_rows import MISSING_ROWS
@@ -29,6 +29,9 @@ class Command:
         Runs the command with the parsed arguments.
     aliases : tuple of str, default ()
         Other names.
+    flags : mapping of str to str
+        Parameters of the Python functions that the command calls -> its options, where names
+        differ from those of all commands.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Command:
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], None]
     aliases: tuple[str, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
 
 
 def number_or(*words: str) -> Callable[[str], float | str]:

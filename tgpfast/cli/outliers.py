@@ -125,4 +125,5 @@ COMMAND = Command(
     ),
     _add_options,
     _run,
+    flags={"level": "--outside"},
 )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .. import plot
 from ..data import files
+from ..data.blocks import Blocks
 from .data_source import add_data, match_columns, open_data
-from .options import Command, count_or
+from .options import Command, add_missing, count_or
 from .saved_files import load_model
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -26,6 +27,7 @@ DRAWN: dict[int, Callable[..., Any]] = {
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
     add_data(parser, "; without it, the model alone is drawn", is_optional=True)
+    add_missing(parser)
     add = parser.add_argument
     add("-o", "--output", type=Path, required=True, metavar="PICTURE",
         help="png, pdf or svg file to write")  # fmt: skip
@@ -38,11 +40,20 @@ def _run(arguments: argparse.Namespace) -> None:
     files.check_writable(arguments.output, suffixes=PICTURES)
     if arguments.data:
         with open_data(arguments.data) as data:
-            figure = _draw_beside(model, match_columns(model, data, arguments.columns), arguments)
+            source = match_columns(model, data, arguments.columns)
+            if arguments.missing == "drop":
+                source = functools.partial(_complete_rows, source)
+            figure = _draw_beside(model, source, arguments)
     else:
         figure = model.plot()
     plot.save(figure, arguments.output)
     print(f"wrote {arguments.output}")
+
+
+def _complete_rows(source: Any) -> Iterator[Any]:
+    """The rows without missing values, in blocks."""
+    for x, _ in Blocks(source, drop_missing=True):
+        yield x.copy()
 
 
 def _draw_beside(model: Any, source: Any, arguments: argparse.Namespace) -> Any:

@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> None:
     model.table = replace(model.table, columns=names, kind="array")
     facts: dict[str, Any] = {}
     if arguments.given:
-        given = _name_columns(arguments.given, names)
+        given = _name_columns(model, "--given", arguments.given, names)
         facts["given"], model = given, model.conditional(given)
     if arguments.probability or arguments.cdf:
         facts["probability"] = _find_probability(model, arguments, names)
@@ -57,22 +57,35 @@ def _run(arguments: argparse.Namespace) -> None:
         _print_columns(facts["columns"])
 
 
-def _name_columns(pairs: Sequence[tuple[str | int, Any]], names: list[str]) -> dict[Any, Any]:
-    """Values by the names of their columns; what is no column is left for the model to refuse."""
+def _name_columns(
+    model: Density, option: str, pairs: Sequence[tuple[str | int, Any]], names: list[str]
+) -> dict[Any, Any]:
+    """Values by the names of their columns; ValueError names the option and a wrong column."""
+    assert model.table.columns is not None
     found: dict[Any, Any] = {}
     for column, value in pairs:
         is_number = isinstance(column, int) and str(column) not in names and column < len(names)
         name = names[int(column)] if is_number else str(column)
+        if name not in names:
+            raise ValueError(
+                f"{option} {name}: there is no such column; expected one of "
+                f"{', '.join(names)}, or a number from 0 to {len(names) - 1}"
+            )
+        if name not in model.table.columns:
+            raise ValueError(
+                f"{option} {name}: --given holds this column at a value; ask about the others"
+            )
         if name in found:
-            raise ValueError(f"column {name!r} is given twice; give it once")
+            raise ValueError(f"{option} {name}: the column is given twice; give it once")
         found[name] = value
     return found
 
 
 def _find_probability(model: Density, arguments: argparse.Namespace, names: list[str]) -> Answer:
     if arguments.cdf:
-        return model.probability(None, _name_columns(arguments.cdf, names))
-    bounds = _name_columns(arguments.probability, names)
+        upper = _name_columns(model, "--cdf", arguments.cdf, names)
+        return model.probability(None, upper)
+    bounds = _name_columns(model, "--probability", arguments.probability, names)
     lower = {name: low for name, (low, _) in bounds.items()}
     return model.probability(lower, {name: high for name, (_, high) in bounds.items()})
 
@@ -120,4 +133,5 @@ COMMAND = Command(
     ),
     _add_options,
     _run,
+    flags={"q": "--quantile", "given": "--given", "lower": "LOW", "upper": "HIGH"},
 )

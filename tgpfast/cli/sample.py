@@ -54,4 +54,5 @@ COMMAND = Command(
     ),
     _add_options,
     _run,
+    flags={"n": "--rows"},
 )

@@ -47,7 +47,7 @@ from .rows import (
     refuse_distant_rows,
     slice_rows,
 )
-from .table import BLOCK_ROWS, Table, is_frame, order_columns
+from .table import BLOCK_ROWS, Table, is_frame, name_series, order_columns
 from .weights import check_weights, kish_ratio, slice_weights
 
 Block = tuple[Array, Array | None]  # rows (n, d), and weights (n,) or None
@@ -156,7 +156,7 @@ class Blocks:
         refuse_distant_rows(X, self.name)
         if isinstance(X, (str, os.PathLike)):
             X, names = open_rows(X, self._order, keep_missing=self._drops or self._keeps)
-        X = order_columns(as_frame(X), self._order, self.name)
+        X = order_columns(name_series(as_frame(X), self._order), self._order, self.name)
         if self._drops or self._keeps:
             X = fill_objects(X, self.name)
         return X, Table.from_rows(X, names)

@@ -17,7 +17,7 @@ import numpy as np
 from .csv import TextRows
 from .npy import open_npy, read_npz
 from .parquet import ParquetRows, write_parquet
-from .storage import replacing
+from .storage import check_place, replacing
 from .table import BLOCK_ROWS
 
 TEXT = {".csv": None, ".tsv": "\t", ".txt": None}  # extension -> delimiter; None: to be found
@@ -222,12 +222,7 @@ def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] | None 
     file = Path(path)
     if suffixes is not None:
         _check_suffix(file, suffixes)
-    if file.is_dir():
-        raise ValueError(f"{os.fspath(path)!r} is a folder; give the name of a file")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(
-            f"no such folder: {os.fspath(file.parent)!r}; make it, or write {file.name} elsewhere"
-        )
+    check_place(file)
     return file
 
 

@@ -17,6 +17,8 @@ DTYPE_REMEDIES = {
     "M": "convert times to numbers first",
 }
 
+TAKES_MISSING = "fit, update or evaluate"  # functions with the option ``missing``, for messages
+
 
 def refuse_distant_rows(X: Any, name: str) -> None:
     """Raise TypeError for a dask collection, a sparse matrix or a lazy frame, whose rows are not in
@@ -128,7 +130,7 @@ def check_finite(x: Array, numbers: Any, columns: list[str] | None, name: str) -
     number = numbers[row] if isinstance(numbers, np.ndarray) else numbers + row
     remedy = ""
     if np.isnan(x[row, column]):
-        remedy = ', or pass missing="drop" to fit, update or evaluate'
+        remedy = f', or pass missing="drop" to {TAKES_MISSING}'
     raise ValueError(
         f"{name} holds {x[row, column]} at row {number}, column {column_name(column, columns)}; "
         f"drop or fill such rows first{remedy}"

@@ -45,8 +45,16 @@ def write(
     facts : dict
         Small values that JSON can represent.
     arrays : dict of str to array
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder does not exist.
+    ValueError
+        If the path is a folder, or its parent is a file.
     """
     target = Path(path)
+    check_place(target)
     header = json.dumps({CHECKSUM: "", "kind": kind, "version": FORMAT_VERSION, **facts})
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     header = header.replace('""', f'"{_checksum(header, arrays)}"', 1)
@@ -65,6 +73,19 @@ def _checksum(header: str, arrays: dict[str, NDArray[Any]]) -> str:
         digest.update(f"{name} {array.dtype.str} {arrays[name].shape}".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def check_place(target: Path) -> None:
+    """Raise an error that says what to do unless a file can be put there."""
+    if target.is_dir():
+        raise ValueError(f"{os.fspath(target)!r} is a folder; give the name of a file")
+    parent = target.parent
+    if not parent.exists():
+        raise FileNotFoundError(
+            f"no such folder: {os.fspath(parent)!r}; make it, or write {target.name} elsewhere"
+        )
+    if not parent.is_dir():
+        raise ValueError(f"{os.fspath(parent)!r} is a file; give the path of a folder in its place")
 
 
 @contextlib.contextmanager

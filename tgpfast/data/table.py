@@ -113,12 +113,30 @@ def find_column(column: Any, columns: list[str] | None, d: int, name: str = "col
         number = int(column)
         if 0 <= number < d:
             return number
-    raise ValueError(f"{name}={column!r}: the model has no such column; expected one of {known}")
+    raise ValueError(f"{name}={column!r}: there is no such column; expected one of {known}")
 
 
 def is_frame(X: Any) -> bool:
     """Whether X is a data frame of pandas or polars, or offers what `Blocks` needs of one."""
     return hasattr(X, "columns") and hasattr(X, "__len__")
+
+
+def name_series(X: Any, columns: list[str] | None) -> Any:
+    """A named Series of pandas or polars as a frame of one column; anything else as it is.
+
+    Parameters
+    ----------
+    X : object
+    columns : list of str, or None
+        The expected names. A single one replaces the name of the Series: values that were computed
+        from a column often keep no name or another one.
+    """
+    is_series = hasattr(X, "to_frame") and hasattr(X, "name") and not is_frame(X)
+    if not is_series or (columns is not None and len(columns) != 1):
+        return X
+    if columns is not None:
+        return X.to_frame(columns[0])
+    return X.to_frame() if isinstance(X.name, str) and X.name else X
 
 
 def order_columns(X: Any, columns: list[str] | None, name: str) -> Any:

@@ -125,7 +125,8 @@ def check_order(low: Array, high: Array, names: list[str] | None) -> None:
         k = int(np.flatnonzero(low > high)[0])
         raise ValueError(
             f"column {column_name(k, names)}: lower={low[k]:g} is above upper={high[k]:g}; swap "
-            "them, or add the period to upper where the column has one and the box crosses its end"
+            "them. Where the column has a period and the box crosses its end, add the period to "
+            "the upper bound"
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..bases.bounded import domain_of
+from ..runtime import memory
 from ..runtime.progress import Progress
 from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array
@@ -27,6 +28,7 @@ LEAST_EFFECTIVE_ROWS = 0.5  # effective rows, as a share of those asked for, bel
 LEAST_SAMPLING_CHAINS, MOST_SAMPLING_CHAINS = 4_096, 8_192  # more rows come from the same chains
 BURN_IN_STEPS = 100  # steps of chains before the first draw
 THINNING_STEPS = 10  # steps of chains between draws
+BYTES_PER_VALUE = 16  # of a sample: the draws, and their values in the units of the data
 LEAST_MOVES = 0.2  # share of the steps of chains that must be accepted
 
 
@@ -61,6 +63,10 @@ def draw_sample(
 
     method : one of SAMPLING_METHODS; the caller has checked it
     """
+    memory.check(
+        BYTES_PER_VALUE * n * integrator.base.dimension, f"a sample of {n:,} rows",
+        "draw fewer rows at a time, each time with another seed",
+    )  # fmt: skip
     rng = np.random.default_rng(seed)
     d = integrator.base.dimension
     if integrator.tilt.is_zero and method == "auto":

@@ -130,7 +130,7 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
             given = ["features", *given]
         if given:
             raise ValueError(
-                f"{why} need a lattice, which does not take "
+                f"{why}: a lattice does not take "
                 + ", ".join(f"{name}={getattr(settings, name)!r}" for name in given)
                 + "; leave that out"
             )
@@ -182,6 +182,8 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
         return _fall_back(settings, rows, n_distinct=rows.n)
     sample = rows.split
     if sample is None or len(sample.x) < LEAST_PILOT_ROWS:
+        if sample is not None:
+            settings.warn_of_few_rows(len(sample.x))
         weights = np.zeros(0) if sample is None else sample.weights
         once = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else rows.n
         return _fall_back(settings, rows, n_distinct=once)

@@ -157,7 +157,10 @@ def choose_lattice_plan(
     if settings.method in ("auto", "map") and not isinstance(settings.lam, str):
         check_lam(settings.lam)
     sample = Sample.of(rows, axes, labels)
-    few = len(np.unique(sample.x, axis=0)) < LEAST_PILOT_ROWS
+    n_distinct = len(np.unique(sample.x, axis=0))
+    few = n_distinct < LEAST_PILOT_ROWS
+    if few and settings.compared:
+        settings.warn_of_few_rows(n_distinct)
     if settings.method not in ("auto", "map") or not settings.compared or few:
         return _plan_as_given(settings, rows, axes, sample)
     features = _make_lattice(settings, rows, axes, sample)

@@ -10,7 +10,8 @@ from ..data.jitter import Jitter
 from ..data.missing_rows import MISSING_ROWS
 from ..features.spectral_density import KERNELS, SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
-from ..selection.candidates import SEARCHED_AS, SearchSpace
+from ..runtime.warnings import FallbackWarning, warn
+from ..selection.candidates import LEAST_PILOT_ROWS, SEARCHED_AS, SearchSpace
 from ..selection.effort import EFFORTS
 from ..solvers.solver import METHODS, SOLVERS, check_kernel, check_solver
 from ..statistics.pass_options import ENGINES, PRECISIONS
@@ -132,6 +133,16 @@ class Settings:
         if self.method not in ("auto", "fvpd"):
             unused.add("eta")
         return self.auto - unused
+
+    def warn_of_few_rows(self, n_distinct: int) -> None:
+        """Warn that too few rows differ to compare settings, where lambda is open."""
+        if "lam" in self.auto:
+            warn(
+                f"{n_distinct} rows differ, and settings are chosen by held-out rows from "
+                f"{LEAST_PILOT_ROWS} on: the density has usual settings, which were not compared "
+                "with others. Give more rows, or choose lam yourself",
+                FallbackWarning,
+            )
 
     @property
     def methods(self) -> tuple[str, ...]:

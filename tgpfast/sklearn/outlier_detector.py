@@ -22,6 +22,8 @@ MOST_SHARE = 0.5  # scikit-learn's bound: beyond it, outliers would be the usual
 # Weighted draws of the model. If a tenth of them is effective, the share below the threshold has a
 # standard error of 0.003.
 THRESHOLD_DRAWS = 50_000
+LEAST_BASE_SHARE = 0.05  # of draws of the base; their share then has an error of 0.004
+MOST_MISSED_MASS = 0.02  # of the model, in modes that draws of the base may miss
 # Draws that give the threshold of rows with missing values: each is an integral over the missing
 # columns. The share of mass below the threshold has a standard error of 0.007.
 PATTERN_DRAWS = 1_000
@@ -72,11 +74,12 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
     Notes
     -----
     Thresholds that rest on rows that the model draws have a random error, which is the same for the
-    same rows and the same ``random_state``. In more than three columns, weighted rows and repeated
-    rows may give thresholds that differ by this error if the tilt is strong: the draws depend on
-    the modes that are found, and rounding may decide on one. With such settings (``lam=1.0`` on
-    the 15 rows of 10 columns of the check, for example), scikit-learn's
-    ``check_sample_weight_equivalence_on_dense_data`` fails. With default settings all checks pass.
+    same rows and the same ``random_state``. Weighted rows and repeated rows give the same
+    threshold. There is one exception: with more than three columns and a tilt so strong that a
+    PoorNormalizerWarning calls the density unreliable, draws depend on the modes that are found,
+    and rounding may decide on one. With such settings (``lam=1.0`` on the 15 rows of 30 columns of
+    the check, for example), scikit-learn's ``check_sample_weight_equivalence_on_dense_data`` may
+    fail. With default settings all checks pass.
 
     Examples
     --------
@@ -268,8 +271,31 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
 
     def _find_model_threshold(self, share: float) -> float:
         """The log density below which the model has this share of its mass."""
-        rows, weights = self.model_._weighted_sample(THRESHOLD_DRAWS, self.model_.settings["seed"])
+        seed = self.model_.settings["seed"]
+        found = weigh_base_draws(self.model_, THRESHOLD_DRAWS, seed)
+        if found is None:
+            found = self.model_._weighted_sample(THRESHOLD_DRAWS, seed)
+        rows, weights = found
         return _find_threshold(self._scorer.log_density(rows), weights, share)
+
+
+def weigh_base_draws(model: Density, n: int, seed: int) -> tuple[Array, Array] | None:
+    """Draws of the base, (n, d), and weights that make them draws of the model, (n,).
+
+    They are smooth functions of the statistics, unlike draws that depend on the modes that are
+    found. None where other draws are exact, or where too few of these carry the model's mass.
+    """
+    integrator = getattr(model, "integrator", None)  # a discrete density has none
+    if integrator is None or integrator.tilt.is_zero or integrator.uses_quadrature:
+        return None
+    u = integrator.base.draw(n, np.random.default_rng(seed))
+    values = integrator.tilt.value(u, integrator.threads)
+    weights = np.exp(values - values.max())
+    mass, effective = weights.sum(), weights.sum() ** 2 / (weights @ weights)
+    missed = abs(values.max() + np.log(mass / n) - model.log_normalizer.value)
+    if effective < LEAST_BASE_SHARE * n or missed > MOST_MISSED_MASS:
+        return None
+    return model.scaling.invert(u), weights
 
 
 def _check_contamination(contamination: Any) -> float:
