@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,6 @@ STUDENT_RIDGE = 1e-6
 
 
 @register_base
-@dataclass(frozen=True, eq=False)
 class StudentBase(Base):
     """Multivariate Student t: the fewer degrees of freedom, the heavier its tails.
 
@@ -53,19 +50,14 @@ class StudentBase(Base):
     [-1.1447]
     """
 
-    centre: Array
-    scale_matrix: Array
-    degrees: float
-
     kind = "student"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "degrees", positive("degrees", self.degrees))
-        object.__setattr__(self, "centre", as_floats(self.centre, "centre", "(d,)", 1))
-        matrix = as_floats(self.scale_matrix, "scale_matrix", "(d, d)", 2)
-        object.__setattr__(self, "scale_matrix", matrix)
+    def __init__(self, centre: Any, scale_matrix: Any, degrees: float) -> None:
+        self.degrees = positive("degrees", degrees)
+        self.centre = as_floats(centre, "centre", "(d,)", 1)
+        self.scale_matrix = as_floats(scale_matrix, "scale_matrix", "(d, d)", 2)
         try:
-            self._gaussian  # noqa: B018 - checks the shapes and the matrix
+            self._gaussian = GaussianBase(self.centre, self.scale_matrix)
         except ValueError as error:
             text = str(error).replace("covariance", "scale_matrix").replace("the mean", "centre")
             raise ValueError(text) from None
@@ -135,11 +127,6 @@ class StudentBase(Base):
             distances = cls(centre, matrix, degrees)._squared_distances(x)
             degrees = _fit_degrees(distances, share, d)
         return base
-
-    @functools.cached_property
-    def _gaussian(self) -> GaussianBase:
-        """The Gaussian whose covariance is the scale matrix."""
-        return GaussianBase(self.centre, self.scale_matrix)
 
     @property
     def mean(self) -> Array:  # type: ignore[override]
