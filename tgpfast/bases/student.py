@@ -37,6 +37,13 @@ class StudentBase(Base):
     degrees : float
         Degrees of freedom, > 0. With very many the density is a Gaussian.
 
+    Attributes
+    ----------
+    mean : array, (d,)
+        The location.
+    covariance : array, (d, d)
+        Below 3 degrees of freedom, that of 3 degrees.
+
     Raises
     ------
     ValueError
@@ -61,6 +68,9 @@ class StudentBase(Base):
         except ValueError as error:
             text = str(error).replace("covariance", "scale_matrix").replace("the mean", "centre")
             raise ValueError(text) from None
+        self.mean = self.centre
+        degrees = max(self.degrees, 3.0)
+        self.covariance = self.scale_matrix * (degrees / (degrees - 2.0))
 
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> StudentBase:
@@ -127,16 +137,6 @@ class StudentBase(Base):
             distances = cls(centre, matrix, degrees)._squared_distances(x)
             degrees = _fit_degrees(distances, share, d)
         return base
-
-    @property
-    def mean(self) -> Array:  # type: ignore[override]
-        """The location, (d,)."""
-        return self.centre
-
-    @property
-    def covariance(self) -> Array:  # type: ignore[override]
-        """The covariance, (d, d); below 3 degrees of freedom, that of 3 degrees."""
-        return self.scale_matrix * (max(self.degrees, 3.0) / (max(self.degrees, 3.0) - 2.0))
 
     def log_density_at(self, x: Array) -> Array:
         """Log density of checked rows, (n,)."""
