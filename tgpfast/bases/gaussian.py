@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from .quasirandom import sobol_normals
 
 
 @register_base
-@dataclass(frozen=True, eq=False)
 class GaussianBase(Base):
     """The Gaussian N(x | mean, covariance), the base of the paper.
 
@@ -55,16 +53,14 @@ class GaussianBase(Base):
     (3, 2)
     """
 
-    mean: Array
-    covariance: Array
-    report: dict[str, Any] | None = field(default=None, kw_only=True, repr=False)
-    cholesky: Array = field(init=False, repr=False)
-
     kind = "gaussian"
 
-    def __post_init__(self) -> None:
-        mean = as_floats(self.mean, "mean", "(d,)", 1)
-        covariance = as_floats(self.covariance, "covariance", "(d, d)", 2)
+    def __init__(
+        self, mean: Any, covariance: Any, *, report: dict[str, Any] | None = None
+    ) -> None:
+        self.mean = mean = as_floats(mean, "mean", "(d,)", 1)
+        self.covariance = covariance = as_floats(covariance, "covariance", "(d, d)", 2)
+        self.report = report
         if covariance.shape != (len(mean), len(mean)) or len(mean) == 0:
             raise ValueError(
                 f"covariance must have shape {(len(mean), len(mean))} to go with the mean, "
@@ -74,7 +70,7 @@ class GaussianBase(Base):
         if (np.abs(covariance - covariance.T) > 1e-8 * np.outer(root, root)).any():
             raise ValueError("covariance must be symmetric")
         try:
-            cholesky = np.linalg.cholesky(covariance)
+            self.cholesky = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:
             values = np.linalg.eigvalsh(covariance)
             raise ValueError(
@@ -82,9 +78,6 @@ class GaussianBase(Base):
                 f"{values[0]:.3g} to {values[-1]:.3g}. Remove constant or duplicate columns, or "
                 "add to its diagonal"
             ) from None
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "covariance", covariance)
-        object.__setattr__(self, "cholesky", cholesky)
 
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> GaussianBase:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +44,6 @@ PIECE = 2**18  # numbers of the largest array that the Laplacian of some rows ne
 
 
 @register_base
-@dataclass(frozen=True, eq=False)
 class MixtureBase(Base):
     """A Gaussian mixture, sum_j weights[j] N(x | means[j], covariances[j]).
 
@@ -68,18 +66,15 @@ class MixtureBase(Base):
     array([-2.919])
     """
 
-    weights: Array
-    means: Array
-    covariances: Array
-    has_guard: bool = field(default=False, kw_only=True, repr=False)
-    _cholesky: Array = field(init=False, repr=False)
-
     kind = "mixture"
 
-    def __post_init__(self) -> None:
-        weights = as_floats(self.weights, "weights", "(K,)", 1)
-        means = as_floats(self.means, "means", "(K, d)", 2)
-        covariances = as_floats(self.covariances, "covariances", "(K, d, d)", 3)
+    def __init__(
+        self, weights: Any, means: Any, covariances: Any, *, has_guard: bool = False
+    ) -> None:
+        weights = as_floats(weights, "weights", "(K,)", 1)
+        self.means = means = as_floats(means, "means", "(K, d)", 2)
+        self.covariances = covariances = as_floats(covariances, "covariances", "(K, d, d)", 3)
+        self.has_guard = has_guard
         K, d = means.shape
         if not K or not d or len(weights) != K or covariances.shape != (K, d, d):
             raise ValueError(
@@ -90,11 +85,8 @@ class MixtureBase(Base):
             raise ValueError(f"weights must be positive, got {weights.min()}")
         total = weights.sum()  # off 1 by roundings alone it is left: the same weights, bit by bit
         rounding = 4.0 * K * np.finfo(float).eps
-        rescaled = weights if abs(total - 1.0) <= rounding else weights / total
-        object.__setattr__(self, "weights", rescaled)
-        object.__setattr__(self, "means", means)
-        object.__setattr__(self, "covariances", covariances)
-        object.__setattr__(self, "_cholesky", _factor(means, covariances))
+        self.weights: Array = weights if abs(total - 1.0) <= rounding else weights / total
+        self._cholesky = _factor(means, covariances)
 
     @classmethod
     def from_data(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,6 @@ STUDENT_RIDGE = 1e-6
 
 
 @register_base
-@dataclass(frozen=True, eq=False)
 class StudentBase(Base):
     """Multivariate Student t: the fewer degrees of freedom, the heavier its tails.
 
@@ -39,6 +36,13 @@ class StudentBase(Base):
         degrees > 2.
     degrees : float
         Degrees of freedom, > 0. With very many the density is a Gaussian.
+
+    Attributes
+    ----------
+    mean : array, (d,)
+        The location.
+    covariance : array, (d, d)
+        Below 3 degrees of freedom, that of 3 degrees.
 
     Raises
     ------
@@ -53,22 +57,20 @@ class StudentBase(Base):
     [-1.1447]
     """
 
-    centre: Array
-    scale_matrix: Array
-    degrees: float
-
     kind = "student"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "degrees", positive("degrees", self.degrees))
-        object.__setattr__(self, "centre", as_floats(self.centre, "centre", "(d,)", 1))
-        matrix = as_floats(self.scale_matrix, "scale_matrix", "(d, d)", 2)
-        object.__setattr__(self, "scale_matrix", matrix)
+    def __init__(self, centre: Any, scale_matrix: Any, degrees: float) -> None:
+        self.degrees = positive("degrees", degrees)
+        self.centre = as_floats(centre, "centre", "(d,)", 1)
+        self.scale_matrix = as_floats(scale_matrix, "scale_matrix", "(d, d)", 2)
         try:
-            self._gaussian  # noqa: B018 - checks the shapes and the matrix
+            self._gaussian = GaussianBase(self.centre, self.scale_matrix)
         except ValueError as error:
             text = str(error).replace("covariance", "scale_matrix").replace("the mean", "centre")
             raise ValueError(text) from None
+        self.mean = self.centre
+        degrees = max(self.degrees, 3.0)
+        self.covariance = self.scale_matrix * (degrees / (degrees - 2.0))
 
     @classmethod
     def from_data(cls, X: Any, *, sample_weight: Any = None) -> StudentBase:
@@ -135,21 +137,6 @@ class StudentBase(Base):
             distances = cls(centre, matrix, degrees)._squared_distances(x)
             degrees = _fit_degrees(distances, share, d)
         return base
-
-    @functools.cached_property
-    def _gaussian(self) -> GaussianBase:
-        """The Gaussian whose covariance is the scale matrix."""
-        return GaussianBase(self.centre, self.scale_matrix)
-
-    @property
-    def mean(self) -> Array:  # type: ignore[override]
-        """The location, (d,)."""
-        return self.centre
-
-    @property
-    def covariance(self) -> Array:  # type: ignore[override]
-        """The covariance, (d, d); below 3 degrees of freedom, that of 3 degrees."""
-        return self.scale_matrix * (max(self.degrees, 3.0) / (max(self.degrees, 3.0) - 2.0))
 
     def log_density_at(self, x: Array) -> Array:
         """Log density of checked rows, (n,)."""

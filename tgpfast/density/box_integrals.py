@@ -8,7 +8,6 @@ range. All rules are Gauss-Legendre; a finer rule gives the error.
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -45,6 +44,9 @@ HEAVY_TAIL = 1e-13  # probability beyond the reach of a Student rule
 UNKNOWN_REACH = 40.0  # standard deviations covered of a base whose tails are not known
 
 Integrand = Callable[[Array, Array], Array]  # rows, log density of the model -> (n,)
+# A rule for one part of the base: how many times more nodes than needed at first along each axis
+# -> rows (n, d), and logs of their weights (n,), which include the density of the part.
+PartRule = Callable[[float], tuple[Array, Array]]
 
 
 class Integral(NamedTuple):
@@ -52,17 +54,6 @@ class Integral(NamedTuple):
 
     value: float
     error: float
-
-
-class PartRule(abc.ABC):
-    """Rules of growing size for one part of the base in a box."""
-
-    @abc.abstractmethod
-    def nodes(self, factor: float) -> tuple[Array, Array]:
-        """Rows (n, d) and logs of weights (n,), which include the part's density.
-
-        factor : how many times more nodes than needed at first, along each axis
-        """
 
 
 def integrate_in_box(
@@ -126,7 +117,7 @@ def _integrate_parts(
             values[k] += terms[start:stop].sum()
 
     for k, part in enumerate(parts):
-        x, log_weights = part.nodes(factor)
+        x, log_weights = part(factor)
         sizes[k] = len(x)
         for start in range(0, len(x), BATCH_NODES):
             some = slice(start, start + BATCH_NODES)
@@ -157,11 +148,14 @@ def _rules_of(integrator: Integrator, low: Array, high: Array) -> list[PartRule]
             log_mass = math.log(weight) + _log_mass_bound(part, low, high)
             if log_mass + excess > -LEAST_LOG_MASS:
                 band = wave_band(tilt, part.cholesky)
-                rules.append(NestedRule(part, math.log(weight), low, high, reach, band))
+                rules.append(functools.partial(
+                    place_gaussian, part, math.log(weight), low, high, reach, band
+                ))  # fmt: skip
         return rules
     if isinstance(base, StudentBase):
-        return [StudentRule(base, low, high, wave_band(tilt, base._gaussian.cholesky))]
-    return [TensorRule(base, low, high, wave_band(tilt, np.eye(len(low))))]
+        band = wave_band(tilt, base._gaussian.cholesky)
+        return [functools.partial(place_student, base, low, high, band)]
+    return [functools.partial(place_tensor, base, low, high, wave_band(tilt, np.eye(len(low))))]
 
 
 def rounding_of(tilt: Tilt) -> float:
@@ -228,8 +222,12 @@ def _thin(widths: Array, band: Array) -> float:
     return min(1.0, (most / math.prod(counts)) ** (1.0 / d))
 
 
-class NestedRule(PartRule):
-    """A Gaussian component in a box, one whitened coordinate after the other.
+def place_gaussian(
+    part: GaussianBase, log_weight: float, low: Array, high: Array, reach: float, band: Array,
+    factor: float,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Rows and log weights for a Gaussian component in a box, one whitened coordinate after the
+    other.
 
     Parameters
     ----------
@@ -241,25 +239,20 @@ class NestedRule(PartRule):
         Standard deviations from where the component is largest in the box.
     band : (d,) array
         Highest frequency of the tilt along the whitened coordinates.
+    factor : float
+        See `PartRule`.
     """
-
-    def __init__(
-        self, part: GaussianBase, log_weight: float, low: Array, high: Array, reach: float,
-        band: Array,
-    ) -> None:  # fmt: skip
-        self.part, self.log_weight, self.low, self.high = part, log_weight, low, high
-        self.reach, self.band = reach, band
-        self.thinning = _thin(np.full(len(band), 2.0 * reach), band)
-
-    def nodes(self, factor: float) -> tuple[Array, Array]:
-        """Rows (n, d) and logs of weights (n,)."""
-        choose = functools.partial(_choose_rule, self.band, self.thinning * factor)
-        x, log_weights = nested_rule(self.part, self.low, self.high, self.reach, choose)
-        return x, log_weights + self.log_weight
+    factor *= _thin(np.full(len(band), 2.0 * reach), band)
+    choose = functools.partial(_choose_rule, band, factor)
+    x, log_weights = nested_rule(part, low, high, reach, choose)
+    return x, log_weights + log_weight
 
 
-class StudentRule(PartRule):
-    """A Student base in a box: w_k = s_k sinh(v), s_k the scale of w_k given those before it.
+def place_student(
+    base: StudentBase, low: Array, high: Array, band: Array, factor: float
+) -> tuple[Array, Array]:
+    """Rows and log weights for a Student base in a box: w_k = s_k sinh(v), s_k the scale of w_k
+    given those before it.
 
     Parameters
     ----------
@@ -267,43 +260,38 @@ class StudentRule(PartRule):
     low, high : (d,) arrays
     band : (d,) array
         Highest frequency of the tilt along the whitened coordinates.
+    factor : float
+        See `PartRule`.
     """
+    from scipy.special import stdtrit
 
-    def __init__(self, base: StudentBase, low: Array, high: Array, band: Array) -> None:
-        from scipy.special import stdtrit
-
-        self.base, self.low, self.high, self.band = base, low, high, band
-        # w_k / s_k has a t distribution of degrees + k; that of w_0 has the heaviest tails
-        self.reach = math.asinh(-float(stdtrit(base.degrees, HEAVY_TAIL)))
-        self.thinning = _thin(np.full(len(band), 2.0 * self.reach), band)
-
-    def nodes(self, factor: float) -> tuple[Array, Array]:
-        """Rows (n, d) and logs of weights (n,)."""
-        base, part = self.base, self.base._gaussian
-        w, log_weights = np.zeros((1, 0)), np.zeros(1)
-        for k in range(base.dimension):
-            center = part.mean[k] + w @ part.cholesky[k, :k]
-            scale = np.sqrt((base.degrees + np.square(w).sum(axis=1)) / (base.degrees + k))
-            a, b = (
-                np.clip(
-                    np.arcsinh((end[k] - center) / (part.cholesky[k, k] * scale)),
-                    -self.reach, self.reach,
-                )
-                for end in (self.low, self.high)
-            )  # fmt: skip
-            rows = np.column_stack([w, scale])
-            choose = functools.partial(_choose_rule, self.band, self.thinning * factor, k)
-            rows, log_weights = extend_rule(rows, log_weights, a, b, choose)
-            scale, v = rows[:, k:].T
-            log_weights += np.log(scale) + np.log(np.cosh(v))
-            w = np.column_stack([rows[:, :k], scale * np.sinh(v)])
-        x = part.unwhiten(w)
-        log_volume = float(np.log(np.diag(part.cholesky)).sum())
-        return x, log_weights + log_volume + base.log_density_at(x)
+    part, w, log_weights = base._gaussian, np.zeros((1, 0)), np.zeros(1)
+    # w_k / s_k has a t distribution of degrees + k; that of w_0 has the heaviest tails
+    reach = math.asinh(-float(stdtrit(base.degrees, HEAVY_TAIL)))
+    factor *= _thin(np.full(len(band), 2.0 * reach), band)
+    for k in range(base.dimension):
+        center = part.mean[k] + w @ part.cholesky[k, :k]
+        scale = np.sqrt((base.degrees + np.square(w).sum(axis=1)) / (base.degrees + k))
+        unit = part.cholesky[k, k] * scale
+        ends = (np.arcsinh((end[k] - center) / unit) for end in (low, high))
+        a, b = (np.clip(end, -reach, reach) for end in ends)
+        rows, log_weights = extend_rule(
+            np.column_stack([w, scale]), log_weights, a, b,
+            functools.partial(_choose_rule, band, factor, k),
+        )  # fmt: skip
+        scale, v = rows[:, k:].T
+        log_weights += np.log(scale) + np.log(np.cosh(v))
+        w = np.column_stack([rows[:, :k], scale * np.sinh(v)])
+    x = part.unwhiten(w)
+    log_volume = float(np.log(np.diag(part.cholesky)).sum())
+    return x, log_weights + log_volume + base.log_density_at(x)
 
 
-class TensorRule(PartRule):
-    """Any other base in a box, by a tensor rule over the part of its range that is in the box.
+def place_tensor(
+    base: Base, low: Array, high: Array, band: Array, factor: float
+) -> tuple[Array, Array]:
+    """Rows and log weights for any other base in a box: a tensor rule over the part of its range
+    that is in the box.
 
     Parameters
     ----------
@@ -311,21 +299,17 @@ class TensorRule(PartRule):
     low, high : (d,) arrays
     band : (d,) array
         Highest frequency of the tilt along each axis.
+    factor : float
+        See `PartRule`.
     """
-
-    def __init__(self, base: Base, low: Array, high: Array, band: Array) -> None:
-        ends, self.widths = cover_base(base, UNKNOWN_REACH), part_widths(base)[1].min(axis=0)
-        self.low = np.maximum(low, ends[0]) / self.widths
-        self.high = np.minimum(high, ends[1]) / self.widths
-        self.base, self.band = base, band * self.widths
-        self.thinning = _thin(self.high - self.low, self.band)
-
-    def nodes(self, factor: float) -> tuple[Array, Array]:
-        """Rows (n, d) and logs of weights (n,)."""
-        w, log_weights = np.zeros((1, 0)), np.zeros(1)
-        for k, ends in enumerate(zip(self.low, self.high, strict=True)):
-            a, b = (np.full(len(w), end) for end in ends)
-            choose = functools.partial(_choose_rule, self.band, self.thinning * factor, k)
-            w, log_weights = extend_rule(w, log_weights, a, b, choose)
-        x = w * self.widths
-        return x, log_weights + float(np.log(self.widths).sum()) + self.base.log_density_at(x)
+    ends, widths = cover_base(base, UNKNOWN_REACH), part_widths(base)[1].min(axis=0)
+    low, high = np.maximum(low, ends[0]) / widths, np.minimum(high, ends[1]) / widths
+    band = band * widths
+    factor *= _thin(high - low, band)
+    w, log_weights = np.zeros((1, 0)), np.zeros(1)
+    for k in range(len(low)):
+        a, b = np.full(len(w), low[k]), np.full(len(w), high[k])
+        choose = functools.partial(_choose_rule, band, factor, k)
+        w, log_weights = extend_rule(w, log_weights, a, b, choose)
+    x = w * widths
+    return x, log_weights + float(np.log(widths).sum()) + base.log_density_at(x)

@@ -103,27 +103,18 @@ def collect_facts(model: Any) -> dict[str, str]:
     d, names, settings = model.dimension, model.table.columns, joint.settings
     kind = "density" if joint is model else "marginal"
     columns = f"of {d} column{'s' * (d != 1)}" + (f": {', '.join(names)}" if names else "")
-    facts = {kind: columns, "given": _pairs_text(settings.get("given", {}))}
-    if joint is not model:
-        facts["joint"] = f"of {joint.dimension} columns"
-    facts["method"] = f"{joint.method}, {METHOD_WORDS.get(joint.method, 'learned')}"
-    if joint.method != "base":
-        lam = settings.get("lam")
-        facts["exponent"] = (
-            f"{joint.features.n_features:,} features, {joint.features.kernel} kernel, "
-            f"bandwidth {joint.features.bandwidth:.4g}" + (f", lambda {lam:.4g}" if lam else "")
-        )
-    chosen = settings.get("auto", [])
-    facts.update(
-        base=_base_text(joint), rows=_rows_text(settings), scale=_scale_text(settings),
-        automatic=", ".join(chosen),
-    )  # fmt: skip
-    facts["held out"] = _gain_text(settings)
-    facts["verified"] = _verification_text(settings.get("verification"))
-    facts["beware"] = _notes_text(settings.get("column_notes", []))
-    facts["repeats"] = _repeats_text(joint.diagnostics.get("repeats"))
-    facts["solver"] = _pairs_text(joint.diagnostics)
-    facts["normalizer"] = _normalizer_text(joint)
+    facts = {
+        kind: columns, "given": _pairs_text(settings.get("given", {})),
+        "joint": "" if joint is model else f"of {joint.dimension} columns",
+        "method": f"{joint.method}, {METHOD_WORDS.get(joint.method, 'learned')}",
+        "exponent": "" if joint.method == "base" else _exponent_text(joint),
+        "base": _base_text(joint), "rows": _rows_text(settings), "scale": _scale_text(settings),
+        "automatic": ", ".join(settings.get("auto", [])), "held out": _gain_text(settings),
+        "verified": _verification_text(settings.get("verification")),
+        "beware": _notes_text(settings.get("column_notes", [])),
+        "repeats": _repeats_text(joint.diagnostics.get("repeats")),
+        "solver": _pairs_text(joint.diagnostics), "normalizer": _normalizer_text(joint),
+    }  # fmt: skip
     return {name: text for name, text in facts.items() if text}
 
 
@@ -151,6 +142,14 @@ def describe_briefly(model: Any) -> str:
     if known is not None:
         parts.append(f"log_z_error={known.standard_error:.1g}" + ", unreliable" * known.is_poor)
     return f"Density({', '.join(parts)})"
+
+
+def _exponent_text(model: Any) -> str:
+    lam, features = model.settings.get("lam"), model.features
+    return (
+        f"{features.n_features:,} features, {features.kernel} kernel, "
+        f"bandwidth {features.bandwidth:.4g}" + (f", lambda {lam:.4g}" if lam else "")
+    )
 
 
 def _normalizer_text(model: Any) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg.blas import dtrsm
@@ -243,12 +243,13 @@ class PredictiveTilt(Exponent):
     factor: Array
     m: Array
     origin: Array
-    linear: Array = field(init=False, repr=False)
 
     gradient_cost = 2.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "linear", -self._solve(self.m[:, None])[:, 0])
+    @functools.cached_property
+    def linear(self) -> Array:
+        """-M^-1 m, (S,)."""
+        return np.asarray(-self._solve(self.m[:, None])[:, 0])
 
     @property
     def M(self) -> Array:

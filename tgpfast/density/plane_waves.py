@@ -7,9 +7,10 @@ FFT gives it at M points in O(waves + M + grid), term by term it takes O(waves M
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,34 +50,27 @@ class PlaneWaves:
         Angular frequencies w_j.
     strengths : complex array, (m,)
     constant : float, default 0.0
-
-    Attributes
-    ----------
-    size : float
-        Euclidean norm of the strengths.
-    reach : array, (d,)
-        Highest frequency along each axis.
     """
 
     frequencies: Array
     strengths: Complex
     constant: float = 0.0
-    size: float = field(init=False)
-    reach: Array = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", float(np.linalg.norm(self.strengths)))
-        object.__setattr__(self, "reach", np.abs(self.frequencies).max(axis=0))
+    @functools.cached_property
+    def reach(self) -> Array:
+        """Largest |frequency| along each axis, (d,)."""
+        return np.asarray(np.abs(self.frequencies).max(axis=0))
 
     @property
     def dimension(self) -> int:
         """Number of columns d."""
         return self.frequencies.shape[1]
 
-    @property
+    @functools.cached_property
     def transform_eps(self) -> float | None:
         """Relative error to ask of a transform; None where rounding forbids the accuracy."""
-        eps = min(WAVE_ACCURACY / max(self.size, 1e-300), COARSEST_WAVE_EPS)
+        size = float(np.linalg.norm(self.strengths))
+        eps = min(WAVE_ACCURACY / max(size, 1e-300), COARSEST_WAVE_EPS)
         return None if eps < FINEST_WAVE_EPS else eps
 
 

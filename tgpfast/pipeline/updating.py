@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +27,6 @@ from .domain import Axes, place_rows
 
 MOST_ROWS_BEYOND = 0.05  # share of new rows beyond a lattice, above which a warning says so
 OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold
-
-
-class Merged(NamedTuple):
-    """Statistics of all rows, and what is recorded of the merging."""
-
-    statistics: Any
-    facts: dict[str, Any]
 
 
 def update_model(
@@ -61,10 +54,10 @@ def update_model(
         _name_row_outside(model, blocks)
         raise
     _warn_if_beyond(model.statistics, part)
-    merged = _merge(model, part, decay)
-    base = _update_base(model, merged.statistics)
-    new = _solve_again(model, merged.statistics, base, run)
-    settings = {**model.settings, **new.settings, **merged.facts}
+    stats, facts = _merge(model, part, decay)
+    base = _update_base(model, stats)
+    new = _solve_again(model, stats, base, run)
+    settings = {**model.settings, **new.settings, **facts}
     if warn_if_dropped(blocks):
         settings["n_missing"] = settings.get("n_missing", 0) + blocks.missing.n_missing
     for name in OF_THE_OLD_DENSITY:
@@ -119,8 +112,10 @@ def _warn_if_beyond(old: Any, part: Any) -> None:
         )
 
 
-def _merge(model: Density, part: Any, decay: float) -> Merged:
-    """Old statistics, decayed, and new ones; weights are rescaled as by one fit of all rows."""
+def _merge(model: Density, part: Any, decay: float) -> tuple[Any, dict[str, Any]]:
+    """Statistics of all rows, the old ones decayed, with weights rescaled as by one fit; and the
+    facts that the model records.
+    """
     settings, old = model.settings, model.statistics.decay(decay)
     facts: dict[str, Any] = {"updates": settings.get("updates", 0) + 1, "decay": decay}
     before = settings.get("weight_factor")
@@ -134,7 +129,7 @@ def _merge(model: Density, part: Any, decay: float) -> Merged:
     total = old + part
     if "n_rows" in settings:
         facts["n_rows"] = total.n_rows
-    return Merged(total, facts)
+    return total, facts
 
 
 def _solve_again(model: Density, stats: Any, base: Base, run: dict[str, Any]) -> Density:
