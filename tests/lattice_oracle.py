@@ -58,6 +58,25 @@ def _step(t):
     return rise / (rise + fall)
 
 
+def taper_along(x, lattice, axis):
+    """The factor of the taper of one axis, and its first two derivatives: (n,) each."""
+    low, high = lattice.origin[axis], lattice.origin[axis] + lattice.lengths[axis]
+    value, first, second = np.ones(len(x)), np.zeros(len(x)), np.zeros(len(x))
+    ends = {"open": (1, -1), "wall_above": (1,), "wall_below": (-1,)}
+    for sign in ends.get(lattice.walls[axis], ()):
+        t = sign * (x - (low if sign == 1 else high)) / lattice.margin[axis]
+        value[t <= 0.002] = 0.0
+        near = np.flatnonzero((t > 0.002) & (t < 0.998))  # of one end: margins do not overlap
+        r, s = t[near], 1.0 - t[near]
+        z1, z2 = -(r**-2) - s**-2, 2.0 * r**-3 - 2.0 * s**-3  # derivatives of z = 1/r - 1/s
+        step = np.array([_step(float(one)) for one in r])
+        slope = -step * (1.0 - step)  # of 1 / (1 + e^z) by z
+        value[near] = step
+        first[near] = sign * slope * z1 / lattice.margin[axis]
+        second[near] = slope * (z2 - (1.0 - 2.0 * step) * z1**2) / lattice.margin[axis] ** 2
+    return value, first, second
+
+
 def in_core(x, lattice):
     inside = np.ones(len(x), bool)
     for j, kind in enumerate(lattice.walls):

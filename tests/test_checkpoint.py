@@ -5,7 +5,7 @@ import pytest
 
 from tgpfast import cli, load
 from tgpfast.data import checkpoint, csv, storage
-from tgpfast.data.files import FileSet, open_rows, write_rows
+from tgpfast.data.files import write_rows
 from tgpfast.statistics import chunks, lattice_sums
 
 BLOCK = 250  # rows of a block of text
@@ -176,35 +176,6 @@ def assert_one_line(capsys, *parts):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert all(part in lines[0] for part in parts), lines[0]
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".npy", ".parquet"])
-def test_rows_of_other_formats_are_left_out_too(tmp_path, monkeypatch, small_blocks, suffix):
-    """Two files, stopped in the second one."""
-    monkeypatch.setattr("tgpfast.data.files.BLOCK_ROWS", BLOCK)
-    monkeypatch.setattr("tgpfast.data.blocks.BLOCK_ROWS", BLOCK)
-    x = write_data(tmp_path / f"a{suffix}", 4)
-    write_rows(tmp_path / f"b{suffix}", x[:700], [f"c{k}" for k in range(4)])
-    rows, _ = open_rows(FileSet([tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"]))
-    n_unread = N_ROWS + BLOCK
-    every = np.concatenate([np.asarray(block) for block in rows()])
-    some = np.concatenate([np.asarray(block) for block in rows(n_unread)])
-    np.testing.assert_array_equal(every, np.concatenate([x, x[:700]]))
-    assert len(some) == len(every)
-    np.testing.assert_array_equal(some[n_unread:], every[n_unread:])
-
-
-@pytest.mark.parametrize("blank", ["", " ", "\t", "\x0b", "\u00a0", "\x1c", "\r"])
-def test_blank_lines_are_no_rows_when_rows_are_counted(tmp_path, monkeypatch, blank):
-    monkeypatch.setattr(csv, "LEAST_PIECE", 64)
-    monkeypatch.setattr(csv, "WINDOW_PIECES", 1)
-    monkeypatch.setattr(csv, "PIECE_ROWS", 1)
-    lines = [f"{k},{k}.5" for k in range(200)]
-    lines.insert(7, blank)
-    path = tmp_path / "x.csv"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
-    rows = np.concatenate(list(csv.TextRows(path, ",")(150)))
-    np.testing.assert_array_equal(rows[150:, 0], np.arange(150, 200))
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

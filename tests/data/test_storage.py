@@ -181,7 +181,6 @@ def test_random_damage_without_a_checksum_is_a_value_error(kind, saved, tmp_path
     "text",
     [
         "[" * 100_000, '{"a":' * 100_000, '{"kind": "density", "version": 1e999}',
-        '{"kind": "density", "version": 1, "a": ' + "[" * 200 + "]" * 200 + "}",
         '{"kind": "statistics", "version": Infinity}', '{"kind": "density", "version": NaN}',
         '{"kind": "density", "version": 1' + "0" * 5000 + "}", "1", "null", '"x"', "",
     ],

@@ -296,8 +296,7 @@ def call_lane_rank_k(kernels, p, dtype, rows, row_tile, n_threads=1, wants_phi=T
     gram = gram_buffer(n_features, lanes)
     gram_phi = gram_buffer(n_features, lanes) if wants_phi else np.empty((0, 0, 0))
     blocks = np.full((n_threads, 2, n_features, row_tile), np.nan, dtype)
-    # "for float64 any size"
-    scratch = scratch_buffer(dtype, n_threads, n_features if dtype == np.float32 else 1)
+    scratch = scratch_buffer(dtype, n_threads, n_features)
     kernels.lane_rank_k(*p.inputs, rows, *sums, gram, gram_phi, blocks, scratch, n_threads)
     return gram, gram_phi, sums
 

@@ -13,7 +13,7 @@ from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.node_masses import BaseGrids, log_partition, node_masses
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.features.spectral_density import KERNELS
-from tgpfast.solvers import lattice_map, lattice_posterior
+from tgpfast.solvers import lattice_map
 from tgpfast.solvers.lattice_map import solve_lattice_map
 from tgpfast.solvers.lattice_posterior import LatticePosteriors, maximize_posteriors
 from tgpfast.statistics.lattice_sums import accumulate_lattice
@@ -268,8 +268,7 @@ def test_warm_starts_give_the_same_optimum_in_fewer_steps():
         assert np.abs(again - cold).max() < 1e-6
 
 
-def test_least_gain_stops_early(monkeypatch):
-    monkeypatch.setattr(lattice_posterior, "MOST_DENSE_FEATURES", 0)  # both by products
+def test_least_gain_stops_early():
     stats, base = sharp_case()
     options = {"grid_tolerance": None, "tolerance": 1e-9}
     _, full = solve_lattice_map(stats, base, 0.1, **options)
@@ -399,32 +398,3 @@ def test_posteriors_solved_together_are_those_solved_one_by_one():
         assert np.abs(one.theta[0] - found.theta[k]).max() < 1e-6 * np.abs(one.theta).max()
     # other rows have other optima
     assert np.abs(found.theta[0] - found.theta[1]).max() > 1e-3 * np.abs(found.theta).max()
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_newton_directions_by_factors_solve_the_products_by_transforms(name):
-    features, base, rows = CASES[name]
-    stats = accumulate_lattice(rows, features)
-    masses = [node_masses(base, features, features.grid_shape())] * 2
-    sums = np.stack([stats.sum_waves, 0.4 * stats.sum_waves])
-    posteriors = LatticePosteriors(features, sums, np.array([1.0, 0.4]) * stats.n, masses, 0.3)
-    start = np.zeros((2, *features.mode_shape), features.mode_dtype)
-    point = posteriors.at(start + 0.1 * posteriors.data / posteriors.scale[0])
-    gradient = posteriors.gradient(point)
-    found = posteriors.newton_directions(point, gradient)
-    product = posteriors.curvature(point)
-    np.testing.assert_allclose(product(found), gradient, atol=1e-11 * np.abs(gradient).max())
-    far = product(1.01 * found) - gradient  # the negative control
-    assert np.abs(far).max() > 1e-3 * np.abs(gradient).max()
-
-
-@pytest.mark.parametrize("name", ["open", "wall and open", "three"])
-def test_factors_and_conjugate_gradients_reach_the_same_maximum(name, monkeypatch):
-    features, base, rows = CASES[name]
-    stats = accumulate_lattice(rows, features)
-    by_factors, report = solve_lattice_map(stats, base, 0.2, tolerance=1e-9)
-    assert report["cg_products"] == 0
-    monkeypatch.setattr(lattice_posterior, "MOST_DENSE_FEATURES", 0)
-    by_products, other = solve_lattice_map(stats, base, 0.2, tolerance=1e-9)
-    assert other["cg_products"] > 0
-    np.testing.assert_allclose(by_factors, by_products, atol=1e-6 * np.abs(by_products).max())

@@ -549,7 +549,7 @@ def test_systems_of_no_statistics_are_refused(matrix, match):
 
 
 def test_cholesky_refuses_what_is_not_positive_definite():
-    with pytest.raises(np.linalg.LinAlgError, match="leading minor 2"):
+    with pytest.raises(np.linalg.LinAlgError, match="leading minor"):
         cholesky(np.array([[1.0, 2.0], [2.0, 1.0]]))
 
 

@@ -24,7 +24,7 @@ from ..validation import Array
 from .arrow import as_frame
 from .checkpoint import Checkpoint, PassSums
 from .csv import TextRows
-from .files import FileSetRows, open_rows
+from .files import open_rows
 from .jitter import Jitter
 from .missing_rows import MissingCounts, fill_objects, find_missing
 from .parquet import PAGE_ROWS, ParquetRows
@@ -308,11 +308,7 @@ class Blocks:
         elif not self._is_stream:
             yield self._source, None, self.name
         else:
-            if isinstance(self._source, TextRows | FileSetRows):
-                # rows that lack values are read again, since only kept rows are counted
-                items = self._source(0 if self._drops else self._n_skipped)
-            else:
-                items = self._source() if callable(self._source) else self._source
+            items = self._source() if callable(self._source) else self._source
             for index, item in enumerate(items):
                 label = f"block {index} of {self.name}"
                 yield *self._read_item(item, label), label

@@ -100,12 +100,9 @@ class TextRows:
         """Read only these columns, in this order; the others may hold text."""
         self._columns = columns
 
-    def __call__(self, n_unread: int = 0) -> Iterator[Array]:
-        """Yield all rows in blocks of BLOCK_ROWS; the last block may be shorter.
-
-        The values of the first ``n_unread`` rows are arbitrary: these rows are only counted.
-        """
-        return _regroup(self._parse_all(n_unread), BLOCK_ROWS)
+    def __call__(self) -> Iterator[Array]:
+        """Yield all rows in blocks of BLOCK_ROWS; the last block may be shorter."""
+        return _regroup(self._parse_all(), BLOCK_ROWS)
 
     # -- the first lines
 
@@ -173,19 +170,15 @@ class TextRows:
 
     # -- numbers
 
-    def _parse_all(self, n_unread: int) -> Iterator[Array]:
+    def _parse_all(self) -> Iterator[Array]:
         """Yield the rows of one window after the other."""
         piece = max(min(PIECE_ROWS * self._line_bytes, MOST_PIECE), LEAST_PIECE)
         piece = max(piece, 4 * self._line_bytes)  # pyarrow refuses lines longer than a piece
         parse = self._make_arrow_parser(piece) if _load_arrow_csv() else self._parse_by_numpy
         number, is_empty = self._first_line, True
         for window in self._windows(WINDOW_PIECES * piece):
-            n_lines = _count_lines(window)
-            if n_lines <= n_unread and not _may_have_blank_lines(window):
-                rows = np.zeros((n_lines, self.n_columns))
-            else:
-                rows = self._parse(window, number, parse)
-            number, n_unread = number + n_lines, max(0, n_unread - len(rows))
+            rows = self._parse(window, number, parse)
+            number += _count_lines(window)
             is_empty = is_empty and not len(rows)
             yield rows
         if is_empty:
@@ -329,14 +322,6 @@ def _count_lines(window: bytes) -> int:
     if b"\r" in window:
         n_lines += window.count(b"\r") - window.count(b"\r\n")
     return n_lines
-
-
-def _may_have_blank_lines(window: bytes) -> bool:
-    """Whether a line may hold nothing, or nothing but what ``str.strip`` removes."""
-    ends = (b"\n\n", b"\n\r", b"\r\r", b" \n", b" \r", b"\t\n", b"\t\r",
-            *(bytes([code]) for code in b"\v\f\x1c\x1d\x1e\x1f"))  # fmt: skip
-    starts = window[:1] in b"\r\n"
-    return starts or not window.isascii() or any(end in window for end in ends)
 
 
 def _find_delimiter(line: str) -> str | None:

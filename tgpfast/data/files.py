@@ -131,22 +131,16 @@ class FileSetRows:
     ) -> None:
         self.files, self.names, self.keep_missing = files, names, keep_missing
 
-    def __call__(self, n_unread: int = 0) -> Iterator[Any]:
-        """Yield all rows; the values of the first ``n_unread`` are arbitrary."""
+    def __call__(self) -> Iterator[Any]:
+        """Yield all rows."""
         for file in self.files.paths:
             rows, _ = self.files.open_file(file, self.names, self.keep_missing)
-            for block in _blocks_of(rows, n_unread):
-                n_unread = max(0, n_unread - len(block))
-                yield block
-
-
-def _blocks_of(rows: Any, n_unread: int) -> Iterator[Any]:
-    """The rows of one file in blocks."""
-    if isinstance(rows, TextRows):
-        return rows(n_unread)
-    if isinstance(rows, ParquetRows):
-        return iter([np.zeros(rows.shape)]) if len(rows) <= n_unread else rows.iterate(BLOCK_ROWS)
-    return rows() if callable(rows) else iter([rows])
+            if isinstance(rows, ParquetRows):
+                yield from rows.iterate(BLOCK_ROWS)
+            elif callable(rows):
+                yield from rows()
+            else:
+                yield rows
 
 
 def select_columns(path: str | os.PathLike[str], columns: Sequence[str | int]) -> Any:

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 FORMAT_VERSION = 1
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 CHECKSUM = "checksum"  # field of the header; the first files of tgpfast have none
-DEEPEST_HEADER = 64  # levels of nested lists and dictionaries; our headers have four
 REMEDY = "use a backup copy, or make the object again and save it"
 # Age of a temporary file whose process has surely died, in seconds: no save takes a day.
 STALE_SECONDS = 24 * 3600.0
@@ -173,8 +172,6 @@ def _read_header(text: str, name: str) -> tuple[str, dict[str, Any]]:
     try:
         facts = json.loads(text)
         kind, version = str(facts.pop("kind")), int(facts.pop("version"))
-        if _depth(facts) >= DEEPEST_HEADER:  # too deep to be printed or saved again
-            raise RecursionError
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
         raise ValueError(f"{name!r} has a damaged header; {REMEDY}") from None
     if version < 1:
@@ -185,12 +182,6 @@ def _read_header(text: str, name: str) -> tuple[str, dict[str, Any]]:
             "upgrade tgpfast to load it"
         )
     return kind, facts
-
-
-def _depth(value: Any) -> int:
-    """Return the levels of nested lists and dictionaries."""
-    inner = value.values() if isinstance(value, dict) else value
-    return 1 + max(map(_depth, inner), default=0) if isinstance(value, (dict, list)) else 0
 
 
 _readers: dict[str, Callable[..., Any]] = {}

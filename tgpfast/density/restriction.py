@@ -61,7 +61,7 @@ def _restrict_lattice(tilt: LatticeTilt, fixed: Sequence[int], values: Array) ->
     for axis, value in sorted(zip(given, values, strict=True), reverse=True):
         angles = f.frequency_steps[axis] * (value - f.origin[axis]) * _numbers(f, axis)
         waves = np.cos(angles) if f.cosine[axis] else np.exp(1j * angles)
-        taper = float(f.taper_along(axis, np.array([value]))[0][0])
+        taper = float(f.taper_along(axis, np.array([value]))[0])
         modes = np.tensordot(modes, taper * waves, axes=(axis, 0))
     restricted = replace(
         f, lengths=f.lengths[free], n_modes=tuple(f.n_modes[k] for k in free),

@@ -25,7 +25,7 @@ from ..validation import (
     positive,
     whole,
 )
-from .lattice_box import AXIS_KINDS, choose_box, taper_derivatives, tapered_sides
+from .lattice_box import AXIS_KINDS, choose_box, taper_step, tapered_sides
 from .lattice_transform import LatticeTransform, Modes, half_axis, wave_numbers
 from .spectral_density import KERNELS, spectral_density
 
@@ -351,27 +351,23 @@ class LatticeFeatures:
         x = np.asarray(x)
         value = np.ones(len(x))
         for axis in range(self.dimension):
-            if any(tapered_sides(self.walls[axis])):
-                value *= self.taper_along(axis, x[:, axis])[0]
+            value *= self.taper_along(axis, x[:, axis])
         return value
 
-    def taper_along(self, axis: int, x: Array) -> tuple[Array, Array, Array]:
-        """The factor of T that belongs to one axis, and its first and second derivative.
+    def taper_along(self, axis: int, x: Array) -> Array:
+        """The factor of T that belongs to one axis, (n,).
 
         Parameters
         ----------
         axis : int
         x : (n,) coordinates along that axis
-
-        Returns
-        -------
-        three (n,) arrays
         """
-        assert self.margin is not None
-        return taper_derivatives(
-            np.asarray(x, dtype=np.float64), float(self.origin[axis]), float(self.lengths[axis]),
-            float(self.margin[axis]), tapered_sides(self.walls[axis]),
-        )  # fmt: skip
+        value, low = np.ones(len(x)), self.origin[axis]
+        distances = (x - low, low + self.lengths[axis] - x)
+        for is_tapered, distance in zip(tapered_sides(self.walls[axis]), distances, strict=True):
+            if is_tapered:
+                value *= taper_step(distance / np.asarray(self.margin)[axis])
+        return value
 
     def taper_on(self, axes: Sequence[Array]) -> Array:
         """T on the tensor grid of coordinates along each axis, as from ``nodes``.
@@ -381,7 +377,7 @@ class LatticeFeatures:
         axes : list of arrays
         """
         return functools.reduce(
-            np.multiply.outer, [self.taper_along(axis, x)[0] for axis, x in enumerate(axes)]
+            np.multiply.outer, [self.taper_along(axis, x) for axis, x in enumerate(axes)]
         )
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from ..validation import Array
 
@@ -15,6 +16,7 @@ OUTLIERS = 0.005  # share of the rows at either end that may lie outside the cor
 REACH = 0.5  # how far the core extends beyond them at most, in units of the range in between
 BASE_REACH = 3.0  # standard deviations of the base that the core covers, within the same limit
 PADDING = 2.5  # bandwidths from the core to the end of the box; see `choose_box`
+STEP_END = 1e-3  # of the margin: closer to its ends the step is 0 or 1 in float64
 LEAST_MARGIN = 0.1  # of the core's length: the taper is no steeper
 
 
@@ -23,54 +25,13 @@ def tapered_sides(kind: str) -> tuple[bool, bool]:
     return kind in ("open", "wall_above"), kind in ("open", "wall_below")
 
 
-def taper_step(t: Array) -> tuple[Array, Array, Array]:
-    """A smooth step from 0 at t <= 0 to 1 at t >= 1, and its first and second derivative.
+def taper_step(t: Array) -> Array:
+    """A smooth step from 0 at t <= 0 to 1 at t >= 1: 1 / (1 + exp(1/t - 1/(1-t))) between.
 
-    1 / (1 + exp(1/t - 1/(1-t))): all derivatives are zero at both ends.
+    All its derivatives are zero at both ends.
     """
-    value, first, second = np.where(t >= 1.0, 1.0, 0.0), np.zeros(len(t)), np.zeros(len(t))
-    # closer to the ends the step differs from 0 and 1 by less than float64 resolves
-    inside = np.flatnonzero((t > 1e-3) & (t < 1.0 - 1e-3))
-    value[(t >= 1.0 - 1e-3)] = 1.0
-    if len(inside):
-        s = t[inside]
-        r = 1.0 - s
-        z = np.clip(1.0 / s - 1.0 / r, -700.0, 700.0)
-        z1, z2 = -1.0 / s**2 - 1.0 / r**2, 2.0 / s**3 - 2.0 / r**3
-        step = 1.0 / (1.0 + np.exp(z))
-        slope = -step * (1.0 / (1.0 + np.exp(-z)))  # derivative by z
-        value[inside] = step
-        first[inside] = slope * z1
-        second[inside] = slope * (z2 - (1.0 - 2.0 * step) * z1 * z1)
-    return value, first, second
-
-
-def taper_derivatives(
-    x: Array, origin: float, length: float, margin: float, sides: tuple[bool, bool]
-) -> tuple[Array, Array, Array]:
-    """The taper along one axis and its first and second derivative; (n,) each.
-
-    Parameters
-    ----------
-    x : (n,) array
-        Coordinates.
-    origin, length : float
-        Lower end and length of the box.
-    margin : float
-        Width over which the taper falls from 1 to 0.
-    sides : (bool, bool)
-        Whether the lower and the upper end are tapered.
-    """
-    value, first, second = np.ones(len(x)), np.zeros(len(x)), np.zeros(len(x))
-    for is_tapered, sign, end in ((sides[0], 1.0, origin), (sides[1], -1.0, origin + length)):
-        if not is_tapered:
-            continue
-        t = sign * (x - end) / margin
-        near = np.flatnonzero(t < 1.0)  # the margins do not overlap
-        if len(near):
-            v, d1, d2 = taper_step(t[near])
-            value[near], first[near], second[near] = v, sign * d1 / margin, d2 / margin**2
-    return value, first, second
+    inside = np.clip(t, STEP_END, 1.0 - STEP_END)
+    return np.asarray(expit(1.0 / (1.0 - inside) - 1.0 / inside))
 
 
 def choose_box(

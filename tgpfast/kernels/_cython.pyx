@@ -27,7 +27,8 @@ cdef extern from "_simd.h" nogil:
     void tgp_feature_tile_float(
         const double *, int64_t, int64_t, const double *, const double *, const double *, double,
         int64_t, int64_t, int64_t, int64_t, float *, float *, double *, double *, double *)
-    void tgp_add_row(const float *, int64_t, double *)
+    void tgp_add_row_double(const double *, int64_t, double *)
+    void tgp_add_row_float(const float *, int64_t, double *)
     void tgp_tilt_tile(
         const double *, int64_t, int64_t, const double *, const double *, const double *, int64_t,
         double *)
@@ -200,24 +201,26 @@ cdef void locate_tile(int64_t index, int64_t n_features, int64_t strip, int64_t 
     to[3] = (j + 1) * n_features // strips
 
 
+cdef inline void add_row(const real *row, int64_t n, double *into) noexcept nogil:
+    """into[i] += row[i]."""
+    if real is double:
+        tgp_add_row_double(row, n, into)
+    else:
+        tgp_add_row_float(row, n, into)
+
+
 cdef void rank_k_task(
     real[:, ::1] block, int64_t n, double[:, ::1] gram, int64_t tile, int64_t strip, real *scratch
 ) noexcept nogil:
     cdef int64_t to[4]
     cdef int64_t p, first
     locate_tile(tile, block.shape[0], strip, to)
-    if real is double:
-        product(
-            &block[to[0], 0], to[1] - to[0], &block[to[2], 0], to[3] - to[2], n, block.shape[1], 1.0,
-            &gram[to[0], to[2]], gram.shape[1])
-    else:
-        product(
-            &block[to[0], 0], to[1] - to[0], &block[to[2], 0], to[3] - to[2], n, block.shape[1], 0.0,
-            scratch, strip)
-        for p in range(to[1] - to[0]):
-            first = p if to[0] == to[2] else 0
-            tgp_add_row(
-                scratch + p * strip + first, to[3] - to[2] - first, &gram[to[0] + p, to[2] + first])
+    product(
+        &block[to[0], 0], to[1] - to[0], &block[to[2], 0], to[3] - to[2], n, block.shape[1], 0.0,
+        scratch, strip)
+    for p in range(to[1] - to[0]):
+        first = p if to[0] == to[2] else 0
+        add_row(scratch + p * strip + first, to[3] - to[2] - first, &gram[to[0] + p, to[2] + first])
 
 
 def rank_k(
@@ -231,60 +234,37 @@ def rank_k(
 
 cdef void add_upper(real *scratch, double[:, ::1] gram) noexcept nogil:
     cdef int64_t s, n = gram.shape[0]
-    if real is float:
-        for s in range(n):
-            tgp_add_row(scratch + s * n + s, n - s, &gram[s, s])
+    for s in range(n):
+        add_row(scratch + s * n + s, n - s, &gram[s, s])
 
 
 cdef void lane_task(
     const double[:, ::1] x, const double *root_weights, const double[::1] origin,
     const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t first,
     int64_t stop, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
-    real *dphi, real *phi, int64_t row_tile, bint direct, real *sines, real *cosines, double *xt
-) noexcept nogil:
-    """Features and products of rows first..stop. ``direct``: add the products to what is in sines
-    (and cosines, unless NULL); otherwise write over it."""
-    cdef int64_t n = frequencies.shape[0], d = x.shape[1], start, m
-    cdef double beta
-    start = first
-    while start < stop:
-        m = min(row_tile, stop - start)
-        tgp_transpose(&x[start, 0], &origin[0], d, m, xt)
-        feature_tile(
-            xt, d, m, root_weights + start if root_weights != NULL else NULL, &frequencies[0, 0],
-            &phases[0], amplitude, 0, n, 0, row_tile, dphi, phi,
-            &sum_phi[0], &sum_dphi[0], &sum_dphi_x[0, 0])
-        beta = 1.0 if direct or start > first else 0.0
-        product(dphi, n, dphi, n, m, row_tile, beta, sines, n)
-        if cosines != NULL:
-            product(phi, n, phi, n, m, row_tile, beta, cosines, n)
-        start += row_tile
-
-
-cdef void lane_rank_k_task(
-    const double[:, ::1] x, const double *root_weights, const double[::1] origin,
-    const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t first,
-    int64_t stop, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
     double[:, ::1] gram, double[:, ::1] gram_phi, bint wants_phi,
     real[:, :, ::1] blocks, real[:, :, ::1] scratch, double *xt
 ) noexcept nogil:
+    """Features and products of rows first..stop."""
+    cdef int64_t n = frequencies.shape[0], row_tile = blocks.shape[2], start = first, m
+    cdef real *dphi = &blocks[0, 0, 0]
     cdef real *phi = &blocks[1, 0, 0] if wants_phi else NULL
-    cdef real *cosines = NULL
-    if real is double:
+    cdef double beta
+    while start < stop:
+        m = min(row_tile, stop - start)
+        tgp_transpose(&x[start, 0], &origin[0], x.shape[1], m, xt)
+        feature_tile(
+            xt, x.shape[1], m, root_weights + start if root_weights != NULL else NULL,
+            &frequencies[0, 0], &phases[0], amplitude, 0, n, 0, row_tile, dphi, phi,
+            &sum_phi[0], &sum_dphi[0], &sum_dphi_x[0, 0])
+        beta = 1.0 if start > first else 0.0
+        product(dphi, n, dphi, n, m, row_tile, beta, &scratch[0, 0, 0], n)
         if wants_phi:
-            cosines = &gram_phi[0, 0]
-        lane_task(
-            x, root_weights, origin, frequencies, phases, amplitude, first, stop, sum_phi, sum_dphi,
-            sum_dphi_x, &blocks[0, 0, 0], phi, blocks.shape[2], True, &gram[0, 0], cosines, xt)
-    else:
-        if wants_phi:
-            cosines = &scratch[1, 0, 0]
-        lane_task(
-            x, root_weights, origin, frequencies, phases, amplitude, first, stop, sum_phi, sum_dphi,
-            sum_dphi_x, &blocks[0, 0, 0], phi, blocks.shape[2], False, &scratch[0, 0, 0], cosines, xt)
-        add_upper(&scratch[0, 0, 0], gram)
-        if wants_phi:
-            add_upper(&scratch[1, 0, 0], gram_phi)
+            product(phi, n, phi, n, m, row_tile, beta, &scratch[1, 0, 0], n)
+        start += row_tile
+    add_upper(&scratch[0, 0, 0], gram)
+    if wants_phi:
+        add_upper(&scratch[1, 0, 0], gram_phi)
 
 
 def lane_rank_k(
@@ -302,7 +282,7 @@ def lane_rank_k(
         raise ValueError(f"blocks of at most {TGP_ROW_TILE} rows expected, got {blocks.shape[3]}")
     for lane in prange(lanes, nogil=True, schedule="dynamic", num_threads=n_threads):
         slot = threadid()
-        lane_rank_k_task(
+        lane_task(
             x, root, origin, frequencies, phases, amplitude, lane * rows,
             min((lane + 1) * rows, n), sum_phi[lane], sum_dphi[lane], sum_dphi_x[lane],
             gram[lane], gram_phi[lane if wants_phi else 0], wants_phi,

@@ -460,28 +460,14 @@ def _tile(index, n_features, strip):
     )
 
 
-def _add_product(a, b, k, c, scratch):
-    """c += a b^T in float64, through scratch where a and b are float32."""
-    raise NotImplementedError
-
-
-@overload(_add_product)
-def _add_product_overload(a, b, k, c, scratch):
-    if a.dtype == types.float64:
-
-        def add(a, b, k, c, scratch):
-            _product(a, b, k, 1.0, c, c.strides[0] // c.itemsize)
-
-    else:
-
-        def add(a, b, k, c, scratch):
-            _product(a, b, k, 0.0, scratch, scratch.shape[1])
-            diagonal = a.ctypes.data == b.ctypes.data
-            for p in range(a.shape[0]):
-                for q in range(p if diagonal else 0, b.shape[0]):
-                    c[p, q] += scratch[p, q]
-
-    return add
+@_inner
+def _add_block(block, is_diagonal, c):
+    """c += block, float64; only the upper triangle of one on the diagonal."""
+    for p in range(c.shape[0]):
+        first = p if is_diagonal else 0
+        into, row = c[p, first:], block[p, first:]
+        for q in range(into.shape[0]):
+            into[q] += row[q]
 
 
 @_kernel
@@ -489,9 +475,11 @@ def rank_k(block, n, gram, scratch, n_threads):
     n_features, strip = block.shape[0], scratch.shape[2]
     slots = _assign_tiles(n_features, strip, n_threads)
     for slot in prange(n_threads):
+        product = scratch[slot, 0]
         for tile in np.flatnonzero(slots == slot):
             i0, i1, j0, j1 = _tile(tile, n_features, strip)
-            _add_product(block[i0:i1], block[j0:j1], n, gram[i0:i1, j0:j1], scratch[slot, 0])
+            _product(block[i0:i1], block[j0:j1], n, 0.0, product, strip)
+            _add_block(product, i0 == j0, gram[i0:i1, j0:j1])
 
 
 @_kernel
@@ -517,52 +505,13 @@ def lane_rank_k(
                     xt, m, root_weights[start : start + m], frequencies, phases, amplitude,
                     0, n_features, 0, dphi, phi, sums, work,
                 )
-                begin = start == lane * rows
-                _lane_product(dphi, m, begin, gram[lane], scratch[slot, 0])
+                beta = 0.0 if start == lane * rows else 1.0
+                _product(dphi, dphi, m, beta, scratch[slot, 0], n_features)
                 if wants_phi:
-                    _lane_product(phi, m, begin, gram_phi[lane], scratch[slot, 1])
-            _lane_flush(dphi, gram[lane], scratch[slot, 0])
+                    _product(phi, phi, m, beta, scratch[slot, 1], n_features)
+            _add_block(scratch[slot, 0], True, gram[lane])
             if wants_phi:
-                _lane_flush(dphi, gram_phi[lane], scratch[slot, 1])
-
-
-def _lane_product(block, k, begin, gram, scratch):
-    """gram += block block^T, in float64 at once; in float32 into scratch, to be flushed."""
-    raise NotImplementedError
-
-
-@overload(_lane_product)
-def _lane_product_overload(block, k, begin, gram, scratch):
-    if block.dtype == types.float64:
-
-        def product(block, k, begin, gram, scratch):
-            _product(block, block, k, 1.0, gram, gram.shape[0])
-
-    else:
-
-        def product(block, k, begin, gram, scratch):
-            _product(block, block, k, 0.0 if begin else 1.0, scratch, scratch.shape[0])
-
-    return product
-
-
-def _lane_flush(block, gram, scratch):
-    """Add what _lane_product left in scratch."""
-    raise NotImplementedError
-
-
-@overload(_lane_flush)
-def _lane_flush_overload(block, gram, scratch):
-    if block.dtype == types.float64:
-        return lambda block, gram, scratch: None
-
-    def flush(block, gram, scratch):
-        for s in range(gram.shape[0]):
-            into, row = gram[s, s:], scratch[s, s:]
-            for t in range(into.shape[0]):
-                into[t] += row[t]
-
-    return flush
+                _add_block(scratch[slot, 1], True, gram_phi[lane])
 
 
 # -- evaluation of a learned tilt ----------------------------------------------------------------

@@ -82,7 +82,7 @@ def lane_rank_k(
     As in feature_block, with outputs per lane: sum_phi, sum_dphi : (lanes, S);
     sum_dphi_x : (lanes, S, d); gram : (lanes, S, S); gram_phi : the same, or (0, 0, 0)
     blocks : (n_threads, 2, S, row_tile), whose dtype is that of the products
-    scratch : (n_threads, 2, S, S) of that dtype; for float64 any size
+    scratch : (n_threads, 2, S, S) of that dtype
     """
     for lane, start in enumerate(range(0, len(x), rows)):
         take = slice(start, start + rows)

@@ -266,11 +266,16 @@ TGP_FEATURE_TILE(double)
 TGP_FEATURE_TILE(float)
 
 /* into[i] += row[i] */
-TGP_INLINE void tgp_add_row_body(const float *TGP_RESTRICT row, int64_t n, double *TGP_RESTRICT into)
-{
-    for (int64_t i = 0; i < n; i++) into[i] += (double)row[i];
-}
-TGP_DISPATCH(tgp_add_row, (const float *row, int64_t n, double *into), (row, n, into))
+#define TGP_ADD_ROW(REAL)                                                                          \
+TGP_INLINE void tgp_add_row_##REAL##_body(const REAL *TGP_RESTRICT row, int64_t n,                 \
+                                          double *TGP_RESTRICT into)                               \
+{                                                                                                  \
+    for (int64_t i = 0; i < n; i++) into[i] += (double)row[i];                                     \
+}                                                                                                  \
+TGP_DISPATCH(tgp_add_row_##REAL, (const REAL *row, int64_t n, double *into), (row, n, into))
+
+TGP_ADD_ROW(double)
+TGP_ADD_ROW(float)
 
 /* value[i] = sum_s coefficients[s] cos(a_si), i < m, a row tile */
 TGP_INLINE void tgp_tilt_tile_body(const double *TGP_RESTRICT xt, int64_t d, int64_t m,

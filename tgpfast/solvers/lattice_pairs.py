@@ -12,12 +12,10 @@ import itertools
 from typing import Any
 
 import numpy as np
-from scipy import fft
 
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..statistics.lattice_statistics import doubled
-from ..validation import Array
 
 
 class FeaturePairs:
@@ -45,20 +43,6 @@ class FeaturePairs:
         """sum of conj(phi_k) phi_l, (S, S), from the sums of the waves of the doubled lattice; sine
         : the wall axis along which both are sines."""
         return self._gather(all_signs(sums, doubled(self.features)), sine)
-
-    def products_on_grid(self, weights: Array) -> Modes:
-        """sum of weight conj(phi_k) phi_l over the nodes of a grid, (S, S).
-
-        weights : array of the grid's shape, two nodes or more for each that the waves need
-        """
-        modes: Modes = weights
-        for axis, is_cosine in enumerate(self.features.cosine):
-            if is_cosine:  # the cosine of as many half waves as there are nodes is zero at all
-                modes = np.append(fft.dct(modes, 2, axis=axis), 0.0 * modes.take([0], axis), axis)
-                modes *= 0.5
-            else:
-                modes = fft.fft(modes, axis=axis)
-        return self._gather(modes, None)
 
     def _gather(self, full: Modes, sine: int | None) -> Modes:
         total: Any = 0.0

@@ -13,21 +13,18 @@ that small grids do not pay for a Python call each.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from ..bases.node_masses import NodeMasses, log_partition
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..validation import Array
 from .conjugate_gradients import Operator, columns, conjugate_gradients, inner_products, norms
-from .lattice_pairs import FeaturePairs
 from .lattice_preconditioner import LevelPreconditioner
 from .posterior import ARMIJO, LEAST_LENGTH, ROUNDING
 
@@ -36,10 +33,6 @@ FORCING = 0.3  # largest relative residual of a Newton direction; sqrt(gradient 
 # a preconditioned solve that takes more is not worth its cost: the density varies too much within
 # a wavelength. Smooth ones took 20 to 60 steps, plain solves 100 to 600
 PRECONDITIONED_STEPS = 70
-# Seconds, of which only ratios matter: of a Cholesky factor a feature cubed; of a product a node,
-# and at least; and products that an accurate direction takes. Matrices serve up to the last number
-FACTOR_TIME, NODE_TIME, CALL_TIME, USUAL_PRODUCTS = 1.5e-10, 3e-8, 2e-4, 100
-MOST_DENSE_FEATURES = 1_200
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,34 +159,6 @@ class LatticePosteriors:
 
         return product
 
-    @property
-    def is_dense_faster(self) -> bool:
-        """Whether factors of the Hessians take less time than conjugate gradients."""
-        size, nodes = self.features.n_features, math.prod(self.shape)
-        usual = USUAL_PRODUCTS * (CALL_TIME + NODE_TIME * nodes)
-        return size <= MOST_DENSE_FEATURES and FACTOR_TIME * size**3 < usual
-
-    def newton_directions(self, point: PosteriorPoint, gradient: Modes) -> Modes:
-        """Minus the inverse Hessians times the gradients, by Cholesky factors.
-
-        In all modes, those that are not stored included, the prior's root C^1/2 whitens u, and
-        minus the Hessian is I + n C^1/2 Cov(phi) C^1/2; a stored u has sqrt(multiplicity) more.
-        """
-        root, pairs = np.sqrt(self.features.multiplicity), FeaturePairs(self.features)
-        scale = pairs.vector((self.to_theta * root).astype(self.features.mode_dtype)).real
-        found = np.empty_like(gradient)
-        for place, n in enumerate(self.n):
-            tapered = point.p[place] * self.taper
-            mean = pairs.vector(self.transform.from_grid(tapered))
-            matrix = pairs.products_on_grid(tapered * self.taper)
-            matrix -= np.outer(mean, mean.conj())
-            matrix *= n * np.outer(scale, scale)
-            matrix[np.diag_indices_from(matrix)] += 1.0
-            factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-            whole = cho_solve(factor, pairs.vector(gradient[place] / root), check_finite=False)
-            found[place] = root * pairs.stored(whole)
-        return found
-
     def preconditioner(self, u: Modes) -> Operator:
         """Function r -> about the inverse of ``curvature`` times r, for the first posterior at u.
 
@@ -237,8 +202,8 @@ def maximize_posteriors(
     posteriors: LatticePosteriors, start: Modes, *, tolerance: float = 1e-6,
     least_gain: float = 0.0, precondition: Callable[[Modes], Operator] | None = None,
 ) -> PosteriorMaximum:  # fmt: skip
-    """The maxima, by Newton's method with a backtracking line search; its directions by Cholesky
-    factors on small lattices, and by conjugate gradients elsewhere.
+    """The maxima, by Newton's method with a backtracking line search; its directions by
+    conjugate gradients.
 
     Parameters
     ----------
@@ -270,14 +235,10 @@ def maximize_posteriors(
         if least_gain == 0.0:  # as close as quadratic convergence can use, no closer than needed
             forcing = np.minimum(forcing, np.sqrt(norm[left]))
             forcing = np.maximum(forcing, 0.3 * tolerance / norm[left])
-        if least_gain == 0.0 and some.is_dense_faster:  # else directions are rough, and cheap
-            direction = some.newton_directions(point, gradient)
-        else:
-            inverse = None if precondition is None else precondition(point.u)
-            product = some.curvature(point)
-            direction, count, pays = _solve_newton(product, gradient, forcing, inverse)
-            precondition = precondition if pays else None
-            products += count * len(left)
+        inverse = None if precondition is None else precondition(point.u)
+        direction, count, pays = _solve_newton(some.curvature(point), gradient, forcing, inverse)
+        precondition = precondition if pays else None
+        products += count * len(left)
         steps += 1
         promised = inner_products(gradient, direction)
         stuck = _search_lines(posteriors, now, left, direction, promised)

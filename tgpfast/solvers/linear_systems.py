@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from scipy.linalg import cho_solve, get_blas_funcs, get_lapack_funcs, norm, solve_triangular
 
 from ..runtime.warnings import PrecisionWarning, warn
-from ..validation import Array
+from ..validation import LEAST_NUMBER, Array
 from .conjugate_gradients import conjugate_gradients
 
 SYSTEM_CG_TOLERANCE = 1e-12  # relative residual at which conjugate gradients stop
@@ -28,12 +29,9 @@ def cholesky_factor(matrix: Array) -> Array:
 
     Overwrites the matrix, which is symmetric and C-ordered: LAPACK sees its transpose, itself.
     """
-    (potrf,) = get_lapack_funcs(("potrf",), (matrix,))
     # the upper factor of the column-major view is the lower factor of the C-ordered array
-    upper, info = potrf(matrix.T, lower=False, overwrite_a=True, clean=True)
-    if info > 0:
-        raise np.linalg.LinAlgError(f"leading minor {info} is not positive")
-    return upper.T
+    upper = scipy.linalg.cholesky(matrix.T, overwrite_a=True, check_finite=False)
+    return np.asarray(upper.T)
 
 
 def cholesky(matrix: Array) -> tuple[Array, float]:
@@ -186,11 +184,10 @@ class NystromPreconditioner:
     @property
     def condition(self) -> float:
         """Condition number of matrix + shift I, from below."""
-        top = float(self.values[0]) if len(self.values) else 0.0
-        return (top + self.shift) / self.shift
+        return float(self.values[0] + self.shift) / self.shift
 
     def __call__(self, r: Array) -> Array:
-        floor = (self.values[-1] if len(self.values) else 0.0) + self.shift
+        floor = self.values[-1] + self.shift
         along = self.U.T @ r
         return r + self.U @ (along * (floor / (self.values + self.shift) - 1.0))
 
@@ -199,10 +196,8 @@ def _nystrom(matrix: Array, rank: int, seed: int) -> tuple[Array, Array]:
     """Orthonormal U (S, r) and values (r,), falling, of a randomized approximation from below."""
     sketch = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(matrix), rank)))[0]
     image = matrix @ sketch
-    if not image.any():
-        return np.zeros((len(matrix), 0)), np.zeros(0)
     # enough to make the core positive definite in floating point
-    nudge = float(np.sqrt(len(matrix)) * np.finfo(float).eps * norm(image))
+    nudge = float(np.sqrt(len(matrix)) * np.finfo(float).eps * norm(image)) + LEAST_NUMBER
     image += nudge * sketch
     core = sketch.T @ image
     factor = np.linalg.cholesky(0.5 * (core + core.T))

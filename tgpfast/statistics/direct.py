@@ -131,11 +131,9 @@ class _DirectSums(MomentSums):
         self.noise_gram = np.zeros((S, S) if H else (0, 0))
         self.of_level = np.zeros((2, lanes, S, S) if (noise_levels > 0.0).any() else (2, 0, 0, 0))
         if self.lanes > 1:
-            self.blocks = np.empty((n_threads, 2, S, kernels.ROW_TILE), dtype)
-            side = S if dtype == np.float32 else 1
+            self.blocks, side = np.empty((n_threads, 2, S, kernels.ROW_TILE), dtype), S
         else:
-            self.blocks = np.empty((2, S, TILE_ROWS), dtype)
-            side = min(S, GRAM_TILE)
+            self.blocks, side = np.empty((2, S, TILE_ROWS), dtype), GRAM_TILE
         self.scratch: NDArray[Any] = np.empty((n_threads, 2, side, side), dtype)
 
     def _small(self, level: int) -> tuple[Array, ...]:
