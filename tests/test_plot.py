@@ -10,7 +10,12 @@ from conftest import fixed_fit, slow
 
 import tgpfast as tgp
 from tgpfast import plot
+from tgpfast.bases.bounded import ProductBase
+from tgpfast.bases.von_mises import VonMisesBase
+from tgpfast.data.scaling import Scaling
 from tgpfast.data.table import Table
+from tgpfast.density.density import Density
+from tgpfast.density.discrete import DiscreteDensity
 from tgpfast.density.exponent import PointTilt
 from tgpfast.plot import scatter_picture
 from tgpfast.plot.canvas import curve_styles
@@ -837,3 +842,56 @@ def test_pictures_keep_to_a_dark_background():
     assert axes.xaxis.label.get_color() == "white"
     assert axes.texts
     assert all(to_rgba(text.get_color()) == to_rgba("white") for text in axes.texts)
+
+
+@pytest.fixture(scope="module")
+def hours_and_counts():
+    """Independent columns: an hour around midnight, a Poisson count and a normal."""
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([
+        rng.normal(0.0, 3.0, 500) % 24.0, rng.poisson(3.0, 500), rng.normal(size=500)
+    ])  # fmt: skip
+    scales = np.array([1.0, 1.0, 2.0])
+    base = ProductBase([VonMisesBase(0.0, 1.6, 0.0, 24.0), tgp.GaussianBase(
+        [3.0, 0.0], np.diag([3.0, 1.0]))])  # fmt: skip
+    tilt = PointTilt(tgp.Features(np.zeros((1, 3)), np.zeros(1), 1.0), np.zeros(1), np.zeros(3))
+    model = Density("base", tilt, base.rescaled(Scaling(np.zeros(3), 1.0 / scales)),
+                    scaling=Scaling(np.zeros(3), 1.0 / scales))  # fmt: skip
+    return rows, DiscreteDensity(model, {1: 1.0})
+
+
+@pytest.mark.slow
+def test_periodic_columns_stay_in_their_period(hours_and_counts):
+    """With rows and without, alone and among others; rows of other periods widen the axis."""
+    pytest.importorskip("matplotlib")
+    rows, model = hours_and_counts
+    for hours in (None, rows[:, :1]):
+        low, high = model.marginal(0).plot(hours).axes[0].get_xlim()
+        assert 0.0 <= low < 0.1
+        assert 23.9 < high <= 24.0
+    assert model.marginal(0).plot(rows[:, :1] + 24.0).axes[0].get_xlim()[1] > 40.0
+    low, high = model.plot(rows).axes[0].get_xlim()
+    assert (low, high) == (pytest.approx(0.0), pytest.approx(24.0))
+    assert model.plot(rows).axes[8].get_xlim()[0] < rows[:, 2].min()  # an open column has a margin
+
+
+@pytest.mark.slow
+def test_bars_and_bins_of_discrete_columns(hours_and_counts):
+    """Bars are probabilities, points shares of rows; each bin holds the same number of values."""
+    pytest.importorskip("matplotlib")
+    rows, model = hours_and_counts
+    counts = model.marginal(1)
+    axes = counts.plot(rows[:, 1:2]).axes[0]
+    bars = {round(bar.get_x() + 0.5 * bar.get_width()): bar.get_height() for bar in axes.patches}
+    for k in (0, 3, 7):
+        assert bars[k] == pytest.approx(np.exp(counts.log_density([[k]])[0]))
+    (points,) = axes.lines
+    share = dict(zip(*points.get_data(), strict=True))
+    assert share[3.0] == pytest.approx((rows[:, 1] == 3).mean())
+    assert model.marginal(1).plot().axes[0].get_ylabel() == "probability"
+    few, many = (model.plot(rows, n_bins=n).axes[4].patches[0].get_data() for n in (3, 40))
+    np.testing.assert_allclose(np.diff(many.edges), 1.0)
+    np.testing.assert_allclose(many.edges % 1.0, 0.5)
+    assert len(few.values) <= 3
+    assert np.ptp(np.diff(few.edges)) < 1e-12
+    assert len(model.marginal([0, 1]).plot(rows[:, :2]).axes) == 1

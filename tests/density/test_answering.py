@@ -278,6 +278,7 @@ def test_bad_input_is_named():
         (lambda: model.probability([0, float("nan")]), ValueError, "nan"),
         (lambda: model.probability(["x", None]), TypeError, "'x'"),
         (lambda: model.expectation(lambda x: x), ValueError, "one number for each row"),
+        (lambda: model.expectation(None), TypeError, "function=None: expected a function of rows"),
         (lambda: model.kl_divergence(3), TypeError, "log_density"),
         (lambda: model.kl_divergence(of_base(tgp.GaussianBase([0.0], [[1.0]]))), ValueError,
          "same columns"),

@@ -49,6 +49,19 @@ def test_the_chain_rule(kept, kind):
     assert abs(total - model.log_density(x[None])[0]) < 1e-6
 
 
+@pytest.mark.parametrize("degrees", [2.5, 30.0, 200.0])
+def test_marginals_of_a_student_base_hold_the_whole_mass(degrees):
+    """Against a sum over the column that is left out; many degrees are close to a Gaussian."""
+    model = tilted(2, tgp.StudentBase(np.zeros(2), covariance(2), degrees), size=0.5)
+    v = np.linspace(-12.0, 12.0, 20_001)
+    line, weights = SHIFT + SCALE * np.sinh(v), SCALE * np.cosh(v) * (v[1] - v[0])
+    log_q = model.log_density(np.column_stack([np.full(len(v), 6.0), line]))
+    truth = math.log(np.exp(log_q) @ weights)
+    value, error = model.marginal(0).log_density([[6.0]], return_error=True)
+    assert abs(value[0] - truth) < 1e-7 + error[0]
+    assert error[0] < 1e-6
+
+
 @pytest.mark.slow
 def test_a_bounded_base_is_integrated_between_its_walls():
     base = BoundedMixtureBase([1.0], [[0.2, 0.0]], [np.diag([0.5, 1.0])], [0.0, -np.inf],

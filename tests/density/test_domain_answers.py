@@ -94,3 +94,22 @@ def test_update_warns_of_rows_beyond_its_lattice():
 def test_bounds_in_the_wrong_order_name_the_column(counts):
     with pytest.raises(ValueError, match="column 1: lower=3 is above upper=2"):
         counts[1].probability({1: 3.0}, {1: 2.0})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [2, 4])
+def test_given_a_value_on_a_wall_nothing_is_extrapolated(d):
+    """y = 2 x + noise with x exponential: given x = 0, y has mean 0; also above a wall turned
+    around. A value next to the wall is taken as it is."""
+    rng = np.random.default_rng(0)
+    x = rng.exponential(size=1_000)
+    rest = rng.normal(size=(1_000, d - 2))
+    for sign, wall in ((1.0, (0, None)), (-1.0, (None, 0))):
+        rows = np.c_[sign * x, 2.0 * x + rng.normal(size=1_000), rest]
+        model = tgp.fit(rows, support={0: wall}, effort="fast", scale="gaussianize")
+        values = {0: 0.0} | dict.fromkeys(range(2, d), 0.0)
+        assert abs(model.conditional(values).median()[0]) < 0.4
+        table = model.conditional({k: [v] for k, v in values.items()})
+        assert abs(table.mean[0]) < 0.4
+        near = values | {0: sign * 1e-12}  # the negative control: the map takes it far out
+        assert abs(model.conditional(near).median()[0]) > 1.0

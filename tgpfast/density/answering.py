@@ -245,8 +245,8 @@ class AnsweringDensity(DescribedDensity):
 
         Raises
         ------
-        ValueError
-            The function returns another shape, or the method does not serve.
+        TypeError, ValueError
+            The function is none or returns another shape, or the method does not serve.
 
         Examples
         --------
@@ -257,6 +257,11 @@ class AnsweringDensity(DescribedDensity):
         5
         """
         check_choice("method", method, EXPECTATION_METHODS)
+        if not callable(function):
+            raise TypeError(
+                f"function={function!r}: expected a function of rows (n, d) that returns one "
+                "number for each"
+            )
         return expect_of_rows(self, function, method, whole("seed", seed, 0))
 
     def entropy(self, *, seed: int = 0) -> Answer:

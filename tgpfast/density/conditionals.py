@@ -14,6 +14,7 @@ from ..bases.bounded import domain_of
 from ..bases.conditioning import as_mixture, condition_base, condition_mixture, split_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
+from ..data.column_maps import MappedScaling
 from ..data.table import Table, column_name, find_column
 from ..validation import Array
 from .base_marginals import find_ends
@@ -26,6 +27,7 @@ HEAVY_PLACES = np.sinh(np.linspace(-9.0, 9.0, 385))  # deviations, for tails tha
 LINE_CELLS = 512  # even, for Simpson's rule
 BULK_LOG_DENSITY = -3.0  # below the peak of a row, up to which places are dense
 LEAST_LOG_DENSITY = -32.0  # below the peak of a row, at which its line ends
+WALL_DEVIATIONS = 2.326  # of the base, from its mean to where values on a wall are taken: 1 %
 PLACES_AT_A_TIME = 2**19  # evaluated together
 
 
@@ -61,9 +63,16 @@ def conditional_fields(model: TiltedDensity, values: dict[int, float]) -> dict[s
 
 def _place_values(model: TiltedDensity, columns: list[int], values: Array) -> Array:
     """Values (n, a) of some columns in the model's coordinates, those of periodic columns in the
-    first period."""
-    domain = domain_of(model.base).choose(columns)
-    return domain.wrap(model.scaling.choose(columns).apply(values))
+    first period, and those on walls of bent columns where 1 % of the base lies nearer to the wall:
+    maps take walls to infinity, where a conditional would be an extrapolation."""
+    domain, scaling = domain_of(model.base).choose(columns), model.scaling.choose(columns)
+    at = domain.wrap(scaling.apply(values))
+    if isinstance(scaling, MappedScaling):
+        mean = model.base.mean[columns]
+        reach = WALL_DEVIATIONS * np.sqrt(np.diag(model.base.covariance)[columns])
+        at = np.where(values == scaling.maps.low, mean - reach, at)
+        at = np.where(values == scaling.maps.high, mean + reach, at)
+    return at
 
 
 def _condition(

@@ -106,7 +106,7 @@ class DiscreteDensity(DescribedDensity):
     def discrete(self) -> dict[Any, float]:
         """Step of every discrete column, by its name, or its number where columns have no names."""
         names = self.table.columns
-        return {i if names is None else names[i]: s for i, s in self._own_steps.items()}
+        return {i if names is None else names[i]: s for i, s in self.own_steps.items()}
 
     @property
     def joint(self) -> Any:
@@ -164,7 +164,7 @@ class DiscreteDensity(DescribedDensity):
         return found
 
     @functools.cached_property
-    def _own_steps(self) -> dict[int, float]:
+    def own_steps(self) -> dict[int, float]:
         """Steps by the numbers of the columns of this density."""
         return {i: self.steps[k] for i, k in enumerate(self.columns) if k in self.steps}
 
@@ -265,14 +265,14 @@ class DiscreteDensity(DescribedDensity):
 
     def _is_off_grid(self, y: Array) -> NDArray[np.bool_]:
         off = np.zeros(len(y), bool)
-        for i, step in self._own_steps.items():
+        for i, step in self.own_steps.items():
             off |= np.abs(y[:, i] / step - np.rint(y[:, i] / step)) > OFF_GRID
         return off
 
     def _to_grid(self, y: Array) -> Array:
         """Rows (n, d) with discrete columns rounded to their grids."""
         rounded = np.array(y)
-        for i, step in self._own_steps.items():
+        for i, step in self.own_steps.items():
             rounded[:, i] = np.rint(y[:, i] / step) * step + 0.0  # no -0.0
         return rounded
 
@@ -319,7 +319,7 @@ class DiscreteDensity(DescribedDensity):
         shares = np.exp(log_q - logsumexp(log_q, axis=1)[:, None])
         slopes = evaluate_around(self.inner.grad_log_density, rows, columns, offsets)
         slope = np.einsum("nq,nqk->nk", shares, slopes)[:, self.columns]
-        slope[:, list(self._own_steps)] = np.nan
+        slope[:, list(self.own_steps)] = np.nan
         return blocks.table.frame(slope)
 
     # -- densities with given columns at nodes of their bins ---------------------------------------
@@ -341,7 +341,7 @@ class DiscreteDensity(DescribedDensity):
         parts = []
         for q in kept:
             inner = self.inner.conditional(dict(zip(given, places[q], strict=True)))
-            density = replace(self, inner=inner, steps=self._own_steps, bins={})
+            density = replace(self, inner=inner, steps=self.own_steps, bins={})
             parts.append(_Part(float(shares[q]), density))
         return parts
 
@@ -417,7 +417,7 @@ class DiscreteDensity(DescribedDensity):
         low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
         high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
         check_order(low, high, names)
-        for i, step in self._own_steps.items():
+        for i, step in self.own_steps.items():
             low[i] = (np.ceil(low[i] / step - OFF_GRID) - 0.5) * step
             high[i] = self._upper_edge(high[i], step)
         if (low > high).any():
@@ -457,8 +457,8 @@ class DiscreteDensity(DescribedDensity):
     def _upper_edges(self, values: Array, chosen: list[int]) -> Array:
         edges = np.array(values)
         for place, i in enumerate(chosen):
-            if i in self._own_steps:
-                edges[:, place] = self._upper_edge(values[:, place], self._own_steps[i])
+            if i in self.own_steps:
+                edges[:, place] = self._upper_edge(values[:, place], self.own_steps[i])
         return edges
 
     def _cdf_of_noisy(self, values: Array, chosen: list[int], seed: int) -> tuple[Array, Array]:
@@ -492,8 +492,8 @@ class DiscreteDensity(DescribedDensity):
             return np.stack(each, axis=-1)
         i = find_column(0 if column is None else column, self.table.columns, d)
         found = self._quantiles_of_noisy(levels, i, seed)
-        if i in self._own_steps:
-            step = self._own_steps[i]
+        if i in self.own_steps:
+            step = self.own_steps[i]
             found = np.ceil(found / step - 0.5 - OFF_GRID) * step + 0.0
         return float(found[0]) if np.ndim(q) == 0 else found
 
@@ -596,7 +596,7 @@ class DiscreteDensity(DescribedDensity):
         """
         if not hasattr(other, "log_density"):
             raise TypeError(f"other must be a density with log_density, got {type(other).__name__}")
-        if getattr(other, "_own_steps", None) != self._own_steps:
+        if getattr(other, "own_steps", None) != self.own_steps:
             raise ValueError("other must have the same discrete columns with the same steps")
 
         def of_other(rows: Array) -> Array:
@@ -744,11 +744,11 @@ class DiscreteDensity(DescribedDensity):
             return self.inner.conditional(given)
         names, d = self.table.columns, self.dimension
         values = read_values(given, names, d, "given")
-        for i, step in self._own_steps.items():
+        for i, step in self.own_steps.items():
             if i in values:
                 _check_grid(np.array([values[i]]), step, column_name(i, names))
-        exact = {self.columns[i]: v for i, v in values.items() if i not in self._own_steps}
-        bins = self.bins | {self.columns[i]: v for i, v in values.items() if i in self._own_steps}
+        exact = {self.columns[i]: v for i, v in values.items() if i not in self.own_steps}
+        bins = self.bins | {self.columns[i]: v for i, v in values.items() if i in self.own_steps}
         left = [k for k in range(self.inner.dimension) if k not in exact]
         found = DiscreteDensity(
             self.inner.conditional(exact) if exact else self.inner,
@@ -765,9 +765,9 @@ class DiscreteDensity(DescribedDensity):
         names, d = self.table.columns, self.dimension
         for key in given:
             i = find_column(key, names, d)
-            if i in self._own_steps:
+            if i in self.own_steps:
                 values = np.atleast_1d(np.asarray(given[key], dtype=float))
-                _check_grid(values, self._own_steps[i], column_name(i, names))
+                _check_grid(values, self.own_steps[i], column_name(i, names))
 
     # -- new rows, files, descriptions -------------------------------------------------------------
 
@@ -823,20 +823,6 @@ class DiscreteDensity(DescribedDensity):
         d = inner.dimension - len(bins)
         table = Table.from_facts(facts["columns"], facts["kind_of_table"], d)
         return cls(inner, steps, bins, table)
-
-    def plot(self, X: Any = None, **options: Any) -> Any:
-        """A picture of the density of rows with noise: areas over steps are probabilities.
-
-        Parameters
-        ----------
-        X, **options
-            As for ``Density.plot``. Given columns are held at the centers of their steps.
-
-        Returns
-        -------
-        matplotlib Figure
-        """
-        return self.dequantized.plot(X, **options)
 
     def _collect_facts(self) -> dict[str, str]:
         facts = self.inner._collect_facts()

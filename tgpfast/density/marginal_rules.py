@@ -309,7 +309,9 @@ def _whitened_nodes(
         reach = math.sqrt(MARGINAL_REACH**2 + 2.0 * excess)
         steps = resolving_steps(band) / factor
     else:
-        reach = math.asinh(HEAVY_TAIL ** (-1.0 / parts.degrees))
+        from scipy.special import stdtrit
+
+        reach = math.asinh(-float(stdtrit(parts.degrees, HEAVY_TAIL)))
         steps = np.minimum(HEAVY_STEP, 1.0 / np.maximum(band, 1e-9)) / factor
     steps = np.maximum(steps, 2.0 * reach / MOST_MARGINAL_NODES ** (1.0 / b) / factor**0.5)
     axes = [h * np.arange(-math.ceil(reach / h), math.ceil(reach / h) + 1) for h in steps]

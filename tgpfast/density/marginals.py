@@ -217,7 +217,9 @@ class MarginalDensity(DescribedDensity):
 
     def _values(self, u: Array) -> tuple[Array, Array]:
         """Log densities in the model's coordinates, and their errors."""
-        if self.dimension == 1 and len(u) > TABLE_ROWS:
+        # draws that differ from row to row give a rough curve: pictures get the table
+        least = FIRST_TABLE if uses_draws(self.joint, self._kept) else TABLE_ROWS
+        if self.dimension == 1 and len(u) > least:
             found = self._interpolate(u[:, 0])
             if found is not None:
                 return found

@@ -1,11 +1,13 @@
-"""The density of one column: a curve, its credible band and the rows as a rug."""
+"""One column: a curve of its density, its credible band and the rows as a rug, or bars."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from ..data.jitter import OFF_GRID
 from ..density.exponent import PredictiveTilt
 from ..validation import Array, Seed, as_seed, check_flag
 from .canvas import (
@@ -17,12 +19,13 @@ from .canvas import (
     make_figure,
     simplify_axes,
 )
-from .model_limits import name_columns, read_model_rows
+from .model_limits import find_steps, name_columns, read_model_rows
 from .plotted_rows import choose_rows
 
 DENSITY_PLACES = 501  # enough for a smooth curve
 RUG_ROWS = 500  # default number of rows in the rug; more would merge into a bar
 RUG_HEIGHT = 0.04  # as a share of the axis
+BAR_WIDTH = 0.8  # of a discrete value, as a share of its step
 BAND_LEVEL = 0.9  # default posterior probability of the band
 
 
@@ -38,9 +41,11 @@ def density_curve(
 ) -> Any:
     """The density of one column, with its credible band and a rug of rows.
 
+    Of a discrete column, bars show the probabilities of values, and points the shares of the rows.
+
     Parameters
     ----------
-    model : Density or MarginalDensity of one column
+    model : Density, MarginalDensity or DiscreteDensity of one column
     X : rows of shape (n,) or (n, 1), optional
         Rows to show as a rug; none by default.
     band : bool, optional
@@ -66,6 +71,9 @@ def density_curve(
     """
     seed = as_seed(seed)
     rows, low, high = read_model_rows(model, X, 1, "a curve needs one")
+    step = float(find_steps(model, 1)[0])
+    if step > 0.0:
+        return add_title(_draw_bars(model, rows, low[0], high[0], step), title)
     has_band = _has_band(model) if band is None else check_flag("band", band)
     figure, axes, line, _ = draw_density(model, low, high)
     legend: dict[str, tuple[Any, str]] = {"density": (BLUE, "solid")}
@@ -102,6 +110,27 @@ def draw_density(model: Any, low: Array, high: Array) -> tuple[Any, Any, Array, 
              xlim=(low[0], high[0]))  # fmt: skip
     simplify_axes(axes)
     return figure, axes, line, values
+
+
+def _draw_bars(model: Any, rows: Array | None, low: float, high: float, step: float) -> Any:
+    """Probabilities of the values between two ends as bars, and shares of the rows as points."""
+    first, last = math.ceil(low / step - OFF_GRID), math.floor(high / step + OFF_GRID)
+    values = np.arange(first, last + 1.0) * step
+    figure = make_figure(5.0, 3.2)
+    axes = figure.subplots()
+    legend: dict[str, tuple[Any, str]] = {"probability": (BLUE, "s")}
+    probabilities = np.exp(np.asarray(model.log_density(values[:, None])))
+    axes.bar(values, probabilities, width=BAR_WIDTH * step, color=BLUE, alpha=0.6)
+    if rows is not None:
+        counts = np.histogram(rows[:, 0], np.append(values - 0.5 * step, values[-1] + 0.5 * step))
+        axes.plot(values, counts[0] / len(rows), "o", color=VERMILION, markersize=3.5)
+        legend["share of the data"] = (VERMILION, "o")
+    axes.set(xlabel=name_columns(model)[0], ylabel="probability", ylim=(0.0, None),
+             xlim=(values[0] - step, values[-1] + step))  # fmt: skip
+    axes.xaxis.get_major_locator().set_params(integer=float(step).is_integer())
+    simplify_axes(axes)
+    draw_legend(figure, legend)
+    return figure
 
 
 def _has_band(model: Any) -> bool:

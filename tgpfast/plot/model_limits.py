@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..bases.bounded import domain_of
+from ..data.column_maps import MappedScaling
 from ..validation import Array
 from .plotted_rows import default_names, find_limits, name_model, read_rows
 
@@ -41,15 +43,65 @@ def read_model_rows(
 
 
 def find_model_limits(model: Any, rows: Array | None) -> tuple[Array, Array]:
-    """Ends of the axes, (d,) each: around the rows, or around most of the probability.
+    """Ends of the axes, (d,) each: around the rows, or around most of the probability. No axis of a
+    periodic column leaves the period that samples lie in.
 
     Parameters
     ----------
-    model : Density or MarginalDensity
+    model : Density, MarginalDensity or DiscreteDensity
     rows : ndarray of shape (n, d), or None
     """
     if rows is not None:
-        return find_limits(rows, ROWS_MARGIN)
+        low, high = find_limits(rows, ROWS_MARGIN)
+        return within_periods(model, low, high, rows)
     ends = np.asarray(model.quantile([HIDDEN_SHARE, 1.0 - HIDDEN_SHARE])).reshape(2, -1)
     gap = TAIL_MARGIN * (ends[1] - ends[0])
-    return ends[0] - gap, ends[1] + gap
+    return within_periods(model, ends[0] - gap, ends[1] + gap)
+
+
+def within_periods(
+    model: Any, low: Array, high: Array, rows: Array | None = None
+) -> tuple[Array, Array]:
+    """Ends of axes, those of periodic columns within the period that samples lie in. Columns with
+    rows in other periods keep their ends.
+
+    Parameters
+    ----------
+    model : object
+    low, high : ndarray of shape (d,)
+    rows : ndarray of shape (n, d), or None
+    """
+    first, last = find_periods(model, len(low))
+    if rows is not None:
+        beyond = (rows.min(axis=0) < first) | (rows.max(axis=0) > last)
+        first, last = np.where(beyond, -np.inf, first), np.where(beyond, np.inf, last)
+    return np.maximum(low, first), np.minimum(high, last)
+
+
+def find_periods(model: Any, d: int) -> tuple[Array, Array]:
+    """Ends of the period that samples lie in, (d,) each, in the units of the data; infinite for
+    columns without a period, and for models that are no densities of this package."""
+    first, last = np.full(d, -np.inf), np.full(d, np.inf)
+    columns = np.arange(d)
+    discrete = getattr(model, "inner", None)  # of a density of discrete columns
+    if discrete is not None:
+        columns, model = np.array(model.columns), discrete
+    if hasattr(model, "joint"):  # of a marginal density
+        columns, model = np.array(model.columns)[columns], model.joint
+    if not (hasattr(model, "base") and hasattr(model, "scaling")):
+        return first, last
+    domain, scaling = domain_of(model.base), model.scaling
+    affine = scaling.affine if isinstance(scaling, MappedScaling) else scaling
+    for i, k in enumerate(columns.tolist()):
+        if domain.periodic[k]:
+            ends = np.array([domain.low[k], domain.high[k]])
+            first[i], last[i] = ends * affine.scale[k] + affine.shift[k]
+    return first, last
+
+
+def find_steps(model: Any, d: int) -> Array:
+    """Steps of discrete columns, (d,); 0 for the others."""
+    steps = np.zeros(d)
+    for i, step in getattr(model, "own_steps", {}).items():
+        steps[i] = step
+    return steps

@@ -13,11 +13,12 @@ QUICK_COLUMNS, QUICK_ROWS = 3, 500  # of a quick picture of pairs
 
 
 def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any) -> Any:
-    """A curve of one column, contours of two, pairs of more.
+    """A curve of one column, contours of two, pairs of more. Bars of one discrete column; contours
+    of discrete columns are those of the density of rows with noise.
 
     Parameters
     ----------
-    model : Density or MarginalDensity
+    model : Density, MarginalDensity or DiscreteDensity
     X : rows, optional
         Data to show with the model.
     quick : bool, default False
@@ -36,5 +37,6 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
     if model.dimension == 1:
         return density_curve(model, X, **options)
     if model.dimension == 2:
+        model = getattr(model, "dequantized", model)
         return region_contours(model, X, **options)
     return pairs(model, X, **options)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..data.jitter import OFF_GRID
 from ..density.column_choice import find_columns
-from ..validation import Seed, as_seed, whole
+from ..validation import Array, Seed, as_seed, whole
 from .canvas import (
     BLUE,
     VERMILION,
@@ -19,6 +21,7 @@ from .canvas import (
     make_figure,
     simplify_axes,
 )
+from .model_limits import find_steps, within_periods
 from .plotted_rows import PAIRED_ROWS, choose_rows, draw_rows, find_limits, name_model, read_rows
 
 MOST_COLUMNS = 6  # more panels would be too small to read
@@ -49,7 +52,8 @@ def pairs(
     n_shown : int, default 1000
         Points in a panel. Histograms take all rows of X, and as many draws, up to 20,000.
     n_bins : int, default 40
-        Bins of each histogram, over the range of the data.
+        Bins of each histogram, over the range of the data; at most so many in discrete columns,
+        where a bin holds one value or several.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the samples and of the choice of rows that are shown.
     title : str, optional
@@ -64,14 +68,16 @@ def pairs(
     (name,) = named = name_model(model)
     seed = as_seed(seed)
     data = model.sample(PAIRED_ROWS, seed=seed) if X is None else X
-    x, names, order = read_rows(named, data)
+    every, names, order = read_rows(named, data)
     n_shown, n_bins = whole("n_shown", n_shown), whole("n_bins", n_bins)
     chosen = _choose_columns(columns, names)
     k = len(chosen)
-    n_draws = max(n_shown, min(len(x), PAIRED_ROWS))
-    drawn = (x if X is None else draw_rows(model, n_draws, seed, order))[:, chosen]
-    x, labels = x[:, chosen], [names[c] for c in chosen]
-    low, high = find_limits(x, margin)
+    n_draws = max(n_shown, min(len(every), PAIRED_ROWS))
+    drawn = (every if X is None else draw_rows(model, n_draws, seed, order))[:, chosen]
+    x, labels = every[:, chosen], [names[c] for c in chosen]
+    ends = within_periods(model, *find_limits(every, margin), every)
+    low, high = (end[chosen] for end in ends)
+    steps = find_steps(model, len(names))[chosen]
     shown = choose_rows(x, n_shown, seed)
     figure = make_figure(0.6 + 1.75 * k, 0.9 + 1.6 * k)
     panels = figure.subplots(k, k, sharex="col", squeeze=False)
@@ -80,7 +86,7 @@ def pairs(
         simplify_axes(axes)
         axes.locator_params(axis="x", nbins=3)
         if i == j:
-            bins = np.linspace(low[i], high[i], n_bins + 1)
+            bins = _make_bins(float(low[i]), float(high[i]), n_bins, float(steps[i]))
             values = {} if X is None else {"data": (x[:, i], BLUE)}
             draw_histograms(axes, {**values, name: (drawn[:, i], VERMILION)}, bins)
             axes.set_yticks([])
@@ -97,6 +103,16 @@ def pairs(
     legend = {} if X is None else {"data": (BLUE, "o")}
     draw_legend(figure, {**legend, f"samples of {name}": (VERMILION, "o")})
     return add_title(figure, title)
+
+
+def _make_bins(low: float, high: float, n_bins: int, step: float) -> Array:
+    """Edges of bins; where values are multiples of a step, each bin holds equally many of them."""
+    if step == 0.0:
+        return np.linspace(low, high, n_bins + 1)
+    first, last = math.ceil(low / step - OFF_GRID), math.floor(high / step + OFF_GRID)
+    each = math.ceil((last - first + 1) / n_bins)
+    count = math.ceil((last - first + 1) / each)
+    return (first - 0.5 + each * np.arange(count + 1.0)) * step
 
 
 def _choose_columns(columns: Sequence[str | int] | None, names: list[str]) -> list[int]:
