@@ -83,6 +83,19 @@ def test_fit_reports_and_writes_what_fit_gives(data, tmp_path, capsys):
     assert saved.integrator.known_normalizer is not None  # scores need not wait for it
 
 
+def test_the_report_does_not_list_every_number_of_a_base(data, tmp_path, capsys, monkeypatch):
+    real = fitting.fit
+
+    def fit(*arguments, **options):
+        model = real(*arguments, **options)
+        model.settings["base_facts"] = "ProductBase(" + 30 * "GaussianBase(), " + ")"
+        return model
+
+    monkeypatch.setattr(fitting, "fit", fit)
+    assert run("fit", data, "-o", tmp_path / "m.npz", "--columns", "u,v", *FAST) == 0
+    assert pairs(capsys.readouterr().out)["base"] == "ProductBase(d=2)"
+
+
 def test_a_model_is_not_written_over_data(data, capsys):
     before = data.read_text()
     assert run("fit", data, "-o", data, "--columns", "u,v", *FAST) == 2

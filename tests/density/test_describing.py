@@ -99,6 +99,13 @@ def test_summary_warns_of_rounded_columns():
     assert re.search(r"beware +p is rounded\n", model.summary())
 
 
+def test_summary_names_the_solver_once():
+    """And none where the base is taken alone, which nothing solves for."""
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    assert re.search(r"^solver +cholesky, condition ", fixed_fit(x).summary(), re.MULTILINE)
+    assert "solver" not in of_base(tgp.GaussianBase(np.zeros(2), np.eye(2)), None).summary()
+
+
 def test_html_is_escaped_and_has_a_picture(monkeypatch):
     """A name of a column cannot bring in elements; without matplotlib the table stays."""
     name = "<script>&"

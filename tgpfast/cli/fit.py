@@ -20,6 +20,7 @@ from ..data.blocks import as_blocks
 from ..data.checkpoint import Checkpoint
 from ..data.missing_rows import MISSING_ROWS
 from ..density.density import Density
+from ..density.describing import shorten_base
 from ..features.spectral_density import KERNELS
 from ..kernels.thread_choice import Threads
 from ..pipeline import fitting
@@ -208,7 +209,7 @@ def _print_report(model: Density, seconds: float, output: Path) -> None:
         "rows": f"{settings['n_rows']:,}",
         "columns": f"{model.dimension}" + (f" ({', '.join(names)})" if names else ""),
         "method": model.method if tilt else "base (no method improved on the base alone)",
-        "base": settings.get("base_facts", settings["base"]),
+        "base": shorten_base(settings.get("base_facts", settings["base"]), model.dimension),
         **tilt,
         "compared": f"{len(model.selection):,} settings" if model.selection else "no settings",
         "seconds": f"{seconds:.2f}",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+LONGEST_BASE_TEXT = 80  # characters of a representation that is shown whole
 NAMED_COLUMNS = 6  # columns that one line names
 GRID_COLUMNS = 3  # up to which integrals over the other columns of a joint density are cheap
 REPEATED_SHARE = 0.01  # of rows that repeat another row or value, from which on they are named
@@ -113,7 +114,7 @@ def collect_facts(model: Any) -> dict[str, str]:
         "verified": _verification_text(settings.get("verification")),
         "beware": _notes_text(settings.get("column_notes", [])),
         "repeats": _repeats_text(joint.diagnostics.get("repeats")),
-        "solver": _pairs_text(joint.diagnostics), "normalizer": _normalizer_text(joint),
+        "solver": _solver_text(joint.diagnostics), "normalizer": _normalizer_text(joint),
     }  # fmt: skip
     return {name: text for name, text in facts.items() if text}
 
@@ -164,9 +165,19 @@ def _normalizer_text(model: Any) -> str:
 
 
 def _base_text(model: Any) -> str:
-    """The base in words; long representations, which list every number, are cut."""
-    text = repr(model.base)
-    return text if len(text) <= 80 else f"{type(model.base).__name__}(d={model.base.dimension})"
+    return shorten_base(repr(model.base), model.base.dimension)
+
+
+def shorten_base(text: str, dimension: int) -> str:
+    """The representation of a base; its class where every number is listed.
+
+    Examples
+    --------
+    >>> shorten_base("GaussianBase(mean=[" + 40 * "0.0, " + "])", 40)
+    'GaussianBase(d=40)'
+    """
+    is_short = len(text) <= LONGEST_BASE_TEXT
+    return text if is_short else f"{text.partition('(')[0]}(d={dimension})"
 
 
 def _scale_text(settings: dict[str, Any]) -> str:
@@ -217,6 +228,13 @@ def _repeats_text(found: dict[str, Any] | None) -> str:
             name = k if one["name"] is None else one["name"]
             words.append(f"{one['top_share']:.0%} have {name} = {one['top_value']:.6g}")
     return ", ".join(words[:NAMED_COLUMNS]) + ", ..." * (len(words) > NAMED_COLUMNS)
+
+
+def _solver_text(diagnostics: dict[str, Any]) -> str:
+    """The solver and its diagnostics; empty for a base alone, which is not solved for."""
+    name = diagnostics.get("solver", "none")
+    rest = _pairs_text({k: v for k, v in diagnostics.items() if k != "solver"})
+    return "" if name == "none" else ", ".join(part for part in (name, rest) if part)
 
 
 def _pairs_text(pairs: dict[str, Any]) -> str:
