@@ -362,7 +362,7 @@ def select(
         is_careful=len(pilot.rows[0]) <= CAREFUL_ROWS and set(space.methods) > {"map"},
     )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
-    return Selection(best, ordered, pilot.scott, search.is_brief)
+    return Selection(best, ordered, search.pilot.scott, search.is_brief)
 
 
 def choose_candidate(
