@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..bases.part_widths import part_widths
 from ..features.lattice import LatticeFeatures
 from ..features.spectral_density import KERNELS
-from .candidates import BASE_ALONE, LEAST_GAIN_ERRORS
+from .candidates import BASE_ALONE, CONFIRMED_GAIN_ERRORS, required_gain_errors
 from .lattice_search import HeldOutRows, LatticeCandidate, LatticeSearch, ScoredCandidate
 
 FIRST_MODES = {1: 16, 2: 8, 3: 4}  # along the longest axis, by dimension: the coarsest level
@@ -253,10 +253,10 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     alone = [s for s in search.scored if s.candidate.is_base_alone]
     best = _prefer_base(search, space.bases[0], rows, tilts)
     bare = _prefer_base(search, space.simplest, rows, alone) if alone else None
-    values, needed = search.row_values(best, rows), LEAST_GAIN_ERRORS
-    if len(search.held) == len(search.folds):  # none is left that could confirm the gain:
-        # what the best of so many gains has by luck alone
-        needed = max(needed, math.sqrt(2.0 * math.log(len(tilts))))
+    values, needed = search.row_values(best, rows), CONFIRMED_GAIN_ERRORS
+    if len(search.held) == len(search.folds):  # none is left that could confirm the gain
+        luck = math.sqrt(2.0 * math.log(len(tilts)))  # errors that the best of so many gains
+        needed = max(luck, required_gain_errors(rows.effective_number))
     gain, error = math.nan, math.nan
     if bare is not None:
         own = [s for s in alone if s.candidate.base == best.candidate.base]
@@ -280,8 +280,8 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
 def confirm(
     choice: LatticeChoice, search: LatticeSearch, rows: HeldOutRows, share: float
 ) -> LatticeChoice:
-    """The choice if its tilt gains LEAST_GAIN_ERRORS standard errors over its base once rows that
-    took no part in the search count too; else the base alone.
+    """The choice if its tilt gains CONFIRMED_GAIN_ERRORS standard errors over its base once rows
+    that took no part in the search count too; else the base alone.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def confirm(
     error = rows.standard_error(search.row_values(found, rows) - search.row_values(alone, rows))
     gain = share * (found.score - alone.score) + (1.0 - share) * choice.gain
     error = math.hypot(share * error, (1.0 - share) * choice.gain_error)
-    return choice if gain > LEAST_GAIN_ERRORS * error else replace(choice, best=choice.alone)
+    return choice if gain > CONFIRMED_GAIN_ERRORS * error else replace(choice, best=choice.alone)
 
 
 def _prefer_base(
