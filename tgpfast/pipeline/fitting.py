@@ -68,7 +68,8 @@ def fit(
     methods or random features alone. One pass makes the sums of five folds of the rows; kernel,
     bandwidth, lambda, number of waves and base are compared from these sums (every fold is held out
     in turn up to 500 rows, three up to 4,000, one above). With more than 500 rows a tilt must gain
-    twice the standard error, and two folds that were not compared must confirm a small gain. No wave is shorter than two steps of a column of rounded values.
+    twice the standard error, and two folds that were not compared must confirm a small gain. No
+    wave is shorter than two steps of a column of rounded values.
 
     More columns have random features. With method and base open, or with method="map", the search
     is brief: the average of a few grown mixtures, each grown without other rows, and a few kinds of
