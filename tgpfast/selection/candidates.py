@@ -438,11 +438,11 @@ def choose_candidate(
     return max(near, key=lambda c: (c.lam, c.gamma_multiple))
 
 
-def required_gain_errors(n_rows: float) -> float:
+def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> float:
     """Standard errors, estimated from so many rows, that a gain must exceed.
 
-    LEAST_GAIN_ERRORS for many rows. The error that few rows give is itself uncertain: a Student
-    variable exceeds the result as rarely as a normal one exceeds LEAST_GAIN_ERRORS.
+    ``errors`` for many rows. The error that few rows give is itself uncertain: a Student variable
+    exceeds the result as rarely as a normal one exceeds ``errors``.
 
     Examples
     --------
@@ -450,8 +450,8 @@ def required_gain_errors(n_rows: float) -> float:
     [3.45, 3.04, 3.0]
     """
     if not math.isfinite(n_rows):
-        return LEAST_GAIN_ERRORS
-    return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-LEAST_GAIN_ERRORS)))
+        return errors
+    return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-errors)))
 
 
 class FeatureSetting(NamedTuple):
