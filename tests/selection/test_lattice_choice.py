@@ -5,6 +5,7 @@ import pytest
 
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.features.lattice import LatticeFeatures
+from tgpfast.selection import lattice_choice
 from tgpfast.selection.candidates import BASE_ALONE
 from tgpfast.selection.lattice_choice import LatticeChoice, LatticeSpace, confirm, decide
 from tgpfast.selection.lattice_search import HeldOutRows, LatticeCandidate, LatticeSearch
@@ -101,3 +102,30 @@ def test_decide_keeps_a_tilt_that_beats_its_base_and_else_the_base():
         choice = decide(search, LatticeSpace(), rows.held_out(held))
         assert choice.best.candidate.is_base_alone != is_tilt
         assert choice.alone is search.score(ALONE)
+
+
+@pytest.mark.parametrize(("share", "is_kept"), [(0.9, True), (1.01, False)])
+def test_decide_asks_for_more_where_no_rows_can_confirm_a_gain(share, is_kept, monkeypatch):
+    """A tilt stays if its gain exceeds the required errors, which are more than those of a gain
+    that other rows confirm."""
+    rows, held = two_clusters(), list(range(FOLDS))
+    search = rows.search(held)
+    for candidate in (SMOOTH, ALONE):
+        search.score(candidate)
+    found = decide(search, LatticeSpace(), rows.held_out(held))
+    asked = share * found.gain / found.gain_error
+    assert asked > lattice_choice.UNCONFIRMED_GAIN_ERRORS > lattice_choice.CONFIRMED_GAIN_ERRORS
+    monkeypatch.setattr(lattice_choice, "UNCONFIRMED_GAIN_ERRORS", asked)
+    choice = decide(search, LatticeSpace(), rows.held_out(held))
+    assert choice.best.candidate.is_base_alone != is_kept
+    # negative control: where folds are left, what other rows must confirm is not asked here
+    some = rows.search(held[:-1])
+    for candidate in (SMOOTH, ALONE):
+        some.score(candidate)
+    assert not decide(some, LatticeSpace(), rows.held_out(held[:-1])).best.candidate.is_base_alone
+
+
+@pytest.mark.parametrize("weights", [np.ones(7), np.array([4.0, 1.0, 1.0])])
+def test_the_effective_number_of_weighted_rows(weights):
+    rows = HeldOutRows(np.zeros((len(weights), 1)), np.zeros(len(weights), int), weights)
+    assert rows.effective_number == pytest.approx(7.0 if len(weights) == 7 else 2.0)

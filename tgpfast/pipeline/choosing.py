@@ -15,18 +15,19 @@ from ..features.lattice import LATTICE_DIMENSIONS
 from ..features.random import Features, covariance_of_frequencies
 from ..selection.candidates import (
     BASE_ALONE,
+    CONFIRMED_GAIN_ERRORS,
     FREQUENCY_SHAPES,
-    LEAST_GAIN_ERRORS,
     LEAST_PILOT_ROWS,
     PILOT_ROWS,
     Pilot,
     SearchSpace,
     Selection,
+    required_gain_errors,
     scott_bandwidth,
     select,
 )
 from ..selection.effort import FULL_LOG2_DRAWS, FULL_MAP_DRAWS
-from ..selection.folds import FEW_ROWS, Split, assign_folds, distinct_rows
+from ..selection.folds import FEW_ROWS, Split, assign_folds, distinct_rows, held_out_masks
 from ..selection.refinement import FEATURE_COUNTS, Tempering
 from ..selection.sample_split import SampleSplit
 from ..selection.scoring import Fold, FoldFeatures, standard_error
@@ -49,6 +50,7 @@ Problem = RandomFeaturesProblem | LatticePlan
 
 RECONSIDERED_ERRORS = 2.0  # standard errors that a tilt must gain on all rows after the pilot
 SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
+REPEATED_ROWS = 1_000  # copies of few different rows by which a tilt is judged, at most
 STREAM_FOLDS = 5  # 1/5 of an iterator's sample is held out to choose lambda
 SMALL_SAMPLE = 500  # rows up to which 500 features make the draw of the features matter little
 FEW_ROWS_FEATURES = (500, 1000)  # of few rows: up to SMALL_SAMPLE, and above
@@ -186,7 +188,8 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
             settings.warn_of_few_rows(len(sample.x))
         weights = np.zeros(0) if sample is None else sample.weights
         once = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else rows.n
-        return _fall_back(settings, rows, n_distinct=once)
+        fixed = _fall_back(settings, rows, n_distinct=once)
+        return fixed if sample is None else _leave_base_alone(fixed, settings, rows)
     pilot = Pilot(sample)
     selection = select(
         pilot, _search_space(settings, rows, pilot),
@@ -195,7 +198,7 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
         progress=settings.progress,
     )  # fmt: skip
     if selection is None:
-        return _fall_back(settings, rows, n_distinct=rows.n)
+        return _leave_base_alone(_fall_back(settings, rows, n_distinct=rows.n), settings, rows)
     return _apply(selection, settings, rows)
 
 
@@ -209,6 +212,44 @@ def _fall_back(settings: Settings, rows: Rows, *, n_distinct: float) -> Choice:
     if gamma == "scott":
         gamma = scott_bandwidth(n, rows.dimension, rows.variance)
     return Choice(settings=replace(filled, lam=lam, gamma=gamma))
+
+
+def _leave_base_alone(choice: Choice, settings: Settings, rows: Rows) -> Choice:
+    """The choice without its tilt, unless held-out rows show that it is better than the base.
+
+    A method or lambda that is given is not questioned.
+    """
+    if not {"method", "lam"} <= settings.auto or _gains_on_repeated_rows(choice.settings, rows):
+        return choice
+    return replace(choice, settings=replace(choice.settings, lam=BASE_ALONE))
+
+
+def _gains_on_repeated_rows(chosen: Settings, rows: Rows) -> bool:
+    """Whether FD gains `required_gain_errors` standard errors over its base, when each copy of a
+    few different rows is held out in turn. Fewer than LEAST_PILOT_ROWS rows never show that."""
+    split = rows.split
+    if split is None or rows.n < LEAST_PILOT_ROWS or chosen.base != "empirical":
+        return False
+    share = split.weights / split.weights.sum()
+    copies = np.round(share * min(rows.n, REPEATED_ROWS)).astype(np.int64)
+    x = np.repeat(split.x, copies, axis=0)
+    gains = []
+    for held in held_out_masks(len(x)):
+        part = Split.at(x, np.ones(len(x)), held)
+        try:
+            base = GaussianBase.from_data(part.kept)
+        except ValueError:  # without these rows a column has one value
+            return False
+        fold = Fold(base, part, part.kept, FULL_LOG2_DRAWS, seed=0)
+        covariance = covariance_of_frequencies(chosen.frequency_covariance, rows.covariance)
+        features = Features.draw(
+            chosen.n_features, chosen.gamma, covariance, chosen.seed, chosen.kernel
+        )
+        block = FoldFeatures(features, fold, chosen.threads)
+        score = block.score_thetas(block.fd([chosen.lam * len(x) / rows.n]))[0]
+        gains.append(score.gain_over(fold.held_base))
+    mean = float(np.mean([gain.mean for gain in gains]))
+    return mean > required_gain_errors(len(x)) * standard_error(gains)
 
 
 def _search_space(settings: Settings, rows: Rows, pilot: Pilot) -> SearchSpace:
@@ -320,7 +361,7 @@ def most_features(n_rows: int | None) -> int:
 def _choose_stream_lambda(settings: Settings, split: SampleSplit, features: Features) -> float:
     """The lambda, from the fallback up, that rows held out of a kept sample prefer.
 
-    BASE_ALONE where no tilt gains LEAST_GAIN_ERRORS standard errors over the base.
+    BASE_ALONE where no tilt gains CONFIRMED_GAIN_ERRORS standard errors over the base.
     """
     x, weights = split.x[:PILOT_ROWS], split.weights[:PILOT_ROWS]
     held = assign_folds(len(x), STREAM_FOLDS) == 0
@@ -334,5 +375,5 @@ def _choose_stream_lambda(settings: Settings, split: SampleSplit, features: Feat
     scores = block.score_thetas(block.fd(lams))
     best = max(range(len(lams)), key=lambda k: scores[k].mean)
     gain = scores[best].gain_over(fold.held_base)
-    is_sure = gain.mean > LEAST_GAIN_ERRORS * standard_error([gain])
+    is_sure = gain.mean > CONFIRMED_GAIN_ERRORS * standard_error([gain])
     return float(lams[best]) if is_sure else BASE_ALONE

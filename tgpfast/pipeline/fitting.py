@@ -58,16 +58,17 @@ def fit(
     whatever their source.
 
     A setting that is "auto" is chosen by the log-likelihood of rows held out. The base alone is one
-    of the candidates; a tilt is kept only if its gain over the base exceeds twice its standard
-    error. Up to 300 rows only MAP tilts are kept, and they must gain a little more: with few rows
-    the best of many candidates may be luck. ``model.selection`` lists the candidates.
+    of the candidates; a tilt is kept only if its gain over the base exceeds about three times its
+    standard error, and a little more with few rows, whose errors are uncertain: the best of many
+    candidates may be luck. Up to 300 rows only MAP tilts are kept. ``model.selection`` lists the
+    candidates.
 
     One to three columns are learned by MAP with `LatticeFeatures`, unless an option concerns other
     methods or random features alone. One pass makes the sums of five folds of the rows; kernel,
     bandwidth, lambda, number of waves and base are compared from these sums (every fold is held out
-    in turn up to 500 rows, three up to 50,000, one above). Up to 500 rows a tilt must gain a little
-    more than twice the standard error; with more, two folds that were not compared must confirm a
-    small gain. No wave is shorter than two steps of a column of rounded values.
+    in turn up to 500 rows, three up to 50,000, one above). With more than 500 rows a tilt must gain
+    twice the standard error, and two folds that were not compared must confirm a small gain. No
+    wave is shorter than two steps of a column of rounded values.
 
     More columns have random features. With method and base open, or with method="map", the search
     is brief: the average of a few grown mixtures, each grown without other rows, and a few kinds of
@@ -80,7 +81,9 @@ def fit(
     "fd", 1000 features, 10, "scott", "1/gamma2", "empirical", "data", "gaussian", None; repeated
     rows count once in "scott", and lambda is multiplied by how often they are repeated. For an
     iterator of up to three columns, rows held out of a sample that is kept on the way may raise
-    lambda or prefer the base alone.
+    lambda or prefer the base alone. With fewer than 20 different rows the base is taken alone where
+    method and lambda are open, unless copies of the rows that are held out show that the tilt is
+    better.
 
     Where lambda is "auto", the model is verified before it is returned: the error of its mass, the
     share of its mass far from every row, and its samples against the columns of the rows. A model

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 from .. import kernels
 from ..bases.base import Base
@@ -47,7 +48,10 @@ BRIEF_SETTINGS = ((2, "gaussian", 1.0), (1, "matern32", 0.7), (None, "gaussian",
 BRIEF_LAMS = (10.0, 1.0, 0.1)  # of MAP in a brief search, falling
 FREQUENCY_SHAPES = ("data", "identity", "precision")  # names of frequency covariances
 LEAST_GAIN = 0.002  # log-likelihood per row by which a tilt must beat the bases
-LEAST_GAIN_ERRORS = 2.0  # standard errors of its gain by which it must beat them too
+# standard errors of its gain by which it must beat them too: the best of many tilts that are no
+# better than their base gains two by luck
+LEAST_GAIN_ERRORS = 3.0
+CONFIRMED_GAIN_ERRORS = 2.0  # the same where rows that were not searched confirm the gain
 BASE_ALONE = math.inf  # the lambda that leaves nothing of the tilt
 SEARCHED_AS = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 
@@ -360,6 +364,7 @@ def select(
     best = choose_candidate(
         candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
         is_careful=len(pilot.rows[0]) <= CAREFUL_ROWS and set(space.methods) > {"map"},
+        n_rows=len(pilot.rows[0]),
     )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
     return Selection(best, ordered, search.pilot.scott, search.is_brief)
@@ -367,13 +372,13 @@ def select(
 
 def choose_candidate(
     candidates: Sequence[Candidate], *, lam_is_open: bool = True, one_standard_error: bool = False,
-    is_careful: bool = False,
+    is_careful: bool = False, n_rows: float = math.inf,
 ) -> Candidate:  # fmt: skip
     """The highest score among candidates that are kept.
 
     A tilt is kept only if its gain over its own base, and over the best base alone, exceeds
-    LEAST_GAIN and LEAST_GAIN_ERRORS standard errors of that gain. Without one the best base alone
-    is chosen.
+    LEAST_GAIN and `required_gain_errors` standard errors of that gain. Without one the best base
+    alone is chosen.
 
     Parameters
     ----------
@@ -387,12 +392,14 @@ def choose_candidate(
     is_careful : bool, default False
         For few rows, where lambda is open: keep only MAP, and ask of its m tilts a gain of
         sqrt(2 log m) standard errors, which the best of m gains has by luck alone.
+    n_rows : float, default inf
+        Rows from which the standard errors were estimated.
     """
     alone = [c for c in candidates if c.is_base_alone]
     best_alone = max(alone, key=lambda c: c.score)
     tilts = [c for c in candidates if not c.is_base_alone and np.isfinite(c.score)]
     if lam_is_open:
-        own, errors = {c.base: c.score for c in alone}, LEAST_GAIN_ERRORS
+        own, errors = {c.base: c.score for c in alone}, required_gain_errors(n_rows)
         if is_careful:
             tilts = [c for c in tilts if c.method == "map"]
             errors = max(errors, math.sqrt(2.0 * math.log(max(len(tilts), 1))))
@@ -406,6 +413,22 @@ def choose_candidate(
         return best
     near = [c for c in tilts if c.score >= best.score - c.error_of_gain(best)]
     return max(near, key=lambda c: (c.lam, c.gamma_multiple))
+
+
+def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> float:
+    """Standard errors, estimated from so many rows, that a gain must exceed.
+
+    ``errors`` for many rows. The error that few rows give is itself uncertain: a Student variable
+    exceeds the result as rarely as a normal one exceeds ``errors``.
+
+    Examples
+    --------
+    >>> [round(required_gain_errors(n), 2) for n in (20, 200, 1e9)]
+    [3.45, 3.04, 3.0]
+    """
+    if not math.isfinite(n_rows):
+        return errors
+    return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-errors)))
 
 
 class FeatureSetting(NamedTuple):

@@ -114,6 +114,11 @@ class HeldOutRows:
             for part, base in zip(parts, bases, strict=True)
         ])  # fmt: skip
 
+    @property
+    def effective_number(self) -> float:
+        """Number of rows of equal weight whose mean is as uncertain."""
+        return float(self.weights.sum() ** 2 / (self.weights @ self.weights))
+
     def standard_error(self, values: Array) -> float:
         """Standard error of the weighted mean of values at the rows."""
         share = self.weights / self.weights.sum()
