@@ -16,6 +16,7 @@ from .quasirandom import sobol_uniforms, to_normals
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # range of the fit: beyond 200 a t is nearly a Gaussian
 FIRST_DEGREES = 10.0  # at which EM starts
+DEGREES_TOLERANCE, DEGREES_STEPS = 1e-5, 60  # of the logarithm of the degrees; steps at most
 STUDENT_EM_STEPS = 500  # at most
 STUDENT_EM_TOLERANCE = 1e-8  # gain of the mean log-likelihood, in nats, below which EM stops
 # added to the diagonal of the scale matrix, in squared half-widths of the columns (between their
@@ -208,15 +209,32 @@ class StudentBase(Base):
 
 
 def _fit_degrees(distances: Array, share: Array, d: int) -> float:
-    """Degrees of freedom that maximize the likelihood of given squared distances."""
-    from scipy.optimize import minimize_scalar
-    from scipy.special import gammaln
+    """Degrees of freedom that maximize the likelihood of given squared distances.
 
-    def loss(log_nu: float) -> float:
+    The slope of the likelihood in log nu falls through zero; regula falsi with the Illinois rule
+    finds where (scipy.optimize takes longer to import than a fit of few rows does).
+    """
+    from scipy.special import digamma
+
+    def slope(log_nu: float) -> float:
         nu = np.exp(log_nu)
-        terms = 0.5 * (nu + d) * np.log1p(distances / nu)
-        constant = gammaln(0.5 * (nu + d)) - gammaln(0.5 * nu) - 0.5 * d * np.log(nu)
-        return float(share @ terms - constant)
+        constant = digamma(0.5 * (nu + d)) - digamma(0.5 * nu) - d / nu
+        terms = np.log1p(distances / nu) - (nu + d) / nu * (distances / (nu + distances))
+        return 0.5 * float(nu * (constant - share @ terms))
 
-    bounds = (np.log(LEAST_DEGREES), np.log(MOST_DEGREES))
-    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
+    ends = [float(np.log(LEAST_DEGREES)), float(np.log(MOST_DEGREES))]
+    slopes = [slope(end) for end in ends]
+    if slopes[1] >= 0.0 or slopes[0] <= 0.0:
+        return MOST_DEGREES if slopes[1] >= 0.0 else LEAST_DEGREES
+    replaced = -1  # the end that was replaced last
+    for _ in range(DEGREES_STEPS):
+        middle = (ends[0] * slopes[1] - ends[1] * slopes[0]) / (slopes[1] - slopes[0])
+        found = slope(middle)
+        side = 0 if found > 0.0 else 1
+        change, ends[side], slopes[side] = abs(middle - ends[side]), middle, found
+        if side == replaced:
+            slopes[1 - side] *= 0.5
+        replaced = side
+        if min(change, ends[1] - ends[0]) < DEGREES_TOLERANCE:
+            break
+    return float(np.exp(middle))
