@@ -302,3 +302,23 @@ def test_a_place_that_cannot_hold_a_file_is_named(place, error, message, tmp_pat
             saved.save(tmp_path / place)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_errors_of_the_system_name_the_file(tmp_path, monkeypatch):
+    """And not the temporary one that is written first; those of other files keep their name."""
+    target = tmp_path / "rows.csv"
+    with pytest.raises(OSError, match="No space") as caught, storage.replacing(target):
+        raise OSError(28, "No space left on device")
+    assert caught.value.filename == str(target)
+    with pytest.raises(OSError, match="other") as caught, storage.replacing(target):
+        raise FileNotFoundError(2, "No such file", "other.csv")
+    assert caught.value.filename == "other.csv"
+    assert os.listdir(tmp_path) == []
+
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError) as caught, storage.replacing(target):
+        pytest.fail("the file was opened")
+    assert caught.value.filename == str(target)

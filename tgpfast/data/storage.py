@@ -31,6 +31,7 @@ DEEPEST_HEADER = 64  # levels of nested lists and dictionaries; our headers have
 REMEDY = "use a backup copy, or make the object again and save it"
 # Temporary files of processes that cannot be looked up are removed at this age, a week in seconds.
 STALE_SECONDS = 7 * 24 * 3600.0
+TEMPORARY_SUFFIX = ".part"
 TARGET_CHARACTERS = 32  # of the target's name in a temporary one: names have a greatest length
 
 
@@ -98,7 +99,25 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
     is kept. Temporary files that dead processes left beside the target are removed. A target that
     is not a regular file (a pipe, a device) is written directly.
     """
-    target = Path(os.path.realpath(target))
+    with _naming(target), _replacing(Path(os.path.realpath(target))) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Let errors of the system name the target: they name a temporary file, or no file."""
+    try:
+        yield
+    except OSError as error:
+        named = error.filename is not None
+        is_ours = not named or os.fspath(error.filename).endswith(TEMPORARY_SUFFIX)
+        if is_ours and error.errno is not None:  # a text alone would be lost
+            error.filename, error.filename2 = os.fspath(target), None
+        raise
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
     mode = None
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(target).st_mode
@@ -109,7 +128,7 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
     _remove_stale(target)
     owner = f"{_machine_id()}-{os.getpid()}"
     prefix = target.name[:TARGET_CHARACTERS]
-    temporary = target.parent / f"{prefix}.{owner}-{secrets.token_hex(8)}.part"
+    temporary = target.parent / f"{prefix}.{owner}-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
     _being_written.add(temporary.name)
