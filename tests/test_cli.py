@@ -17,7 +17,7 @@ from conftest import fixed_fit
 
 import tgpfast as tgp
 from tgpfast import __version__, cli, kernels
-from tgpfast.cli import command_line, demo
+from tgpfast.cli import command_line, demo, score
 from tgpfast.data import files
 from tgpfast.data.blocks import Blocks
 from tgpfast.paper import reproduction
@@ -217,6 +217,26 @@ def test_progress_and_quiet(data, tmp_path, capsys, monkeypatch):
 
 
 # -- score, sample, info -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_sorted", [7, 1_000])
+def test_lowest_values_and_their_mean_in_blocks(n_sorted, monkeypatch):
+    """As one sort of all values gives them: equal ones in order, nan last, -inf first."""
+    monkeypatch.setattr(score, "SORTED_ROWS", n_sorted)
+    values = np.random.default_rng(0).integers(0, 9, 100).astype(float) + 1e6
+    values[[3, 50]] = np.nan
+    for n in (0, 1, 5, 40, 98):
+        expected = np.argsort(values, kind="stable")[:n]
+        np.testing.assert_array_equal(score.find_lowest(values, n), expected)
+    facts, known = score._summarize(values), values[~np.isnan(values)]
+    assert facts["n_scored"] == 98
+    assert facts["mean_log_density"] == pytest.approx(known.mean(), rel=1e-15)
+    assert facts["standard_error"] == pytest.approx(known.std(ddof=1) / 98**0.5, rel=1e-9)
+    values[7] = -np.inf
+    facts = score._summarize(values)
+    assert (facts["mean_log_density"], facts["standard_error"]) == (-np.inf, None)
+    assert facts["lowest"][0]["row"] == 7
+    assert score._summarize(np.full(9, np.nan))["n_scored"] == 0
 
 
 def test_score_prints_the_mean_and_the_lowest_rows(model, data, capsys):
@@ -637,7 +657,7 @@ def test_a_poor_normaliser_warns(tmp_path, capsys):
         (KeyboardInterrupt(), 130, "tgpfast: interrupted\n"),
         (ValueError("two\n  lines"), 2, "tgpfast: two lines\n"),
         (PermissionError(13, "Permission denied", "m.npz"), 2,
-         "tgpfast: 'm.npz': Permission denied\n"),
+         "tgpfast: 'm.npz': Permission denied; change its permissions, or choose another place\n"),
         (MemoryError(), 2, "tgpfast: MemoryError\n"),
     ],
 )  # fmt: skip
@@ -993,13 +1013,23 @@ def test_a_reader_that_has_left_is_no_error(arguments, model):
 
 
 @pytest.mark.slow
+def test_an_error_that_nobody_reads_keeps_its_status(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tgpfast", "info", str(tmp_path / "none.npz"), "--debug"]
+    result = subprocess.run(command, stderr=writer, check=False)
+    os.close(writer)
+    assert result.returncode == 2
+
+
+@pytest.mark.slow
 @needs_bash
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_full_standard_output_is_one_line(model):
     result = shell(f"TGPFAST info {model} > /dev/full")
     assert result.returncode == 2
     assert result.stderr.startswith(b"tgpfast: ")
-    assert result.stderr.endswith(b"No space left on device\n")
+    assert b"No space left on device; free some space" in result.stderr
     assert result.stderr.count(b"\n") == 1
 
 

@@ -98,6 +98,16 @@ def test_npz_that_promises_more_than_it_holds(tmp_path, shape, compression):
         tgp.fit(path)
 
 
+def test_npz_whose_directory_promises_too_much(tmp_path):
+    """The directory of the archive may be as wrong as the array's header."""
+    path, size = tmp_path / "x.npz", 2**31
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", npy_bytes((size // 8, 1)))
+        archive.infolist()[0].file_size = len(npy_bytes((1,), b"")) + size
+    with pytest.raises(ValueError, match=r"x\.npz cannot be read: .* compressed bytes can hold"):
+        read(path)
+
+
 @pytest.mark.parametrize("shape", [(2**43, 2), (2**70, 3)])
 def test_npy_that_promises_more_than_it_holds(tmp_path, shape):
     path = tmp_path / "x.npy"

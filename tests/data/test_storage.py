@@ -181,6 +181,7 @@ def test_random_damage_without_a_checksum_is_a_value_error(kind, saved, tmp_path
     "text",
     [
         "[" * 100_000, '{"a":' * 100_000, '{"kind": "density", "version": 1e999}',
+        '{"kind": "density", "version": 1, "a": ' + "[" * 200 + "]" * 200 + "}",
         '{"kind": "statistics", "version": Infinity}', '{"kind": "density", "version": NaN}',
         '{"kind": "density", "version": 1' + "0" * 5000 + "}", "1", "null", '"x"', "",
     ],
@@ -228,16 +229,13 @@ with replacing(Path(sys.argv[1])) as file:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="no SIGKILL here")
-def test_a_later_save_removes_what_a_killed_one_left(tmp_path):
-    target, neighbor = tmp_path / "m.npz", tmp_path / "other.npz"
-    for path in (target, neighbor):
+@pytest.mark.skipif(os.name == "nt", reason="processes are looked up by a signal of Unix")
+def test_the_next_save_removes_what_a_killed_one_left(tmp_path):
+    target, neighbour = tmp_path / "m.npz", tmp_path / "other.npz"
+    for path in (target, neighbour):
         done = subprocess.run([sys.executable, "-c", KILLED, os.fspath(path)], check=False)
         assert done.returncode == -signal.SIGKILL
-    parts = list(tmp_path.glob("*.part"))
-    assert len(parts) == 2
-    for path in parts:
-        age(path)
+    assert len(list(tmp_path.glob("*.part"))) == 2
     with storage.replacing(target) as file:
         file.write(b"whole")
     left = list(tmp_path.glob("*.part"))
@@ -245,28 +243,31 @@ def test_a_later_save_removes_what_a_killed_one_left(tmp_path):
     assert target.read_bytes() == b"whole"
 
 
-def age(path):
-    """Make a file older than a temporary file may be."""
-    old = time.time() - storage.STALE_SECONDS - 60.0
-    os.utime(path, (old, old))
-
-
-def test_young_temporary_files_and_those_of_other_programs_are_left(tmp_path):
+def test_temporary_files_of_the_living_are_left(tmp_path):
+    """Those of this process, of a process that runs, of another machine, of other programs; but
+    not those of another machine once they are a week old."""
     target = tmp_path / "m.npz"
-    own, others = "m.npz.tgpfast-0123.part", ["m.npz.part", "m.npz.0123.part", "m.npz.old"]
-    for name in (own, *others):
+    machine, token = storage._machine_id(), "0123456789abcdef"
+    other = "0" * 8 if machine != "0" * 8 else "1" * 8
+    kept = [
+        f"m.npz.{machine}-{os.getppid()}-{token}.part", f"m.npz.{other}-999999999-{token}.part",
+        "m.npz.part", f"m.npz.{token}.part", f"mine.npz.{machine}-999999999-{token}.part",
+    ]  # fmt: skip
+    for name in kept:
         (tmp_path / name).write_bytes(b"")
     with storage.replacing(target) as first:
         with storage.replacing(target) as second:
             second.write(b"second")
         first.write(b"first")
     assert target.read_bytes() == b"first"
-    assert sorted(os.listdir(tmp_path)) == sorted([own, *others, "m.npz"])
-    for name in (own, *others):
-        age(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, "m.npz"])
+    week_ago = time.time() - storage.STALE_SECONDS - 60.0
+    for name in kept:
+        os.utime(tmp_path / name, (week_ago, week_ago))
     with storage.replacing(target) as file:
         file.write(b"third")
-    assert sorted(os.listdir(tmp_path)) == sorted([*others, "m.npz"])
+    gone = {kept[1], kept[3]} if os.name != "nt" else {kept[0], kept[1], kept[3]}
+    assert sorted(os.listdir(tmp_path)) == sorted([*(set(kept) - gone), "m.npz"])
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
@@ -301,3 +302,23 @@ def test_a_place_that_cannot_hold_a_file_is_named(place, error, message, tmp_pat
             saved.save(tmp_path / place)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_errors_of_the_system_name_the_file(tmp_path, monkeypatch):
+    """And not the temporary one that is written first; those of other files keep their name."""
+    target = tmp_path / "rows.csv"
+    with pytest.raises(OSError, match="No space") as caught, storage.replacing(target):
+        raise OSError(28, "No space left on device")
+    assert caught.value.filename == str(target)
+    with pytest.raises(OSError, match="other") as caught, storage.replacing(target):
+        raise FileNotFoundError(2, "No such file", "other.csv")
+    assert caught.value.filename == "other.csv"
+    assert os.listdir(tmp_path) == []
+
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError) as caught, storage.replacing(target):
+        pytest.fail("the file was opened")
+    assert caught.value.filename == str(target)

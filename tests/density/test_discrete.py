@@ -112,7 +112,7 @@ def test_other_steps_and_values_off_the_grid():
     assert set(model.sample(100, seed=0)[:, 0]) <= set(0.25 * COUNTS[:, 0])
     with pytest.raises(ValueError, match=r"column 0 is discrete .* holds 0\.25 at row"):
         tgp.fit(np.sort(x, axis=0), discrete=[0])
-    with pytest.raises(ValueError, match="has no such column"):
+    with pytest.raises(ValueError, match="there is no such column"):
         tgp.fit(x, discrete=["k"])
     with pytest.raises(TypeError, match=r"discrete=3\.5"):
         tgp.fit(x, discrete=3.5)

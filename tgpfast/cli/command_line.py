@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import errno
 import os
 import sys
 import traceback
@@ -38,6 +39,12 @@ COMMANDS = {
     )
 }  # fmt: skip
 FAILED = 2  # status of every error that one line explains; a mistake of ours ends with Python's 1
+
+REMEDIES = {  # for errors of the system
+    errno.EACCES: "change its permissions, or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.ENOSPC: "free some space, or write elsewhere",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,9 +101,10 @@ def _run(argv: Sequence[str] | None) -> int:
         except BrokenPipeError:
             raise
         except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
-            if arguments.debug:
-                traceback.print_exc()
-            print(f"tgpfast: {in_our_words(describe_error(error))}", file=sys.stderr)
+            with contextlib.suppress(BrokenPipeError):  # nobody reads; the status tells
+                if arguments.debug:
+                    traceback.print_exc()
+                print(f"tgpfast: {in_our_words(describe_error(error))}", file=sys.stderr)
             return FAILED
         except KeyboardInterrupt:
             print("tgpfast: interrupted", file=sys.stderr)
@@ -130,10 +138,12 @@ def _discard_output() -> None:
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception in one line, without error numbers."""
+    """An exception in one line, without error numbers; what to do about those of the system."""
     if isinstance(error, OSError) and error.strerror:
         has_name = error.filename is not None
-        return f"{os.fspath(error.filename)!r}: {error.strerror}" if has_name else error.strerror
+        text = f"{os.fspath(error.filename)!r}: {error.strerror}" if has_name else error.strerror
+        remedy = REMEDIES.get(error.errno or 0)
+        return text if remedy is None else f"{text}; {remedy}"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -24,7 +24,7 @@ from .options import (
 )
 from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
-from .score import missing_text, score_rows
+from .score import find_lowest, missing_text, score_rows
 
 DEFAULT_ROWS = 10  # rows that are listed if nothing else is asked for
 
@@ -79,14 +79,14 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _find_lowest(model: Density, values: Array, arguments: argparse.Namespace) -> Any:
     """Numbers of the rows to list, lowest log density first."""
-    order = np.argsort(values, kind="stable")
-    order = order[: np.count_nonzero(~np.isnan(values))]
+    n_scored = int(np.count_nonzero(~np.isnan(values)))
+    n_listed = arguments.rows or DEFAULT_ROWS
     if arguments.outside is not None:
         threshold = model.highest_density_region(arguments.outside).threshold
-        return order[: np.count_nonzero(values < threshold)]
-    if arguments.share is not None:
-        return order[: max(1, round(arguments.share * len(order)))]
-    return order[: arguments.rows or DEFAULT_ROWS]
+        n_listed = int(np.count_nonzero(values < threshold))
+    elif arguments.share is not None:
+        n_listed = max(1, round(arguments.share * n_scored))
+    return find_lowest(values, min(n_listed, n_scored))
 
 
 def _read_rows(source: Any, numbers: Any) -> Array:

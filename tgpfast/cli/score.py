@@ -28,6 +28,7 @@ from .saved_files import load_model
 
 SCORED_MISSING = ("error", "drop", "marginal")  # what to do with rows that lack values
 SHOWN_ROWS = 5  # least likely rows that are printed
+SORTED_ROWS = 1_000_000  # values that are sorted or summed at once: 8 MB, and as much for indices
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +53,9 @@ def _run(arguments: argparse.Namespace) -> None:
         )
     if arguments.output is not None:
         write_table(arguments.output, values, ["log_density"])
-    scored = values[~np.isnan(values)]
-    if not len(scored):
+    facts = _summarize(values) | {"n_missing": n_missing}
+    if not facts["n_scored"]:
         raise ValueError(f"{arguments.data[0]}: no row is complete, so that none has a score")
-    facts = _summarize(values, scored) | {"n_missing": n_missing}
     if arguments.json:
         print_json(facts)
     elif arguments.output is None:
@@ -100,17 +100,58 @@ def score_rows(model: Density, source: Any, show: bool, missing: str) -> tuple[A
             parts.append(values)
             n_missing += int((~complete).sum())
             bar.add(len(x))
-    return np.concatenate(parts), n_missing
+    return _join(parts), n_missing
 
 
-def _summarize(values: Array, scored: Array) -> dict[str, Any]:
-    lowest = np.argsort(values, kind="stable")[: min(SHOWN_ROWS, len(scored))]
+def _join(parts: list[Array]) -> Array:
+    """One array of all parts, each of which is freed when it is copied."""
+    joined = np.empty(sum(map(len, parts)))
+    stop = len(joined)
+    while parts:
+        part = parts.pop()
+        joined[stop - len(part) : stop] = part
+        stop -= len(part)
+    return joined
+
+
+def find_lowest(values: Array, n: int) -> Any:
+    """Numbers of the n lowest values, lowest first; nan is the highest, and equal values keep
+    their order.
+
+    Indices of all values would take as much memory as the values.
+
+    Examples
+    --------
+    >>> find_lowest(np.array([3.0, 1.0, np.nan, 2.0]), 2)
+    array([1, 3])
+    """
+    found = np.empty(0, dtype=np.intp)
+    step = max(SORTED_ROWS, n)
+    for start in range(0, len(values), step):
+        numbers = np.concatenate([found, np.arange(start, min(start + step, len(values)))])
+        found = numbers[np.argsort(values[numbers], kind="stable")[:n]]
+    return found
+
+
+def _summarize(values: Array) -> dict[str, Any]:
+    """Number, mean and lowest of the values that are not nan, in one pass over them."""
+    n, total, moment = 0, 0.0, 0.0  # moment: sum of squares about the mean
+    for start in range(0, len(values), SORTED_ROWS):
+        block = values[start : start + SORTED_ROWS]
+        block = block[~np.isnan(block)]
+        if not len(block):
+            continue
+        with np.errstate(invalid="ignore"):  # -inf where a density is zero
+            gap = block.mean() - (total / n if n else 0.0)
+            moment += len(block) * block.var() + gap * gap * n * len(block) / (n + len(block))
+            n, total = n + len(block), total + block.sum()
+    lowest = find_lowest(values, min(SHOWN_ROWS, n))
     error = None
-    if len(scored) > 1 and np.isfinite(scored).all():  # otherwise the error is not known
-        error = float(scored.std(ddof=1) / np.sqrt(len(scored)))
+    if n > 1 and np.isfinite(moment):  # otherwise the error is not known
+        error = float(np.sqrt(moment / (n - 1) / n))
     return {
-        "n_rows": len(values), "n_scored": len(scored),
-        "mean_log_density": float(scored.mean()), "standard_error": error,
+        "n_rows": len(values), "n_scored": n,
+        "mean_log_density": total / n if n else None, "standard_error": error,
         "lowest": [{"row": int(k), "log_density": float(values[k])} for k in lowest],
     }  # fmt: skip
 

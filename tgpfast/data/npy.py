@@ -13,6 +13,8 @@ from .storage import read_array_layout
 
 TABLE_NAMES = ("X", "x", "data")  # of the array that is taken from an archive of several
 NAMES_OF_COLUMNS = ("columns", "names", "feature_names")  # of the array that names the columns
+DEFLATE_RATIO = 1032  # largest ratio of plain to compressed bytes that deflate reaches
+ZIP_HEADER_BYTES = 1024  # an allowance for what an archive stores beside the compressed bytes
 
 Layout = tuple[tuple[int, ...], str]  # shape, and kind of the dtype
 
@@ -127,4 +129,10 @@ def _check_sizes(archive: Any, name: str) -> None:
         raise ValueError(
             f"array {name!r} of shape {shape} and dtype {dtype} takes {promised:,} bytes, and the "
             f"archive holds {held:,}: it is damaged; write it again with numpy.savez"
+        )
+    most = DEFLATE_RATIO * (info.compress_size + ZIP_HEADER_BYTES)
+    if promised > most and info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(
+            f"array {name!r} takes {promised:,} bytes, more than its {info.compress_size:,} "
+            "compressed bytes can hold: it is damaged; write it again with numpy.savez"
         )

@@ -6,11 +6,13 @@ A file is written whole or not at all, and everything in it is checked on loadin
 from __future__ import annotations
 
 import contextlib
-import glob
+import functools
 import hashlib
 import json
 import os
+import re
 import secrets
+import socket
 import stat
 import time
 import warnings
@@ -25,9 +27,11 @@ from numpy.typing import NDArray
 FORMAT_VERSION = 1
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 CHECKSUM = "checksum"  # field of the header; the first files of tgpfast have none
+DEEPEST_HEADER = 64  # levels of nested lists and dictionaries; our headers have four
 REMEDY = "use a backup copy, or make the object again and save it"
-# Age of a temporary file whose process has surely died, in seconds: no save takes a day.
-STALE_SECONDS = 24 * 3600.0
+# Temporary files of processes that cannot be looked up are removed at this age, a week in seconds.
+STALE_SECONDS = 7 * 24 * 3600.0
+TEMPORARY_SUFFIX = ".part"
 TARGET_CHARACTERS = 32  # of the target's name in a temporary one: names have a greatest length
 
 
@@ -92,10 +96,28 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
     """Give a file to write that replaces the target, or what it links to, if the block succeeds.
 
     A reader finds the old file or the new one, whole, also after a crash. The mode of an old file
-    is kept. Temporary files that killed processes left beside the target a day ago are removed. A
-    target that is not a regular file (a pipe, a device) is written directly.
+    is kept. Temporary files that dead processes left beside the target are removed. A target that
+    is not a regular file (a pipe, a device) is written directly.
     """
-    target = Path(os.path.realpath(target))
+    with _naming(target), _replacing(Path(os.path.realpath(target))) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Let errors of the system name the target: they name a temporary file, or no file."""
+    try:
+        yield
+    except OSError as error:
+        named = error.filename is not None
+        is_ours = not named or os.fspath(error.filename).endswith(TEMPORARY_SUFFIX)
+        if is_ours and error.errno is not None:  # a text alone would be lost
+            error.filename, error.filename2 = os.fspath(target), None
+        raise
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
     mode = None
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(target).st_mode
@@ -104,9 +126,12 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
             yield direct
         return
     _remove_stale(target)
-    temporary = target.parent / f"{_temporary_prefix(target)}{secrets.token_hex(8)}.part"
+    owner = f"{_machine_id()}-{os.getpid()}"
+    prefix = target.name[:TARGET_CHARACTERS]
+    temporary = target.parent / f"{prefix}.{owner}-{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
+    _being_written.add(temporary.name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -118,20 +143,60 @@ def replacing(target: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         os.unlink(temporary)
         raise
+    finally:
+        _being_written.discard(temporary.name)
 
 
-def _temporary_prefix(target: Path) -> str:
-    """How the names of temporary files begin."""
-    return f"{target.name[:TARGET_CHARACTERS]}.tgpfast-"
+# -- temporary files of killed saves -------------------------------------------------------------
+
+_being_written: set[str] = set()  # names of the temporary files of this process
+
+
+@functools.cache
+def _machine_id() -> str:
+    """Return eight hex digits for the machine, its boot and its process namespace.
+
+    Two processes with the same digits see each other's process ids. Where the system does not tell
+    boot and namespace, the name of the host serves.
+    """
+    facts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        facts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("|".join(facts).encode()).hexdigest()[:8]
 
 
 def _remove_stale(target: Path) -> None:
-    """Remove the temporary files that killed processes left beside the target long ago."""
+    """Remove the temporary files that killed processes left beside the target.
+
+    Those of this machine go at once, those of another host or an earlier boot after STALE_SECONDS.
+    """
+    prefix = re.escape(target.name[:TARGET_CHARACTERS])
+    pattern = re.compile(prefix + r"\.(?:([0-9a-f]{8})-(\d{1,10})-)?[0-9a-f]{16}\.part")
     with contextlib.suppress(OSError):  # writing will say what is wrong with the folder
-        for path in target.parent.glob(f"{glob.escape(_temporary_prefix(target))}*.part"):
+        for name in os.listdir(target.parent):
+            found = pattern.fullmatch(name)
+            if found is None or name in _being_written:
+                continue
+            path = target.parent / name
             with contextlib.suppress(OSError):  # removed by another process, or not ours
-                if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                if found[1] == _machine_id() and os.name != "nt":
+                    is_stale = int(found[2]) == os.getpid() or not _is_alive(int(found[2]))
+                else:
+                    is_stale = time.time() - path.stat().st_mtime > STALE_SECONDS
+                if is_stale:
                     path.unlink()
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process has this id. Not for Windows, where os.kill would end it."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # it exists and belongs to somebody else
+    return True
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -172,6 +237,8 @@ def _read_header(text: str, name: str) -> tuple[str, dict[str, Any]]:
     try:
         facts = json.loads(text)
         kind, version = str(facts.pop("kind")), int(facts.pop("version"))
+        if _depth(facts) >= DEEPEST_HEADER:  # too deep to be printed or saved again
+            raise RecursionError
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError):
         raise ValueError(f"{name!r} has a damaged header; {REMEDY}") from None
     if version < 1:
@@ -182,6 +249,12 @@ def _read_header(text: str, name: str) -> tuple[str, dict[str, Any]]:
             "upgrade tgpfast to load it"
         )
     return kind, facts
+
+
+def _depth(value: Any) -> int:
+    """Return the levels of nested lists and dictionaries."""
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_depth, inner), default=0) if isinstance(value, (dict, list)) else 0
 
 
 _readers: dict[str, Callable[..., Any]] = {}
