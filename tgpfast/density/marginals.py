@@ -560,7 +560,9 @@ class MarginalDensity(DescribedDensity):
         places = np.linspace(low, high, MODE_PLACES)[: -1 if is_turning else None]
         log_p = np.asarray(self.log_density(places[:, None]))
         peaks, valleys = find_peaks(log_p, is_turning=is_turning)
-        edges, errors = self.cdf(places[valleys][:, None], return_error=True, seed=seed)
+        edges = errors = np.zeros(0)
+        if len(valleys):
+            edges, errors = self.cdf(places[valleys][:, None], return_error=True, seed=seed)
         if is_turning:  # from one valley to the next, around the circle
             shares = np.diff(edges, append=edges[:1]) % 1.0 if len(peaks) > 1 else np.ones(1)
             errors = np.hypot(errors, np.roll(errors, -1)) * (len(peaks) > 1)
