@@ -14,6 +14,7 @@ from tgpfast.density import quadrature
 from tgpfast.density.components import Component
 from tgpfast.density.exponent import PointTilt
 from tgpfast.density.proposal import Proposal
+from tgpfast.solvers.node_posterior import make_nodes
 
 DRAWS = 131_072  # what effective sample sizes are counted of
 
@@ -277,3 +278,23 @@ def test_logsumexp_equals_scipy():
     for axis in (None, 0, 1):
         got = normalizers.logsumexp(values, axis=axis)
         assert np.allclose(got, logsumexp(values, axis=axis), rtol=1e-14)
+
+
+def test_points_of_the_normalizer_are_not_those_that_map_learned_from(monkeypatch):
+    """MAP lowers the mass at its own nodes, which it draws with the seed of the fit."""
+    model = one_feature([1.0, 0.5, 0.2, 0.1], 0.7)
+    nodes = make_nodes(model.features, model.base, 2**12, 0, finer=1.0).points
+    seen, plain = [], Proposal.sobol
+
+    def record(proposal, log2_n, seed):
+        seen.append(plain(proposal, log2_n, seed))
+        return seen[-1]
+
+    monkeypatch.setattr(Proposal, "sobol", record)
+    proposal = Proposal(model.base)
+    normalizers.estimate_by_importance(model.tilt, proposal, model.threads, annealed=False)
+    assert len(seen) >= normalizers.REPLICATES
+    learned_from = set(map(tuple, nodes))
+    assert all(learned_from.isdisjoint(map(tuple, points)) for points in seen)
+    # negative control: with the seed of the fit they are the same points
+    assert learned_from == set(map(tuple, plain(proposal, 12, 0)))

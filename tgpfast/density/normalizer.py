@@ -24,6 +24,9 @@ from .proposal import Proposal
 from .quadrature import Quadrature
 
 REPLICATES, SOBOL_LOG2_POINTS = 8, 14  # independent scrambles; base-2 logarithm of their points
+# Seed of the first scramble. MAP makes its nodes with the seed of the fit, 0 by default: at the
+# same points its densities have less mass than elsewhere, and log Z would be too small.
+FIRST_SEED = 2_000_003
 DRAWS = REPLICATES * 2**SOBOL_LOG2_POINTS  # 131,072, to which effective sample sizes relate
 FIRST_LOG2_POINTS = SOBOL_LOG2_POINTS - 2  # points at first: a quarter
 FIRST_ERROR = 1e-3  # error of log Z at which these are enough
@@ -155,7 +158,8 @@ def estimate_by_importance(
 def _average_points(
     tilt: Tilt, proposal: Proposal, threads: Threads, log2_points: int
 ) -> Normalizer:
-    sets = (proposal.sobol(log2_points, seed) for seed in range(REPLICATES))
+    seeds = range(FIRST_SEED, FIRST_SEED + REPLICATES)
+    sets = (proposal.sobol(log2_points, seed) for seed in seeds)
     return average_replicates(np.array([proposal.log_weights(tilt, x, threads) for x in sets]))
 
 
