@@ -31,7 +31,7 @@ WALL_PARAMETERS = 2.0  # of the map of a column with walls
 # to 5,000 rows, log densities of the rows that it was learned from exceeded those of new rows by
 # so much, times the number of knots over that of rows.
 KNOT_PARAMETERS = 0.7
-# Gain over plain columns, times the number of rows, from which on columns are bent. A gain of g nats
+# Gain over plain columns, times the number of rows, from which columns are bent. A gain of g nats
 # a row that n rows measure has a standard error of sqrt(2 g / n), so this is 1.4 of its errors.
 # Without it, 2 of 10 uniform samples of 500 rows were bent for 0.001 nats.
 LEAST_NATS = 4.0
