@@ -280,6 +280,9 @@ def lane_rank_k(
     cdef bint wants_phi = gram_phi.shape[0] > 0
     if blocks.shape[3] > TGP_ROW_TILE:
         raise ValueError(f"blocks of at most {TGP_ROW_TILE} rows expected, got {blocks.shape[3]}")
+    if scratch.shape[2] < frequencies.shape[0] or scratch.shape[3] < frequencies.shape[0]:
+        raise ValueError(
+            f"scratch for {frequencies.shape[0]} features expected, got {scratch.shape[2]}")
     for lane in prange(lanes, nogil=True, schedule="dynamic", num_threads=n_threads):
         slot = threadid()
         lane_task(

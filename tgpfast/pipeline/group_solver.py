@@ -140,12 +140,11 @@ class GroupSolver:
             root[part] = roots[start:stop]
         sum_phi, sum_dphi, sum_dphi_x = np.zeros((B, S)), np.zeros((B, S)), np.zeros((B, S, d))
         grams, dtype = self._zero_grams(B), DTYPES[self.precision]
-        side = 1 if dtype == np.float64 else S  # float32 products need a tile of their own
         self.module.lane_rank_k(
             read_only(x), read_only(root), *self.angles, length, sum_phi, sum_dphi, sum_dphi_x,
             grams, np.zeros((0, 0, 0)),
             np.empty((self.n_threads, 2, S, kernels.ROW_TILE), dtype),
-            np.empty((self.n_threads, 2, side, side), dtype), self.n_threads,
+            np.empty((self.n_threads, 2, S, S), dtype), self.n_threads,
         )  # fmt: skip
         return grams, self._right_hand_sides(groups, sum_phi, sum_dphi_x)
 
