@@ -5,6 +5,8 @@ import pytest
 
 import tgpfast as tgp
 
+pytestmark = pytest.mark.filterwarnings("ignore::tgpfast.FallbackWarning")  # of few rows
+
 LEVELS = np.exp(np.linspace(0.0, 3.0, 15))
 
 

@@ -139,8 +139,8 @@ class Settings:
         if "lam" in self.auto:
             warn(
                 f"{n_distinct} rows differ, and settings are chosen by held-out rows from "
-                f"{LEAST_PILOT_ROWS} on: the density has usual settings, which were not compared "
-                "with others. Give more rows, or choose lam yourself",
+                f"{LEAST_PILOT_ROWS} on: the density is its base alone, or has usual settings that "
+                "were not compared with others. Give more rows, or choose lam yourself",
                 FallbackWarning,
             )
 
