@@ -72,6 +72,10 @@ MIXTURE_COMPONENTS = {1: 8, 2: 8, 3: 160}
 N_AVERAGED = 3
 WORTH_A_MIXTURE = 0.01  # nats a row below the best tilt, within which a mixture is tried as a base
 MIXTURE_WORK = {1: 1e8, 2: 1e8, 3: 8e9}  # operations that growing one may take; 1e9 is 0.5 s
+# Fewer rows than the first number do not show regions that hold little of the mass, where a rough
+# tilt loses without bound: lambda times rows is at least the second. Without it, one of 60 fits of
+# 20 rows lost 1.2 nats that held-out rows had not shown; the mean gain fell from 0.12 to 0.11.
+UNSEEN_ROWS, LEAST_LAM_ROWS = 50, 20.0
 FEW_ROWS_KERNELS = ("gaussian", "matern32")  # few rows do not tell all of them apart
 # Of the step of a discrete column: waves down to half a step let the density jump from one value to
 # the next. With waves of two steps, alternating probabilities were off by 0.05 nats.
@@ -330,6 +334,8 @@ def _space(
     )  # fmt: skip
     if not isinstance(lam, str):
         space = replace(space, lams=(lam, lam))
+    elif rows.n < UNSEEN_ROWS:
+        space = replace(space, lams=(max(space.lams[0], LEAST_LAM_ROWS / rows.n), space.lams[1]))
     if settings.kernel != "auto":
         return replace(space, kernels=(settings.kernel,))
     return replace(space, kernels=FEW_ROWS_KERNELS) if rows.n <= CAREFUL_ROWS else space
