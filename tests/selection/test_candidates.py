@@ -662,7 +662,7 @@ def test_where_each_criterion_misleads():
     features = tgp.Features.draw(192, 0.7 * n ** (-1 / 6), np.eye(2), seed=0)
 
     def look(log2_draws, sums=None):
-        fold = Fold(base, split, nearby=split.kept, log2_draws=log2_draws, seed=19)
+        fold = Fold(base, split, nearby=split.kept, log2_draws=log2_draws, seed=31)
         return FoldFeatures(features, fold, ONE, sums)
 
     few = look(5)
@@ -1187,6 +1187,7 @@ def test_few_rows_repeated_are_those_rows_once(n_distinct):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::tgpfast.FallbackWarning")  # of few rows
 def test_rows_without_weight_do_not_count():
     """Not even where they are all that is held out."""
     x, w = moons(300), np.tile([1.0, 1.0, 1.0, 0.0], 75)
@@ -1321,7 +1322,7 @@ def test_a_tilt_must_beat_its_error_or_it_would_lose(monkeypatch):
     """Negative control, on the samples of the test above: the best of many candidates is above the
     base by luck alone; on rows not seen all of them lose, and some by more than their error."""
     monkeypatch.setattr(selection, "LEAST_GAIN", 0.0)
-    monkeypatch.setattr(selection, "LEAST_GAIN_ERRORS", 0.0)
+    monkeypatch.setattr(selection, "required_gain_errors", lambda n_rows: 0.0)
     monkeypatch.setattr(selection, "CAREFUL_ROWS", 0)
     found = [over_the_base(n, d) for n in (60, 150, 400) for d in (1, 2, 3)]
     lost = [(gain.mean(), row["gain_error"]) for row, gain in found if np.isfinite(row["lam"])]
@@ -1372,6 +1373,7 @@ def test_what_was_compared_is_saved(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:this fit is unreliable")  # no smooth density has such columns
+@pytest.mark.filterwarnings("ignore::tgpfast.FallbackWarning")  # of few rows
 def test_repeated_rows_do_not_reward_spikes_at_them():
     """Rows on a lattice are compared as distinct ones; too few of these get fixed settings."""
     rng = np.random.default_rng(0)
