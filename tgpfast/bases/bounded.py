@@ -526,7 +526,6 @@ def fit_truncated(mean: float, deviation: float, low: float, high: float) -> tup
     """
     from scipy.optimize import minimize  # slow to import
 
-
     def loss(point: Array) -> float:
         m, s = float(point[0]), math.exp(float(point[1]))
         a, b = (low - m) / s, (high - m) / s
