@@ -78,7 +78,7 @@ class ComponentGrid:
     lattice : callable
         Gives the tilt on a lattice from its corner, steps and shape.
     steps : array, (d,)
-        Distances of neighbouring nodes.
+        Distances of neighboring nodes.
     reach : float
         Distance from the center at which the grid ends.
     windowed : bool

@@ -46,7 +46,7 @@ def choose_box(
     Along an open axis the core reaches from the smallest to the largest row, and covers three
     standard deviations of the base, but extends beyond the central 99 % of the rows by at most half
     of their range at either end. A margin of 2.5 bandwidths, or a tenth of the core if that is
-    more, is added at each open end. So f at the two ends of the core, which are neighbours around
+    more, is added at each open end. So f at the two ends of the core, which are neighbors around
     the period, is correlated by k(5 bandwidths) at most: 4e-6 (Gaussian), 8e-4 (Matern 5/2), 2e-3
     (Matern 3/2) or 7e-3 (Matern 1/2). Together with the taper this moves log densities at the rows
     by less than 5e-3 nats.
