@@ -1152,7 +1152,7 @@ def assert_same_trials(some, others, rtol=0.0):
         assert row["chosen"] == theirs[key]["chosen"]
 
 
-FEW_ROWS_TEXT = "rows differ, and settings are chosen by held-out rows"
+FEW_ROWS_TEXT = "rows differ"
 
 
 @pytest.mark.parametrize("n", [LEAST_PILOT_ROWS - 1, LEAST_PILOT_ROWS])

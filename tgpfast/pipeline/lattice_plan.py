@@ -180,7 +180,7 @@ def choose_lattice_plan(
         features, folds, held, bases, settings.threads.resolve()[1],
         must_resolve=isinstance(settings.lam, str),
     )  # fmt: skip
-    space = _space(settings, rows, sample, kinds, features)
+    space = _search_space(settings, rows, sample, kinds, features)
     held_rows = sample.held_out(held)
     found = search_settings(search, replace(space, bases=tuple(early)))
     if is_late and _mixture_may_win(search, maker, held_rows):
@@ -195,7 +195,7 @@ def choose_lattice_plan(
         total.corner(search.lattice(best.n_modes).n_modes).with_kernel(best.kernel, best.bandwidth),
         sum_log_bases=np.zeros(0),
     )
-    # each component takes a grid of its own in the normalizer of a tilt in three columns
+    # in three columns, the normalizer of a tilt needs a grid for each component: no average there
     base = maker.final(best.base, averages=best.is_base_alone or rows.dimension < 3)
     chosen = _with_answers(settings, "map", best.kernel, best.bandwidth, best.lam, best.base)
     theta = choice.best.theta
@@ -317,7 +317,7 @@ def _resolution(sample: Sample, settings: Settings, rows: Rows) -> Array:
     return found
 
 
-def _space(
+def _search_space(
     settings: Settings, rows: Rows, sample: Sample, kinds: Sequence[str],
     features: LatticeFeatures,
 ) -> LatticeSpace:  # fmt: skip
@@ -530,7 +530,7 @@ class LatticePlan:
     held: list[int] = field(default_factory=list)
 
     def accumulate(self, rows: Rows) -> LatticePlan:
-        """The sums are made already."""
+        """Return this plan: `choose_lattice_plan` has made the sums."""
         return self
 
     def solve(self, method: str, lam: float) -> Density:
