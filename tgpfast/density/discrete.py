@@ -311,7 +311,9 @@ class DiscreteDensity(DescribedDensity):
         blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
         m, columns = len(self.steps), list(self.steps)
         if m not in SLOPE_NODES:
-            raise ValueError(f"gradients serve at most 3 discrete columns, and there are {m}")
+            raise ValueError(
+                f"gradients support at most 3 discrete columns; this density has {m}"
+            )
         nodes, log_weights = make_rule(m, SLOPE_NODES[m])
         rows = self._fill_rows(self._to_grid(blocks.whole()))
         offsets = nodes * np.array(list(self.steps.values()))
@@ -330,7 +332,7 @@ class DiscreteDensity(DescribedDensity):
         given = list(self.bins)
         if len(given) not in PART_NODES:
             raise ValueError(
-                f"{len(given)} discrete columns are given; at most {max(PART_NODES)} are served"
+                f"{len(given)} discrete columns are fixed; at most {max(PART_NODES)} are supported"
             )
         nodes, log_weights = make_rule(len(given), PART_NODES[len(given)])
         steps = np.array([self.steps[k] for k in given])

@@ -468,7 +468,8 @@ class MarginalDensity(DescribedDensity):
     def log_mass_sets(
         self, rows: Array, columns: list[int], steps: Array, seed: int
     ) -> Array:
-        """The same, not normalized, by each of several sets of draws, (R, n)."""
+        """Log masses as `log_masses` gives them, not normalized, one row for each set of draws,
+        (R, n)."""
         return rough_bin_sets(self.joint, self._kept, self._bins(rows, columns, steps), seed)
 
     def _bins(self, rows: Array, columns: list[int], steps: Array) -> RowBins:

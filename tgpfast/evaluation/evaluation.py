@@ -290,7 +290,7 @@ def _warn_of_few_draws(draws: ModelDraws, n_samples: int) -> None:
     if draws.n_effective < FEW_DRAWS <= n_samples:
         warn(
             f"KS and WD are unreliable: of {n_samples:,} draws only {draws.n_effective:,.0f} are "
-            f"effective, so they err by about {0.5 / np.sqrt(draws.n_effective):.2g}. The density "
-            "is far from the Gaussian that is sampled. Raise n_samples",
+            f"effective, so KS has an error of about {0.5 / np.sqrt(draws.n_effective):.2g}. The "
+            "density is far from the density that the draws come from. Raise n_samples",
             PoorSampleWarning,
         )

@@ -250,7 +250,7 @@ def _check(stats: LatticeStatistics, base: Base, method: str) -> None:
     check_pair(stats, base)
     if stats.scores_of != scores_kind(base, stats.features):
         raise ValueError(
-            f"these statistics do not know the score of this {type(base).__name__}; make them by "
+            f"these statistics lack the score of this {type(base).__name__}; make them by "
             "accumulate_lattice(..., base=base)"
         )
 
