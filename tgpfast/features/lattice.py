@@ -192,7 +192,7 @@ class LatticeFeatures:
 
     @property
     def mode_dtype(self) -> type:
-        """Of theta: complex, or float where every axis has cosines."""
+        """dtype of theta: complex, or float where every axis has cosines."""
         return np.float64 if half_axis(self.cosine) is None else np.complex128
 
     @property

@@ -219,7 +219,7 @@ def _accumulate(
         _sum_part, features=features, folds=folds, bases=bases, base=base, levels=levels,
         tolerance=tolerance,
     )  # fmt: skip
-    total: _Folds = blocks.reduce(part, threads.backend, threads.n_threads, progress)
+    total: _SumsOfFolds = blocks.reduce(part, threads.backend, threads.n_threads, progress)
     return total.parts
 
 
@@ -274,25 +274,25 @@ def check_memory(
 
 
 @dataclass
-class _Folds:
+class _SumsOfFolds:
     """Sums of every fold, which add fold by fold."""
 
     parts: list[LatticeStatistics]
 
-    def __add__(self, other: _Folds) -> _Folds:
-        return _Folds([a + b for a, b in zip(self.parts, other.parts, strict=True)])
+    def __add__(self, other: _SumsOfFolds) -> _SumsOfFolds:
+        return _SumsOfFolds([a + b for a, b in zip(self.parts, other.parts, strict=True)])
 
 
 def _sum_part(
     blocks: Blocks, threads: Threads, features: LatticeFeatures, folds: Any,
     bases: Sequence[Sequence[Base]], base: Base | None, levels: Array, tolerance: float,
     progress: bool = False,
-) -> _Folds:  # fmt: skip
+) -> _SumsOfFolds:  # fmt: skip
     """The pass over all rows, or over one partition."""
     _, n_threads = threads.resolve()
     waves = WaveSums(band_of(features, has_scores=base is not None), tolerance, n_threads)
     sums = _FoldSums(
-        [_Sums(features, waves, base, levels, fold_bases) for fold_bases in bases]
+        [_RowSumsOfFold(features, waves, base, levels, fold_bases) for fold_bases in bases]
     )
     with blocks.track("lattice", sums, progress) as count_rows:
         for x, w in Chunks(blocks, max(LATTICE_CHUNK_ROWS, 4 * waves.n_nodes)):
@@ -307,13 +307,13 @@ def _sum_part(
             count_rows(len(x))
     engine = "finufft" if has_finufft() else "exact"
     facts = {"engine": f"lattice/{engine}", "tolerance": tolerance, "threads": n_threads}
-    return _Folds([part.finish(facts) for part in sums.folds])
+    return _SumsOfFolds([part.finish(facts) for part in sums.folds])
 
 
 class _FoldSums:
     """The sums of all folds while a pass runs."""
 
-    def __init__(self, folds: list[_Sums]) -> None:
+    def __init__(self, folds: list[_RowSumsOfFold]) -> None:
         self.folds = folds
 
     @property
@@ -391,7 +391,7 @@ def _check_walls(x: Array, features: LatticeFeatures, first: int) -> None:
             )  # fmt: skip
 
 
-class _Sums(RowCounts):
+class _RowSumsOfFold(RowCounts):
     """The sums of one fold while a pass runs."""
 
     kept = (*RowCounts.kept, "logs")
