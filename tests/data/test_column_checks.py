@@ -89,7 +89,7 @@ def test_a_few_repeats_among_few_rows_give_no_note():
 def test_different_rows_are_counted():
     """Round numbers too, whose low bits are all zero."""
     for x in (rng().integers(0, 60, (20_000, 3)).astype(float), rng().standard_normal((500, 2))):
-        assert column_checks._count_different_rows(x) == len(np.unique(x, axis=0))
+        assert column_checks.count_different_rows(x) == len(np.unique(x, axis=0))
 
 
 def test_copies_of_whole_rows_are_no_ties():

@@ -964,7 +964,7 @@ def test_the_base_alone_takes_the_fewest_features():
     ],
 )  # fmt: skip
 def test_shapes_that_are_equal_are_tried_once(covariance, shapes):
-    assert list(choosing._shapes(Settings(), np.array(covariance))) == shapes
+    assert list(choosing.frequency_shapes(Settings(), np.array(covariance))) == shapes
 
 
 def test_one_column_has_one_shape():

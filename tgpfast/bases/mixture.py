@@ -103,10 +103,10 @@ class MixtureBase(Base):
         ----------
         X : table
             Anything `fit` takes.
-        n_components : int, optional
+        n_components : int, default None
             K. A warning tells if fewer are left, because some came to have too few rows. None
             takes the one of 1, 2, 3, 4, 6, ... 20 with the least BIC.
-        sample_weight : (n,) array, optional
+        sample_weight : (n,) array, default None
             Rows that each row counts as.
         seed : int, None or numpy.random.Generator, default 0
             For the random directions along which components are split.
@@ -260,7 +260,7 @@ class MixtureBase(Base):
             Checked rows.
         score : bool, default False
             Whether the score is wanted as well.
-        threads : Threads, optional
+        threads : Threads, default None
             Backend and number of threads; by default "auto" and all.
 
         Returns
@@ -408,7 +408,7 @@ class MixtureBase(Base):
         ----------
         features : Features
         backend : str, default "auto"
-        n_threads : int, optional
+        n_threads : int, default None
 
         Returns
         -------
@@ -480,7 +480,7 @@ def average_mixtures(
     Parameters
     ----------
     mixtures : sequence of MixtureBase
-    shares : sequence of float, optional
+    shares : sequence of float, default None
         Weight of each; by default equal ones.
     """
     if len(mixtures) == 1 or all(mixture.n_components == 1 for mixture in mixtures):

@@ -81,7 +81,7 @@ class StudentBase(Base):
         ----------
         X : array-like, data frame, path or iterable of blocks
             Rows, as for ``fit``.
-        sample_weight : array-like, (n,), optional
+        sample_weight : array-like, (n,), default None
             Weights of the rows.
 
         Returns

@@ -117,7 +117,7 @@ class AnsweringDensity(DescribedDensity):
             Values in the units of the data, one column for each one asked for. Those of periodic
             columns are moved into the period that samples lie in, and probability counts from its
             start.
-        columns : str, int or sequence of them, optional
+        columns : str, int or sequence of them, default None
             Columns asked for; the others may have any value. All by default.
         return_error : bool, default False
             Return the errors of the values too.
@@ -171,7 +171,7 @@ class AnsweringDensity(DescribedDensity):
         ----------
         q : float or array-like, (Q,)
             Shares in (0, 1).
-        column : str or int, optional
+        column : str or int, default None
             The column; by default all columns, each by itself.
         seed : int, None or numpy.random.Generator, default 0
             Of the draws, in more than three columns.

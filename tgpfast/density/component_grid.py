@@ -83,7 +83,7 @@ class ComponentGrid:
         Distance from the center at which the grid ends.
     windowed : bool
         Whether a window ends the grid before all mass is covered.
-    rotation : array, (d, d), optional
+    rotation : array, (d, d), default None
         Turns the grid: whitened coordinates are nodes @ rotation.
 
     Attributes

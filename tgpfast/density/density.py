@@ -69,22 +69,22 @@ class Density(AnsweringDensity):
         The exponent f.
     base : Base
         The density that is tilted.
-    settings : dict, optional
+    settings : dict, default {}
         Every choice that was made, and how.
-    diagnostics : dict, optional
+    diagnostics : dict, default {}
         Condition number, residual, additions to the diagonal, iterations of the solver; of `fit`
         "repeats" too: how often rows and values of the sample repeat.
-    scaling : Scaling, optional
+    scaling : Scaling, default None
         Between the units of the data and the model's coordinates; none by default.
-    table : Table, optional
+    table : Table, default Table()
         Column names and kind of the table that ``sample`` returns.
-    threads : Threads, optional
+    threads : Threads, default Threads()
         Backend and number of threads of evaluations.
-    selection : list of dict, optional
+    selection : list of dict, default None
         The candidates that ``fit`` compared, best first; None where every setting was given.
-    statistics : Statistics, optional
+    statistics : Statistics, default None
         What the model was learned from, which ``update`` needs; set it to None to free the memory.
-    integrator : Integrator, optional
+    integrator : Integrator, default None
         Mass, marginals and draws in the model's coordinates; made from the others by default.
 
     Attributes
@@ -187,7 +187,7 @@ class Density(AnsweringDensity):
         ----------
         X : array-like, data frame, path or iterable of blocks
             Rows in the units of the data, as for ``fit``.
-        sample_weight : array-like, (n,), optional
+        sample_weight : array-like, (n,), default None
             Weights of the rows, as for ``fit``.
         decay : float, default 1.0
             In (0, 1]: multiplies the weights of all earlier rows first, once an update, however

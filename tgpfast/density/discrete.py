@@ -65,7 +65,7 @@ class DiscreteDensity(DescribedDensity):
         The density of rows with noise.
     steps : dict
         Number of a column of ``inner`` -> step of its values.
-    bins : dict, optional
+    bins : dict, default {}
         Number of a column -> value that it is held at, for conditional densities. Such columns are
         no columns of this density.
 

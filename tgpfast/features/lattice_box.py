@@ -56,11 +56,11 @@ def choose_box(
     rows : (n, d) array
         A sample of the rows.
     bandwidth : float
-    base : optional
+    base : Base, default None
         With ``mean`` (d,) and ``covariance`` (d, d).
-    support : list of (low, high) or None, optional
+    support : list of (low, high) or None, default None
         Walls of each axis; None, alone or in a pair, where there is none.
-    period : list of float or None, optional
+    period : list of float or None, default None
         Period of each axis; None where there is none.
 
     Returns
@@ -112,7 +112,7 @@ def core_of(x: Array, base: tuple[float, float] | None = None) -> tuple[float, f
     ----------
     x : (n,) array
         A sample of the rows.
-    base : (mean, variance), optional
+    base : (mean, variance), default None
         Of the base along this axis.
     """
     low, high = float(x.min()), float(x.max())

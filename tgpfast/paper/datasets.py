@@ -107,7 +107,7 @@ def rings(
         None draws new rows at every call.
     radii : sequence of float, default (1.0, 2.0, 3.0)
         One positive number per ring.
-    centres : sequence of (x, y), optional
+    centres : sequence of (x, y), default None
         One center per ring; by default every ring is centered at the origin.
     noise : float, default 0.08
         Standard deviation of Gaussian noise on both coordinates.

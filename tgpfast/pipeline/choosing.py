@@ -261,7 +261,7 @@ def _search_space(settings: Settings, rows: Rows, pilot: Pilot) -> SearchSpace:
     return SearchSpace(
         bases=_bases(settings, rows),
         methods=settings.methods,
-        shapes=_shapes(settings, rows.covariance),
+        shapes=frequency_shapes(settings, rows.covariance),
         gammas=None if "gamma" in settings.auto else (gamma,),
         lams=None if "lam" in settings.auto else (filled.lam,),
         etas=None if filled.eta == "1/gamma2" else (filled.eta,),
@@ -288,7 +288,7 @@ def _bases(settings: Settings, rows: Rows) -> tuple[Any, ...]:
     return tuple(kind for kind in kinds if settings.method in SERVED_BY.get(kind, METHODS))
 
 
-def _shapes(settings: Settings, covariance: Array) -> dict[str, Array]:
+def frequency_shapes(settings: Settings, covariance: Array) -> dict[str, Array]:
     """Frequency covariances that are compared, by name: those that differ, or the given one."""
     asked = settings.frequency_covariance
     if not isinstance(asked, str):

@@ -46,7 +46,7 @@ def conditional_bands(
     ----------
     model : Density of two columns
         Of more columns, take ``model.conditional`` with values of the others first.
-    X : rows of shape (n, 2), optional
+    X : rows of shape (n, 2), default None
         Rows to show; none by default.
     column : str or int, default 1
         The column on the vertical axis; the other one is given.
@@ -56,7 +56,7 @@ def conditional_bands(
         Rows that are shown.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the choice of rows.
-    title : str, optional
+    title : str, default None
         Title above the panel.
 
     Returns

@@ -59,7 +59,7 @@ def diagnostics(
     Parameters
     ----------
     model : Density
-    X : rows, optional
+    X : rows, default None
         As for ``fit``; without it the third panel is left out.
     n_draws : int, default 50_000
         Draws from the base.
@@ -67,7 +67,7 @@ def diagnostics(
         Points in a panel.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the draws and of the choice of rows that are shown.
-    title : str, optional
+    title : str, default None
         Title above all panels.
 
     Returns

@@ -19,7 +19,7 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
     Parameters
     ----------
     model : Density, MarginalDensity or DiscreteDensity
-    X : rows, optional
+    X : rows, default None
         Data to show with the model.
     quick : bool, default False
         Leave out what takes long: the credible band, the probability of regions by draws, and

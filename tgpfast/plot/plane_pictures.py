@@ -50,7 +50,7 @@ def density_figure(
         Grid points along each side.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the samples and of the choice of rows that are shown.
-    title : str, optional
+    title : str, default None
         Title above all panels.
     margin : float, default 0.25
         Margin around the data, as a share of their range.
@@ -169,7 +169,7 @@ def noise_ladder(
         Learned with method="ncfd".
     X : rows of shape (n, 2)
         As for ``fit``.
-    sigmas : sequence of float, optional
+    sigmas : sequence of float, default None
         Noise levels in the order of the panels, in the model's coordinates. By default five, from
         the highest that the model was learned for down to 0.
     n_shown, n_grid, seed, title, margin

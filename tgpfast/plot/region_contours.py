@@ -43,11 +43,11 @@ def region_contours(
     Parameters
     ----------
     model : Density or MarginalDensity of two columns
-    X : rows of shape (n, 2), optional
+    X : rows of shape (n, 2), default None
         Rows to show; none by default.
     levels : sequence of float, default (0.5, 0.75, 0.95)
         Probabilities of the regions, in (0, 1).
-    by_draws : bool, optional
+    by_draws : bool, default None
         Whether ``model.highest_density_region`` gives the thresholds and the probabilities on the
         labels; otherwise they hold for the part of the density in the picture, on its grid. By
         default wherever the model has this method.
@@ -57,7 +57,7 @@ def region_contours(
         Grid points along each side.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the choice of rows and of the draws.
-    title : str, optional
+    title : str, default None
         Title above the panel.
 
     Returns

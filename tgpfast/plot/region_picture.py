@@ -29,7 +29,7 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
     ----------
     region : HighestDensityRegion
         From ``model.highest_density_region(level)``.
-    X : rows, optional
+    X : rows, default None
         Data to show with the region; 3,000 draws of the model by default.
 
     Returns

@@ -39,7 +39,7 @@ def selection(model: Any, *, title: str | None = None) -> Any:
     ----------
     model : Density
         From ``fit``, with at least one setting chosen from the data.
-    title : str, optional
+    title : str, default None
         Title above all panels.
 
     Returns

@@ -20,7 +20,7 @@ def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = Non
     kind : "empirical", "student", or a Base, which is returned as it is
     x : (n, d) array
     weights : (n,) array
-    domain : Domain, optional
+    domain : Domain, default None
         Its periodic columns have von Mises distributions, and the kind is that of the others.
 
     Raises

@@ -278,7 +278,7 @@ def solve_lattice_fvpd(
         As for `solve_lattice_fd`.
     eta : float > 0, default 1 / bandwidth^2
         Tempering.
-    grids : BaseGrids, optional
+    grids : BaseGrids, default None
         The base on grids, to be used again.
     workers : int, default 1
         Threads of the FFTs.

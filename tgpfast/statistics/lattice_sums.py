@@ -81,9 +81,9 @@ def accumulate_lattice(
     X : array, frame, path or iterable of blocks
         Rows as for ``tgpfast.accumulate``, in the coordinates of the lattice; or `Blocks`.
     features : LatticeFeatures
-    sample_weight : (n,) array, optional
+    sample_weight : (n,) array, default None
         Not negative. A weight of 2 is the same as two equal rows.
-    base : Base, optional
+    base : Base, default None
         The base that score matching (fd, ncfd, fvpd) is to tilt. A Gaussian base makes sums that
         serve every Gaussian. MAP needs none.
     noise_levels : (H,) array, default none
@@ -95,7 +95,7 @@ def accumulate_lattice(
         Largest error of a sum over the sum of weights.
     budget : int or str, default TGPFAST_MEMORY_BUDGET or 40 % of the free memory
         Bytes that the sums may take, or text like "2GB".
-    threads : Threads, optional
+    threads : Threads, default None
         Backend and number of threads.
     progress : bool, default False
         Show a bar on standard error.
