@@ -219,7 +219,8 @@ def test_shares_of_modes_go_around_the_seam():
 def test_places_on_both_sides_of_a_seam_are_one_mode():
     base = BoundedMixtureBase([1.0], [[0.0]], [[[1.0]]], [0.0], [24.0], [True])
     x = np.array([[1e-9], [24.0 - 1e-9], [12.0]])
-    places, counts = merge_modes(x, np.array([0.0, 0.0, -1.0]), whitening_gaussian(base), base.domain)
+    heights = np.array([0.0, 0.0, -1.0])
+    places, counts = merge_modes(x, heights, whitening_gaussian(base), base.domain)
     assert len(places) == 2
     assert counts.tolist() == [2.0, 1.0]
 

@@ -72,6 +72,13 @@ def marginal_cdfs(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.marginal_cdfs(model, X, n_directions=5)
     """
     require_matplotlib()
     named, seed = name_models(models), as_seed(seed)

@@ -67,6 +67,13 @@ def conditional_bands(
     ------
     ValueError
         The model does not have two columns, the column is not known, or a level is not in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.conditional_bands(model, X, column=1)
     """
     seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
     rows, *ends = read_model_rows(

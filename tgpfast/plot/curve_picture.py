@@ -68,6 +68,13 @@ def density_curve(
     ------
     ValueError
         The model or X has more than one column, or a band is asked for and the model has none.
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 1))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.density_curve(model, X)
     """
     seed = as_seed(seed)
     rows, low, high = read_model_rows(model, X, 1, "a curve needs one")

@@ -73,6 +73,13 @@ def diagnostics(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.diagnostics(model, X, n_draws=5_000)
     """
     require_matplotlib()
     if not hasattr(model, "_weighted_sample"):

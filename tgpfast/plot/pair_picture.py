@@ -64,6 +64,13 @@ def pairs(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.pairs(model, X)
     """
     (name,) = named = name_model(model)
     seed = as_seed(seed)

@@ -68,6 +68,13 @@ def region_contours(
     ------
     ValueError
         The model or X does not have two columns, or a level is not in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.region_contours(model, X, levels=(0.5, 0.9))
     """
     seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
     rows, *ends = read_model_rows(model, X, 2, "contours need two")

@@ -45,6 +45,13 @@ def selection(model: Any, *, title: str | None = None) -> Any:
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = tgpfast.fit(X, features="random", method="fd", base="empirical", n_features=50)
+    >>> figure = tgpfast.plot.selection(model)
     """
     trials = getattr(model, "selection", None)
     if not trials:
