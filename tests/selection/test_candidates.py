@@ -70,7 +70,7 @@ def weights_of(n, weighted=True):
 def make_base(kind, x, w):
     if kind == "mixture":
         return tgp.MixtureBase.from_data(x, 3, sample_weight=w)
-    return tgp.StudentBase._by_em(x, w) if kind == "student" else tgp.GaussianBase.from_data(
+    return tgp.StudentBase.by_em(x, w) if kind == "student" else tgp.GaussianBase.from_data(
         x, sample_weight=w
     )
 

@@ -562,14 +562,32 @@ class Density(AnsweringDensity):
         )
         return self.table.frame(self.scaling.invert(u))
 
-    def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Draws in the units of the data and their weights, for `evaluate`."""
-        u, weights = self._weighted_points(n, seed)
-        return self.scaling.invert(u), weights
+    def weighted_sample(self, n: int, seed: Seed = None) -> tuple[Array, Array]:
+        """Draws and their weights, for means over the density; `sample` has equal weights.
 
-    def _weighted_points(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Draws in the model's coordinates and their weights."""
-        return self.integrator.weighted_draws(n, seed)
+        Parameters
+        ----------
+        n : int
+            Number of draws.
+        seed : int, None or numpy.random.Generator, default None
+
+        Returns
+        -------
+        rows : (n, d) array
+            In the units of the data.
+        weights : (n,) array
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> rows, weights = model.weighted_sample(1000, seed=0)
+        >>> (weights @ rows / weights.sum()).round(0).tolist()
+        [5.0, 5.0]
+        """
+        u, weights = self.integrator.weighted_draws(whole("n", n), as_seed(seed))
+        return self.scaling.invert(u), weights
 
     # -- files ------------------------------------------------------------------------------------
 

@@ -396,10 +396,23 @@ class DiscreteDensity(DescribedDensity):
         ]  # fmt: skip
         return np.concatenate(drawn)[rng.permutation(n)]
 
-    def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Draws in the units of the data and their weights, for quantiles of scores."""
-        if not self.bins and hasattr(self.inner, "_weighted_sample"):
-            rows, weights = self.inner._weighted_sample(n, seed)
+    def weighted_sample(self, n: int, seed: Seed = None) -> tuple[Array, Array]:
+        """Draws and their weights, for quantiles of scores.
+
+        Parameters
+        ----------
+        n, seed
+            As for ``Density.weighted_sample``.
+
+        Returns
+        -------
+        rows : (n, d) array
+            In the units of the data, with discrete values on their grids.
+        weights : (n,) array
+        """
+        n, seed = whole("n", n), as_seed(seed)
+        if not self.bins and hasattr(self.inner, "weighted_sample"):
+            rows, weights = self.inner.weighted_sample(n, seed)
             return self._to_grid(rows), weights
         return self._to_grid(self._draw(n, seed, {})), np.ones(n)
 

@@ -426,7 +426,7 @@ class MarginalDensity(DescribedDensity):
                 f"other has {other.dimension} columns, this density has {self.dimension}; expected "
                 "the same columns"
             )
-        x, weights = self.joint._weighted_sample(2**DIVERGENCE_LOG2_DRAWS, as_seed(seed))
+        x, weights = self.joint.weighted_sample(2**DIVERGENCE_LOG2_DRAWS, as_seed(seed))
         rows = np.ascontiguousarray(x[:, self.columns])
         theirs = np.asarray(other.log_density(self.table.frame(rows)), dtype=float)
         values = np.where(weights > 0.0, self._rough_log_density(rows) - theirs, 0.0)

@@ -428,7 +428,7 @@ class BaseMaker:
             return confine_to_circles(x, weights, self.axes.domain)
         base: Base
         if kind == "student":
-            base = StudentBase._by_em(
+            base = StudentBase.by_em(
                 x, weights, start=self._known_student(), tolerance=STUDENT_TOLERANCE
             )
         elif kind == "mixture":

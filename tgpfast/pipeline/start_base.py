@@ -125,7 +125,7 @@ def measure_spread(model: Density, rows: Rows) -> float:
     A base learned by scores may be so wide that most of the mass is far from all rows, in ripples
     of the tilt that no score sees, with effective draws enough to look sound.
     """
-    points, weights = model._weighted_points(SPREAD_DRAWS, 0)
+    points, weights = model.integrator.weighted_draws(SPREAD_DRAWS, 0)
     squares = np.square(points - rows.mean) / np.diag(rows.covariance)
     spread = float((weights @ squares / weights.sum()).max())
     if not spread <= MOST_SPREAD:

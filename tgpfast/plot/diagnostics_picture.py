@@ -82,14 +82,14 @@ def diagnostics(
     >>> figure = tgpfast.plot.diagnostics(model, X, n_draws=5_000)
     """
     require_matplotlib()
-    if not hasattr(model, "_weighted_sample"):
+    if not hasattr(model, "weighted_sample"):
         raise TypeError(f"{type(model).__name__} has no weighted draws; densities of tgpfast have")
     n_draws, n_shown = whole("n_draws", n_draws), whole("n_shown", n_shown)
     seed, x, columns = as_seed(seed), None, getattr(model.table, "columns", None)
     names = columns or default_names(model.dimension)
     if X is not None:
         x, names, columns = read_rows(name_model(model), X)
-    points, weights = model._weighted_sample(n_draws, seed)
+    points, weights = model.weighted_sample(n_draws, seed)
     order = np.argsort(-weights, kind="stable")
     share = np.cumsum(weights[order]) / weights.sum()
     titles = ["weight of the heaviest draws", "log weights"]
