@@ -228,15 +228,15 @@ def test_lowest_values_and_their_mean_in_blocks(n_sorted, monkeypatch):
     for n in (0, 1, 5, 40, 98):
         expected = np.argsort(values, kind="stable")[:n]
         np.testing.assert_array_equal(score.find_lowest(values, n), expected)
-    facts, known = score.summarize_scores(values), values[~np.isnan(values)]
+    facts, known = score._summarize(values), values[~np.isnan(values)]
     assert facts["n_scored"] == 98
     assert facts["mean_log_density"] == pytest.approx(known.mean(), rel=1e-15)
     assert facts["standard_error"] == pytest.approx(known.std(ddof=1) / 98**0.5, rel=1e-9)
     values[7] = -np.inf
-    facts = score.summarize_scores(values)
+    facts = score._summarize(values)
     assert (facts["mean_log_density"], facts["standard_error"]) == (-np.inf, None)
     assert facts["lowest"][0]["row"] == 7
-    assert score.summarize_scores(np.full(9, np.nan))["n_scored"] == 0
+    assert score._summarize(np.full(9, np.nan))["n_scored"] == 0
 
 
 def test_score_prints_the_mean_and_the_lowest_rows(model, data, capsys):

@@ -123,7 +123,7 @@ def test_the_kernel_estimate_is_kept_where_it_gains(gap):
     """Its share maximizes the likelihood of the rows that score."""
     noise = np.random.default_rng(0).normal(size=400)
     gaps, weights = gap + noise - 0.5, np.full(400, 1 / 400)
-    found = mixture_ensemble.judge_kernel(np.eye(2), gaps, weights)
+    found = mixture_ensemble._judge_kernel(np.eye(2), gaps, weights)
     if gap <= 0.0:
         assert found is None
         return

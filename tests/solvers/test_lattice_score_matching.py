@@ -219,9 +219,9 @@ def test_statistics_that_do_not_serve_are_refused(method):
     features, base, x, _, stats = make("two open, mixture")
     solve = SOLVERS[method]
     gaussian = GaussianBase(np.zeros(2), np.eye(2))
-    with pytest.raises(ValueError, match="lack the score of this GaussianBase"):
+    with pytest.raises(ValueError, match="do not know the score of this GaussianBase"):
         solve(stats, gaussian, 1.0)
-    with pytest.raises(ValueError, match="lack the score of this MixtureBase"):
+    with pytest.raises(ValueError, match="do not know the score of this MixtureBase"):
         solve(accumulate_lattice(x, features), base, 1.0)
     with pytest.raises(ValueError, match="base has dimension 1"):
         solve(stats, GaussianBase([0.0], [[1.0]]), 1.0)

@@ -463,7 +463,7 @@ def _factor(means: Array, covariances: Array) -> Array:
             GaussianBase(*pair)
         except ValueError as error:
             raise ValueError(f"component {k}: {error}") from None
-    raise AssertionError("unreachable: the batch failed, but every component alone is valid")
+    raise AssertionError("no component is to blame")
 
 
 def guard_of(moments: Moments) -> tuple[float, Array, Array]:

@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> None:
         )
     if arguments.output is not None:
         write_table(arguments.output, values, ["log_density"])
-    facts = summarize_scores(values) | {"n_missing": n_missing}
+    facts = _summarize(values) | {"n_missing": n_missing}
     if not facts["n_scored"]:
         raise ValueError(f"{arguments.data[0]}: no row is complete, so that none has a score")
     if arguments.json:
@@ -133,7 +133,7 @@ def find_lowest(values: Array, n: int) -> Any:
     return found
 
 
-def summarize_scores(values: Array) -> dict[str, Any]:
+def _summarize(values: Array) -> dict[str, Any]:
     """Number, mean and lowest of the values that are not nan, in one pass over them."""
     n, total, moment = 0, 0.0, 0.0  # moment: sum of squares about the mean
     for start in range(0, len(values), SORTED_ROWS):

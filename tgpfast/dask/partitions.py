@@ -221,7 +221,7 @@ class Partitions(Blocks):
         function : callable
             Takes `Blocks` and `Threads`; returns something that can be added.
         backend : str, default "auto"
-        n_threads : int, default None
+        n_threads : int, optional
             Threads of one task, by default 1.
         progress : bool, default False
             Show the progress bar of dask.

@@ -195,7 +195,7 @@ def choose_lattice_plan(
         total.corner(search.lattice(best.n_modes).n_modes).with_kernel(best.kernel, best.bandwidth),
         sum_log_bases=np.zeros(0),
     )
-    # in three columns, the normalizer of a tilt needs a grid for each component: no average there
+    # each component takes a grid of its own in the normalizer of a tilt in three columns
     base = maker.final(best.base, averages=best.is_base_alone or rows.dimension < 3)
     chosen = _with_answers(settings, "map", best.kernel, best.bandwidth, best.lam, best.base)
     theta = choice.best.theta

@@ -43,7 +43,7 @@ def region_contours(
     Parameters
     ----------
     model : Density or MarginalDensity of two columns
-    X : rows of shape (n, 2), default None
+    X : rows of shape (n, 2), optional
         Rows to show; none by default.
     levels : sequence of float, default (0.5, 0.75, 0.95)
         Probabilities of the regions, in (0, 1).

@@ -164,7 +164,7 @@ class MixtureEnsemble:
             at_kernel = kernel.log_density_at(split.held)
             gaps.append(at_kernel - member.mixture.log_density_at(split.held))
             shares.append(split.held_weights / len(self.members))
-        return judge_kernel(covariance, np.concatenate(gaps), np.concatenate(shares))
+        return _judge_kernel(covariance, np.concatenate(gaps), np.concatenate(shares))
 
     def _with_kernel(self, mixture: MixtureBase, x: Array, weights: Array) -> MixtureBase:
         if self.kernel is None:
@@ -174,7 +174,7 @@ class MixtureEnsemble:
         return average_mixtures([mixture, kernel], [1.0 - share, share])
 
 
-def judge_kernel(
+def _judge_kernel(
     covariance: Array, gaps: Array, weights: Array
 ) -> tuple[Array, float] | None:
     """The covariance with the share that maximizes the likelihood of rows; None where they gain

@@ -64,7 +64,7 @@ def solve_lattice_map(
     grid_tolerance : float or None, default 1e-4
         The grid is refined until log Z and the relative gradient change by less on a finer one.
         None skips this check.
-    grids : BaseGrids, default None
+    grids : BaseGrids, optional
         The base on grids, to be used again by other solves in this box.
     workers : int, default 1
         Threads of the FFTs.

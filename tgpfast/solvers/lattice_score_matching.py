@@ -250,7 +250,7 @@ def _check(stats: LatticeStatistics, base: Base, method: str) -> None:
     check_pair(stats, base)
     if stats.scores_of != scores_kind(base, stats.features):
         raise ValueError(
-            f"these statistics lack the score of this {type(base).__name__}; make them by "
+            f"these statistics do not know the score of this {type(base).__name__}; make them by "
             "accumulate_lattice(..., base=base)"
         )
 
@@ -278,7 +278,7 @@ def solve_lattice_fvpd(
         As for `solve_lattice_fd`.
     eta : float > 0, default 1 / bandwidth^2
         Tempering.
-    grids : BaseGrids, default None
+    grids : BaseGrids, optional
         The base on grids, to be used again.
     workers : int, default 1
         Threads of the FFTs.

@@ -77,10 +77,7 @@ def factorize(matrix: Array, shift: float) -> tuple[Array, dict[str, Any]]:
         If the matrix is not finite or far from positive definite.
     """
     if not np.isfinite(matrix).all():
-        raise ValueError(
-            "the linear system has values that are not finite, because the statistics have; check "
-            "the rows and their weights"
-        )
+        raise ValueError("the system holds values that are not finite: so do the statistics")
     scale = float(np.abs(np.diag(matrix)).max()) + shift
     added = 0.0
     while True:
@@ -91,8 +88,7 @@ def factorize(matrix: Array, shift: float) -> tuple[Array, dict[str, Any]]:
             added = 10.0 * added if added else len(matrix) * np.finfo(float).eps * scale
             if not added < MOST_ADDED * scale:
                 raise ValueError(
-                    "the system is far from positive definite, which statistics of rows never are; "
-                    "check that they were not edited or damaged"
+                    "the system is far from positive definite: these are not statistics of rows"
                 ) from None
     if added:
         warn(

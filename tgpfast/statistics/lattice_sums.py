@@ -81,9 +81,9 @@ def accumulate_lattice(
     X : array, frame, path or iterable of blocks
         Rows as for ``tgpfast.accumulate``, in the coordinates of the lattice; or `Blocks`.
     features : LatticeFeatures
-    sample_weight : (n,) array, default None
+    sample_weight : (n,) array, optional
         Not negative. A weight of 2 is the same as two equal rows.
-    base : Base, default None
+    base : Base, optional
         The base that score matching (fd, ncfd, fvpd) is to tilt. A Gaussian base makes sums that
         serve every Gaussian. MAP needs none.
     noise_levels : (H,) array, default none
@@ -95,7 +95,7 @@ def accumulate_lattice(
         Largest error of a sum over the sum of weights.
     budget : int or str, default TGPFAST_MEMORY_BUDGET or 40 % of the free memory
         Bytes that the sums may take, or text like "2GB".
-    threads : Threads, default None
+    threads : Threads, optional
         Backend and number of threads.
     progress : bool, default False
         Show a bar on standard error.
@@ -219,7 +219,7 @@ def _accumulate(
         _sum_part, features=features, folds=folds, bases=bases, base=base, levels=levels,
         tolerance=tolerance,
     )  # fmt: skip
-    total: _SumsOfFolds = blocks.reduce(part, threads.backend, threads.n_threads, progress)
+    total: _Folds = blocks.reduce(part, threads.backend, threads.n_threads, progress)
     return total.parts
 
 
@@ -274,25 +274,25 @@ def check_memory(
 
 
 @dataclass
-class _SumsOfFolds:
+class _Folds:
     """Sums of every fold, which add fold by fold."""
 
     parts: list[LatticeStatistics]
 
-    def __add__(self, other: _SumsOfFolds) -> _SumsOfFolds:
-        return _SumsOfFolds([a + b for a, b in zip(self.parts, other.parts, strict=True)])
+    def __add__(self, other: _Folds) -> _Folds:
+        return _Folds([a + b for a, b in zip(self.parts, other.parts, strict=True)])
 
 
 def _sum_part(
     blocks: Blocks, threads: Threads, features: LatticeFeatures, folds: Any,
     bases: Sequence[Sequence[Base]], base: Base | None, levels: Array, tolerance: float,
     progress: bool = False,
-) -> _SumsOfFolds:  # fmt: skip
+) -> _Folds:  # fmt: skip
     """The pass over all rows, or over one partition."""
     _, n_threads = threads.resolve()
     waves = WaveSums(band_of(features, has_scores=base is not None), tolerance, n_threads)
     sums = _FoldSums(
-        [_RowSumsOfFold(features, waves, base, levels, fold_bases) for fold_bases in bases]
+        [_Sums(features, waves, base, levels, fold_bases) for fold_bases in bases]
     )
     with blocks.track("lattice", sums, progress) as count_rows:
         for x, w in Chunks(blocks, max(LATTICE_CHUNK_ROWS, 4 * waves.n_nodes)):
@@ -307,13 +307,13 @@ def _sum_part(
             count_rows(len(x))
     engine = "finufft" if has_finufft() else "exact"
     facts = {"engine": f"lattice/{engine}", "tolerance": tolerance, "threads": n_threads}
-    return _SumsOfFolds([part.finish(facts) for part in sums.folds])
+    return _Folds([part.finish(facts) for part in sums.folds])
 
 
 class _FoldSums:
     """The sums of all folds while a pass runs."""
 
-    def __init__(self, folds: list[_RowSumsOfFold]) -> None:
+    def __init__(self, folds: list[_Sums]) -> None:
         self.folds = folds
 
     @property
@@ -391,7 +391,7 @@ def _check_walls(x: Array, features: LatticeFeatures, first: int) -> None:
             )  # fmt: skip
 
 
-class _RowSumsOfFold(RowCounts):
+class _Sums(RowCounts):
     """The sums of one fold while a pass runs."""
 
     kept = (*RowCounts.kept, "logs")
