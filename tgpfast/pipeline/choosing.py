@@ -119,7 +119,7 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
     d, has_sample = rows.dimension, rows.spectrum is None and rows.blocks.sample is not None
     needs_lattice = settings.features == "lattice"
     if not (needs_lattice or has_periodic_features(settings, rows)):
-        # bent columns have no walls any more, so no lattice may be needed
+        # bent columns have no walls any more: without other walls no lattice is needed
         needs_lattice = settings.needs_lattice and not Axes.of(settings, rows).is_open
     if needs_lattice:
         why = 'features="lattice"' if settings.features == "lattice" else "support and period"
