@@ -132,17 +132,17 @@ def _compare_coordinates(settings: Settings, pilot: Rows) -> list[Trial]:
     (low, high), free = axes.given.walls, free_columns(settings, pilot, axes)
     walled, none = free & (np.isfinite(low) | np.isfinite(high)), np.zeros(pilot.dimension, bool)
     smooth = smooth_columns(pilot, free)
-    tried = [_score_coordinates("plain", settings, pilot, Bends(none, none))]
+    tried = [_try("plain", settings, pilot, Bends(none, none))]
     if len(pilot.blocks.whole()) < LEAST_COMPARED_ROWS:
         return tried
     if walled.any():
-        tried.append(_score_coordinates("bent at walls", settings, pilot, Bends(none, walled)))
+        tried.append(_try("bent at walls", settings, pilot, Bends(none, walled)))
     if smooth.any():
-        tried.append(_score_coordinates("gaussianized", settings, pilot, Bends(smooth, walled)))
+        tried.append(_try("gaussianized", settings, pilot, Bends(smooth, walled)))
     return tried
 
 
-def _score_coordinates(name: str, settings: Settings, pilot: Rows, bends: Bends) -> Trial:
+def _try(name: str, settings: Settings, pilot: Rows, bends: Bends) -> Trial:
     """The plan of the pilot in some coordinates, and its score."""
     rows = _place(pilot, settings, bends)
     folds = assign_folds(len(rows.blocks.whole()), N_LATTICE_FOLDS)
