@@ -380,7 +380,7 @@ class EvaluateRun:
         self.directions /= np.linalg.norm(self.directions, axis=1, keepdims=True)
         self.rows, self.pairs = rows, (rows + n_draws) * n_directions
 
-    def _weighted_sample(self, n, seed):
+    def weighted_sample(self, n, seed):
         """What `evaluate` asks a model for."""
         return self.points, self.weights
 

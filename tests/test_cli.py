@@ -815,9 +815,8 @@ def test_paper_without_matplotlib(folder, tmp_path, capsys, monkeypatch):
     assert run("reproduce", "--data", folder, "-o", tmp_path / "out", *TINY) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == (
-        'tgpfast: matplotlib is missing; install it with: pip install "tgpfast[plot]"\n'
-    )
+    assert err.startswith("tgpfast: matplotlib is missing")
+    assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

@@ -449,7 +449,7 @@ def test_diagnostics(learned, method):
     assert titles(figure) == [
         "weight of the heaviest draws", "log weights", "log density", "where the weight lies",
     ]  # fmt: skip
-    weights = model._weighted_sample(500, 0)[1]
+    weights = model.weighted_sample(500, 0)[1]
     effective = weights.sum() ** 2 / (weights**2).sum()
     text = figure.axes[0].get_legend().get_title().get_text()
     assert f"effective draws {effective:,.0f} of 500" in text
@@ -499,7 +499,7 @@ def test_weights_that_underflow_are_counted(learned, monkeypatch):
     """Zeros have no logarithm, and are told."""
     pytest.importorskip("matplotlib")
     weights = np.array([1.0, 0.5, 0.0, 0.0, 1e-300])
-    monkeypatch.setattr(learned["fd"], "_weighted_sample", lambda n, seed: (X[:5], weights),
+    monkeypatch.setattr(learned["fd"], "weighted_sample", lambda n, seed: (X[:5], weights),
                         raising=False)  # fmt: skip
     figure = plot.diagnostics(learned["fd"], n_draws=5)
     assert [t.get_text() for t in figure.axes[1].texts] == ["2 draws have weight 0"]

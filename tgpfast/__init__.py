@@ -1,8 +1,9 @@
 """Nonparametric density estimation on CPUs.
 
 ``tgpfast.fit(X)`` learns the distribution of the rows of X: a base density times the exponential of
-a Gaussian process, which random Fourier features approximate. The model scores rows, finds
-outliers, draws new rows and answers probability questions.
+a Gaussian process, which random Fourier features, or for one to three columns a lattice of waves,
+approximate. The model scores rows, finds outliers, draws new rows and answers probability
+questions.
 
 `fit` rests on two functions: `accumulate` sums `Statistics` over rows, which can be added, saved
 and loaded; `solve` computes a density from them.

@@ -39,7 +39,7 @@ def as_floats(
     shape : tuple of int, or str
         The expected shape; or, where only the number of dimensions is known, a text for messages,
         such as "(d,)".
-    ndim : int, optional
+    ndim : int, default None
         The expected number of dimensions, where the shape is a text.
 
     Raises

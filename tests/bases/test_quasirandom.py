@@ -25,11 +25,11 @@ def ordered(points):
 @pytest.mark.parametrize("d", [1, 2, 3, 12, quasirandom.MOST_TABLED])
 @pytest.mark.parametrize("log2_n", [0, 1, 6, 11])
 def test_directions_give_the_points_of_scipy(d, log2_n):
-    got = place(quasirandom._sobol_directions(d, log2_n))
+    got = place(quasirandom.sobol_directions(d, log2_n))
     want = qmc.Sobol(d, scramble=False).random_base2(log2_n)
     np.testing.assert_array_equal(ordered(got), ordered(want))
     if log2_n > 1:  # negative control
-        wrong = quasirandom._sobol_directions(d, log2_n)
+        wrong = quasirandom.sobol_directions(d, log2_n)
         wrong[0] ^= np.uint64(1 << (quasirandom.SOBOL_BITS - 1 - log2_n))
         assert not np.array_equal(ordered(place(wrong)), ordered(want))
 

@@ -1,5 +1,6 @@
 """Notes on columns: what is found, what is left alone, and what the messages say."""
 
+import re
 import warnings
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_a_few_repeats_among_few_rows_give_no_note():
 def test_different_rows_are_counted():
     """Round numbers too, whose low bits are all zero."""
     for x in (rng().integers(0, 60, (20_000, 3)).astype(float), rng().standard_normal((500, 2))):
-        assert column_checks._count_different_rows(x) == len(np.unique(x, axis=0))
+        assert column_checks.count_different_rows(x) == len(np.unique(x, axis=0))
 
 
 def test_copies_of_whole_rows_are_no_ties():
@@ -322,10 +323,7 @@ def test_many_notes_end_in_one_list():
     with pytest.warns(RuntimeWarning, match="column") as caught:
         warn_columns(notes)
     assert len(caught) == column_checks.MOST_WARNINGS + 1
-    assert str(caught[-1].message) == (
-        "3 more columns do not suit a continuous density: 10 ('c10'): integer, 11 ('c11'): "
-        "integer, 12 ('c12'): integer"
-    )
+    assert re.search(r"3 more columns .*'c10'.*'c11'.*'c12'", str(caught[-1].message))
     with pytest.warns(RuntimeWarning, match="column") as caught:
         warn_columns(check_columns(x))
     assert str(caught[-1].message).endswith(": 10: integer, 11: integer, 12: integer")

@@ -14,7 +14,7 @@ import tgpfast as tgp
 from tgpfast.bases.bounded import BoundedMixtureBase
 from tgpfast.bases.gaussian import whitening_gaussian
 from tgpfast.density.density import Density
-from tgpfast.density.local_modes import _merge
+from tgpfast.density.local_modes import merge_modes
 from tgpfast.density.marginals import MarginalDensity
 
 POINTS = np.array([3.0, 5.0, 8.5])
@@ -219,7 +219,8 @@ def test_shares_of_modes_go_around_the_seam():
 def test_places_on_both_sides_of_a_seam_are_one_mode():
     base = BoundedMixtureBase([1.0], [[0.0]], [[[1.0]]], [0.0], [24.0], [True])
     x = np.array([[1e-9], [24.0 - 1e-9], [12.0]])
-    places, counts = _merge(x, np.array([0.0, 0.0, -1.0]), whitening_gaussian(base), base.domain)
+    heights = np.array([0.0, 0.0, -1.0])
+    places, counts = merge_modes(x, heights, whitening_gaussian(base), base.domain)
     assert len(places) == 2
     assert counts.tolist() == [2.0, 1.0]
 

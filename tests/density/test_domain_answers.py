@@ -72,7 +72,7 @@ def test_errors_are_refused_where_there_are_none(counts):
 
 
 def test_weighted_draws_of_discrete_columns_are_whole(counts):
-    drawn, weights = counts[1]._weighted_sample(500, 0)
+    drawn, weights = counts[1].weighted_sample(500, 0)
     assert (drawn[:, 0] == np.rint(drawn[:, 0])).all()
     assert len(weights) == 500
 

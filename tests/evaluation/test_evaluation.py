@@ -42,7 +42,7 @@ def largest_jump(x, v, points, x_weights, points_weights, n_grid):
 class Weighted(Rival):
     """Draws that carry weights, as the models' do."""
 
-    def _weighted_sample(self, n, seed):
+    def weighted_sample(self, n, seed):
         rng = np.random.default_rng(seed)
         return rng.standard_normal((n, self.d)), rng.uniform(0.1, 1.0, n)
 
@@ -155,7 +155,7 @@ def test_models_are_measured_by_their_draws(method):
     sampled = evaluate(Sampled(), x, 20, 2_000, 20_000)
     noise = 4 * 0.5 * np.sqrt(1 / result.effective_sample_size + 1 / 20_000)
     assert np.abs(sampled.ks - result.ks).max() < noise
-    points, weights = model._weighted_sample(500, 0)
+    points, weights = model.weighted_sample(500, 0)
     assert points.shape == (500, 2)
     assert (weights == 1.0).all()
 
@@ -165,7 +165,7 @@ def test_in_many_columns_models_are_measured_by_weighted_draws():
     x = np.random.default_rng(2).normal(size=(500, 4))
     x[:250] = 0.4 * x[:250] + 3.0
     model = fixed_fit(x, method="map", n_features=60)
-    points, weights = model._weighted_sample(500, 0)
+    points, weights = model.weighted_sample(500, 0)
     assert points.shape == (500, 4)
     assert weights.max() == 1.0
     tilt = model.log_density(points, normalized=False)

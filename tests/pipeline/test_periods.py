@@ -118,7 +118,7 @@ def test_open_settings_are_chosen_with_periods():
 def test_what_has_no_period_is_refused_by_name():
     x = clock_rows(60, 0)
     for options, message in (
-        ({"method": "ncfd", "lam": 1.0}, 'method="ncfd" has no period'),
+        ({"method": "ncfd", "lam": 1.0}, 'method="ncfd" takes no period'),
         ({"method": "fvpd", "lam": 1.0}, 'method="fvpd" has no period'),
         ({"base": "scaled", "method": "fd", "lam": 1.0}, 'base="scaled"'),
         ({"base": tgp.GaussianBase(np.zeros(4), np.eye(4))}, "GaussianBase does not have"),

@@ -53,7 +53,7 @@ def make_base(kind, x, w=None):
     w = np.ones(len(x)) if w is None else w
     if kind == "mixture":
         return tgp.MixtureBase.from_data(x, 3, sample_weight=w)
-    return tgp.StudentBase._by_em(x, w) if kind == "student" else tgp.GaussianBase.from_data(
+    return tgp.StudentBase.by_em(x, w) if kind == "student" else tgp.GaussianBase.from_data(
         x, sample_weight=w
     )
 

@@ -340,7 +340,7 @@ def test_bad_arguments(changes, error, match):
 
 def test_statistics_of_no_rows():
     _, _, stats = make(2, n_features=4, n=20)
-    with pytest.raises(ValueError, match="the statistics are of no rows"):
+    with pytest.raises(ValueError, match="the statistics have no rows"):
         tgp.learn_base(tgp.Statistics.zero(stats.features), start(2))
 
 

@@ -607,7 +607,7 @@ def test_bad_arguments(good, changes, error, match):
 @pytest.mark.parametrize("method", ["fd", "ncfd", "fvpd", "map"])
 def test_statistics_of_no_rows(good, method):
     none = tgp.Statistics.zero(good.features, noise_levels=LEVELS)
-    with pytest.raises(ValueError, match="the statistics are of no rows"):
+    with pytest.raises(ValueError, match="the statistics have no rows"):
         tgp.solve(none, good.base, method)
 
 

@@ -343,7 +343,7 @@ def test_an_update_of_a_base_alone():
         model = fixed_fit(rows, base=base, n_features=10, lam="auto")
         assert model.method == "base"
         if is_kept:
-            with pytest.warns(RuntimeWarning, match="base alone, .* Fit anew"):
+            with pytest.warns(RuntimeWarning, match="base alone, .* Fit again"):
                 new = model.update(x + 20.0)
         else:
             new = model.update(x + 20.0)

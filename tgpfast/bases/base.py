@@ -493,7 +493,8 @@ class RescaledBase(Base):
     def feature_moments(
         self, features: Features, *, backend: str = "auto", n_threads: int | None = None
     ) -> tuple[Array, Array]:
-        """Those of the original, for features whose angles are the same in its coordinates."""
+        """Moments of the features under the original base, for features whose angles agree in
+        its coordinates."""
         z = features.frequencies / self.scaling.scale
         phases = features.phases - z @ self.scaling.shift / features.bandwidth
         there = Features(z, phases, features.bandwidth)

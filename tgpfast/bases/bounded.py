@@ -426,8 +426,8 @@ class BoundedMixtureBase(Base):
         low, high = self.domain.walls
         w, log_weights = np.empty_like(uniforms), np.zeros(len(uniforms))
         for k in range(self.dimension):
-            centre = part.mean[k] + w[:, :k] @ part.cholesky[k, :k]
-            a, b = ((end - centre) / part.cholesky[k, k] for end in (low[k], high[k]))
+            center = part.mean[k] + w[:, :k] @ part.cholesky[k, :k]
+            a, b = ((end - center) / part.cholesky[k, k] for end in (low[k], high[k]))
             upper = a > 0.0  # the tails have digits on the lower side only
             a, b = np.where(upper, -b, a), np.where(upper, -a, b)
             log_a, log_b = log_ndtr(a), log_ndtr(b)
@@ -441,7 +441,7 @@ class BoundedMixtureBase(Base):
     # -- parameters ------------------------------------------------------------------------------
 
     def parameters(self) -> dict[str, Array]:
-        """Those of the mixture without walls, and low, high, periodic."""
+        """Parameters of the mixture without walls, and low, high, periodic."""
         return self.mixture.parameters() | self.domain.parameters()
 
     def rescaled(self, scaling: Scaling) -> BoundedMixtureBase:
@@ -649,8 +649,8 @@ class ProductBase(Base):
         return ProductBase(factors, [columns for _, columns in self.each])
 
     def parameters(self) -> dict[str, Array]:
-        """Those of the factors; number and kind of the factor stand before their names. And the
-        columns of all factors, where they do not follow each other."""
+        """Parameters of the factors; number and kind of the factor stand before their names. And
+        the columns of all factors, where they do not follow each other."""
         own = {
             f"factor{j}__{factor.kind}__{name}": array
             for j, factor in enumerate(self.factors)

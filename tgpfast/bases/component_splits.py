@@ -68,9 +68,9 @@ def find_splits(
     components : Components
     rng : numpy Generator
         For the random axis.
-    held : Rows, optional
+    held : Rows, default None
         Rows on which the gains are measured as well.
-    guard : (n held,) array, optional
+    guard : (n held,) array, default None
         Log density of a guard component at the held-out rows. It bounds what one outlier gains.
     """
     K = len(components.weights)

@@ -30,7 +30,7 @@ class GaussianBase(Base):
     mean : array-like, (d,)
     covariance : array-like, (d, d)
         Symmetric and positive definite.
-    report : dict, optional
+    report : dict, default None
         How ``learn_base`` found this base.
 
     Attributes
@@ -87,7 +87,7 @@ class GaussianBase(Base):
         ----------
         X : array-like, data frame, path or iterable of blocks
             Rows, as for ``fit``.
-        sample_weight : array-like, (n,), optional
+        sample_weight : array-like, (n,), default None
             Weights of the rows.
 
         Returns
@@ -170,7 +170,7 @@ class GaussianBase(Base):
         features : Features
             S random Fourier features of the same dimension.
         backend : {"auto", "numba", "cython", "numpy"}, default "auto"
-        n_threads : int, optional
+        n_threads : int, default None
             All threads by default.
 
         Returns

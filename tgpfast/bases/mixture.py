@@ -17,7 +17,7 @@ from ..data.weights import kish_ratio
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorFitWarning, warn
-from ..validation import Array, as_floats, whole
+from ..validation import Array, Seed, as_floats, as_seed, whole
 from .base import Base, register_base, sample_rows
 from .component_splits import apply_splits, find_splits
 from .expectation_maximization import (
@@ -95,7 +95,7 @@ class MixtureBase(Base):
         n_components: int | None = None,
         *,
         sample_weight: Any = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> MixtureBase:
         """Fitted by EM to at most 20,000 random rows of X, drawn in one pass over it.
 
@@ -103,12 +103,12 @@ class MixtureBase(Base):
         ----------
         X : table
             Anything `fit` takes.
-        n_components : int, optional
+        n_components : int, default None
             K. A warning tells if fewer are left, because some came to have too few rows. None
             takes the one of 1, 2, 3, 4, 6, ... 20 with the least BIC.
-        sample_weight : (n,) array, optional
+        sample_weight : (n,) array, default None
             Rows that each row counts as.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             For the random directions along which components are split.
 
         Raises
@@ -116,7 +116,7 @@ class MixtureBase(Base):
         ValueError
             If a column is constant, or columns are linearly dependent.
         """
-        seed = whole("seed", seed, 0)
+        seed = as_seed(seed)
         x, w = sample_rows(X, sample_weight)
         w = w * kish_ratio(w)
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
@@ -260,7 +260,7 @@ class MixtureBase(Base):
             Checked rows.
         score : bool, default False
             Whether the score is wanted as well.
-        threads : Threads, optional
+        threads : Threads, default None
             Backend and number of threads; by default "auto" and all.
 
         Returns
@@ -408,7 +408,7 @@ class MixtureBase(Base):
         ----------
         features : Features
         backend : str, default "auto"
-        n_threads : int, optional
+        n_threads : int, default None
 
         Returns
         -------
@@ -480,7 +480,7 @@ def average_mixtures(
     Parameters
     ----------
     mixtures : sequence of MixtureBase
-    shares : sequence of float, optional
+    shares : sequence of float, default None
         Weight of each; by default equal ones.
     """
     if len(mixtures) == 1 or all(mixture.n_components == 1 for mixture in mixtures):

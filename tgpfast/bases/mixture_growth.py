@@ -105,7 +105,7 @@ def grow_mixture(
         first one are tried only if the components come to have few rows.
     seed : int, default 0
         For the random directions along which components are split.
-    threads : Threads, optional
+    threads : Threads, default None
         Backend and number of threads.
 
     Returns

@@ -86,7 +86,7 @@ class BaseGrids:
     base : Base
     features : LatticeFeatures
         Only its box matters.
-    tapers : dict, optional
+    tapers : dict, default {}
         T on grids of the box, by shape; bases of one box may share it.
     """
 
@@ -137,7 +137,7 @@ def node_masses(
     features : LatticeFeatures
     shape : (d,) ints
         Nodes along each axis.
-    taper : array of this shape, optional
+    taper : array of this shape, default None
         T at the nodes, where it is known.
 
     Returns

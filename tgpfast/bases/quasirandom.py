@@ -40,7 +40,7 @@ def sobol_uniforms(d: int, log2_n: int, seed: int) -> Array:
 
         points = qmc.Sobol(d, scramble=True, seed=rng).random_base2(log2_n)
         return np.clip(points, SOBOL_MARGIN, 1.0 - SOBOL_MARGIN)
-    directions = _scramble(_sobol_directions(d, log2_n), rng)
+    directions = _scramble(sobol_directions(d, log2_n), rng)
     points = np.empty((2**log2_n, d), np.uint64)
     points[0] = rng.integers(0, 2**SOBOL_BITS, d, np.uint64)
     for k, direction in enumerate(directions):
@@ -48,7 +48,7 @@ def sobol_uniforms(d: int, log2_n: int, seed: int) -> Array:
     return (points + 0.5) * 2.0**-SOBOL_BITS
 
 
-def _sobol_directions(d: int, count: int) -> NDArray[np.uint64]:
+def sobol_directions(d: int, count: int) -> NDArray[np.uint64]:
     """(count, d) direction numbers: bits of a number are those of the fraction, highest first."""
     columns = [[1] * count]
     for entry in SOBOL_TABLE.split(";")[: d - 1]:

@@ -81,7 +81,7 @@ class StudentBase(Base):
         ----------
         X : array-like, data frame, path or iterable of blocks
             Rows, as for ``fit``.
-        sample_weight : array-like, (n,), optional
+        sample_weight : array-like, (n,), default None
             Weights of the rows.
 
         Returns
@@ -101,18 +101,28 @@ class StudentBase(Base):
         >>> bool(2 < tgpfast.StudentBase.from_data(x).degrees < 5)
         True
         """
-        return cls._by_em(*sample_rows(X, sample_weight))
+        return cls.by_em(*sample_rows(X, sample_weight))
 
     @classmethod
-    def _by_em(
+    def by_em(
         cls, x: Array, w: Array, *, start: StudentBase | None = None,
         tolerance: float = STUDENT_EM_TOLERANCE,
     ) -> StudentBase:  # fmt: skip
         """EM on rows x with weights w: the E-step gives `_row_weights`, the M-step weighted
         moments; the degrees of freedom maximize the likelihood given the distances (ECME).
 
-        start : where EM begins, such as the base of most of the same rows
-        tolerance : gain of the mean log-likelihood below which it ends
+        Parameters
+        ----------
+        x : (n, d) array
+        w : (n,) array
+        start : StudentBase, default None
+            Where EM begins, such as the base of most of the same rows.
+        tolerance : float, default 1e-8
+            Gain of the mean log-likelihood below which EM ends.
+
+        Returns
+        -------
+        StudentBase
         """
         check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
         share, d = w / w.sum(), x.shape[1]

@@ -91,7 +91,7 @@ class VonMisesBase(Base):
         middle = float(np.angle(share @ np.exp(1j * angles)))
         spread = float(share @ (2.0 * np.square(np.sin(0.5 * (angles - middle)))))  # 1 - R
         if not (n > 1.0 and spread > 0.0):
-            raise ValueError("a von Mises distribution needs rows that differ")
+            raise ValueError("a von Mises distribution needs different rows")
         lost = min(spread * (2.0 - spread) * n / (n - 1.0), 1.0)  # 1 - rho^2
         center = low + (high - low) * middle / (2.0 * np.pi)
         return cls(center, find_concentration(lost / (1.0 + math.sqrt(1.0 - lost))), low, high)

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Parameters
     ----------
-    argv : sequence of str, optional
+    argv : sequence of str, default None
         Arguments; by default those of the process.
 
     Returns

@@ -95,7 +95,7 @@ def _normalizer_text(normalizer: Normalizer) -> str:
     """A normalizer with its error and, where it comes from draws, how many count."""
     how = normalizer.method
     if how != "quadrature":
-        how += f", {normalizer.effective_sample_size:,.0f} effective samples of {DRAWS:,}"
+        how += f", {normalizer.effective_sample_size:,.0f} effective points of {DRAWS:,}"
     return f"{normalizer.value:.6g}, error {normalizer.standard_error:.1g} ({how})"
 
 

@@ -66,13 +66,13 @@ class Blocks:
         ``__array__``, a frame of pandas or polars, a table of pyarrow, the path of a file, or an
         iterable of such blocks, each of which may be a tuple (block, weights). A callable is
         called for a fresh iterable at every pass.
-    sample_weight : (n,) array-like, optional
+    sample_weight : (n,) array-like, default None
         Weights, unless they come with the blocks.
-    dimension : int, optional
+    dimension : int, default None
         The expected number of columns.
     block_rows : int, default 16384
         The most rows of a block.
-    columns : list of str, optional
+    columns : list of str, default None
         The expected names: a frame or file that has them all is put in that order.
     name : str, default "X"
         Name of the argument, for messages.
@@ -83,7 +83,7 @@ class Blocks:
         numbered without them.
     keep_missing : bool, default False
         Whether to pass on rows with nan, None or NA as they are, with nan.
-    jitter : Jitter, optional
+    jitter : Jitter, default None
         Noise on discrete columns.
 
     Attributes

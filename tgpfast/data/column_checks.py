@@ -93,9 +93,9 @@ def check_columns(
     x : (n, d) array-like
         Finite rows in the units of the data: all rows, or a random sample of them. Of more than
         20,000 rows a random sample of that size is examined.
-    weights : (n,) array-like, optional
+    weights : (n,) array-like, default None
         Not negative; rows of weight 0 do not count.
-    columns : sequence of d names, optional
+    columns : sequence of d names, default None
     n_rows : int, default n
         Number of rows of the data that ``x`` is a sample of. The values of a row number fill a
         range as long as this.
@@ -127,7 +127,7 @@ def check_columns(
     x, w = x[kept], w[kept]
     if len(x) < LEAST_ROWS:
         return []
-    n_different = _count_different_rows(x) if x.shape[1] > 1 else len(x)
+    n_different = count_different_rows(x) if x.shape[1] > 1 else len(x)
     found = (_check_values(k, names, x[:, k], total, n_different) for k in range(x.shape[1]))
     notes = [note for note in found if note is not None] + _check_linear(x, w, names)
     return notes + _check_monotone(x, names, {note.column for note in notes})
@@ -142,8 +142,8 @@ def measure_repeats(
     ----------
     x : (n, d) array-like
         Finite rows in the units of the data: all rows, or a random sample of them.
-    columns : sequence of d names, optional
-    steps : mapping, optional
+    columns : sequence of d names, default None
+    steps : mapping, default None
         Number of a discrete column -> step to which its values are rounded first.
 
     Returns
@@ -170,7 +170,7 @@ def measure_repeats(
             "name": None if columns is None else str(columns[k]), "n_distinct": len(values),
             "top_value": float(values[top]), "top_share": float(counts[top] / len(v)),
         })  # fmt: skip
-    return {"n_rows": len(x), "n_distinct": _count_different_rows(x), "columns": found}
+    return {"n_rows": len(x), "n_distinct": count_different_rows(x), "columns": found}
 
 
 def warn_columns(notes: Sequence[ColumnNote]) -> None:
@@ -318,7 +318,7 @@ def _is_row_number(values: Array, step: float, n_rows: int) -> bool:
     return bool(gap.max() < ROW_NUMBER_KS / np.sqrt(n))
 
 
-def _count_different_rows(x: Array) -> int:
+def count_different_rows(x: Array) -> int:
     """Count different rows by a random sum of their bits; two rows collide once in 2^64."""
     bits = np.ascontiguousarray(x).view(np.uint64)
     random = np.random.default_rng(0).integers(0, 2**63, x.shape[1], dtype=np.uint64) * 2 + 1

@@ -61,7 +61,7 @@ class FileSet(os.PathLike[str]):
     ----------
     paths : sequence of str or path-like
         At least one file.
-    columns : sequence of str or int, optional
+    columns : sequence of str or int, default None
         Names of the columns to read, or indices from 0; all by default.
 
     Raises
@@ -158,7 +158,7 @@ def open_rows(
     Parameters
     ----------
     path : str, path-like, Columns or FileSet
-    order : list of str, optional
+    order : list of str, default None
         Names of the columns to read, and no others, of a file that has names.
     keep_missing : bool, default False
         Whether cells of a text file without a value are nan; they are an error otherwise.

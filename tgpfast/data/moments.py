@@ -238,8 +238,8 @@ def check_full_rank(moments: Moments, columns: list[str] | None) -> None:
     names = ", ".join(column_name(int(k), columns) for k in involved)
     raise ValueError(
         f"columns {names} are linearly dependent (least eigenvalue of the correlations "
-        f"{values[0]:.1e}), too near to a plane for a density; drop one of them, or remove an "
-        "outlier that makes them look so"
+        f"{values[0]:.1e}), so the rows lie almost in a plane and have no density; drop one of "
+        "these columns, or remove an outlier that makes them look dependent"
     )
 
 
@@ -251,7 +251,7 @@ def _check_spread(moments: Moments, columns: list[str] | None) -> None:
     if moments.n_effective < 1.5:
         raise ValueError(
             "one row (or one row with weight) has no spread, so no density can be learned; "
-            f"at least {len(moments.mean) + 1} rows that differ are needed"
+            f"at least {len(moments.mean) + 1} different rows are needed"
         )
     k = int(constant[0])
     raise ValueError(

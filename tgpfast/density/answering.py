@@ -15,7 +15,7 @@ from ..data.blocks import Blocks
 from ..data.scaling import Scaling
 from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
-from ..validation import Array, check_choice, check_flag, whole
+from ..validation import Array, Seed, as_seed, check_choice, check_flag
 from .answers import Answer
 from .column_choice import check_levels, check_order, find_columns, read_bounds, read_values
 from .conditionals import (
@@ -68,7 +68,7 @@ class AnsweringDensity(DescribedDensity):
 
     # -- probabilities -----------------------------------------------------------------------------
 
-    def probability(self, lower: Any = None, upper: Any = None, *, seed: int = 0) -> Answer:
+    def probability(self, lower: Any = None, upper: Any = None, *, seed: Seed = 0) -> Answer:
         """Probability that a row lies between two bounds in every column.
 
         Parameters
@@ -78,7 +78,7 @@ class AnsweringDensity(DescribedDensity):
             column has none. A mapping names only the columns that have one. Bounds of a periodic
             column may lie in any period: from 22 to 26 with a period of 24 is from 22 to 2 of the
             next day. One bound alone reaches to the end of the period that samples lie in.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws, in more than three columns.
 
         Returns
@@ -104,10 +104,10 @@ class AnsweringDensity(DescribedDensity):
         low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
         high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
         check_order(low, high, names)
-        return box_probability(self, low, high, whole("seed", seed, 0))
+        return box_probability(self, low, high, as_seed(seed))
 
     def cdf(
-        self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: int = 0
+        self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0
     ) -> Any:
         """Distribution function: probability that every column is at most its value in Y.
 
@@ -117,11 +117,11 @@ class AnsweringDensity(DescribedDensity):
             Values in the units of the data, one column for each one asked for. Those of periodic
             columns are moved into the period that samples lie in, and probability counts from its
             start.
-        columns : str, int or sequence of them, optional
+        columns : str, int or sequence of them, default None
             Columns asked for; the others may have any value. All by default.
         return_error : bool, default False
             Return the errors of the values too.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws, in more than three columns.
 
         Returns
@@ -143,7 +143,7 @@ class AnsweringDensity(DescribedDensity):
         >>> model.cdf([5.0], columns=0).round(1).tolist()
         [0.5]
         """
-        seed, with_error = whole("seed", seed, 0), check_flag("return_error", return_error)
+        seed, with_error = as_seed(seed), check_flag("return_error", return_error)
         names, d = self.table.columns, self.dimension
         chosen = list(range(d)) if columns is None else find_columns(columns, names, d)
         wanted = None if names is None else [names[k] for k in chosen]
@@ -164,16 +164,16 @@ class AnsweringDensity(DescribedDensity):
         answer = blocks.table.series(found, "cdf")
         return (answer, errors) if with_error else answer
 
-    def quantile(self, q: Any, *, column: Any = None, seed: int = 0) -> Any:
+    def quantile(self, q: Any, *, column: Any = None, seed: Seed = 0) -> Any:
         """Values below which given shares of the probability of a column lie.
 
         Parameters
         ----------
         q : float or array-like, (Q,)
             Shares in (0, 1).
-        column : str or int, optional
+        column : str or int, default None
             The column; by default all columns, each by itself.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws, in more than three columns.
 
         Returns
@@ -197,7 +197,7 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(low < 5.0 < high), model.quantile(0.5).shape
         (True, (2,))
         """
-        levels, seed = check_levels("q", q), whole("seed", seed, 0)
+        levels, seed = check_levels("q", q), as_seed(seed)
         chosen = range(self.dimension)
         if column is not None or self.dimension == 1:
             number = find_column(0 if column is None else column, self.table.columns,
@@ -223,7 +223,7 @@ class AnsweringDensity(DescribedDensity):
     # -- expectations ------------------------------------------------------------------------------
 
     def expectation(
-        self, function: Callable[[Any], Any], *, method: str = "auto", seed: int = 0
+        self, function: Callable[[Any], Any], *, method: str = "auto", seed: Seed = 0
     ) -> Answer:
         """Mean of a function of rows.
 
@@ -235,7 +235,7 @@ class AnsweringDensity(DescribedDensity):
         method : {"auto", "quadrature", "draws"}, default "auto"
             "auto" is quadrature up to three columns, and draws elsewhere. Quadrature suits smooth
             functions; for those with jumps use "draws".
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
         Returns
@@ -262,14 +262,14 @@ class AnsweringDensity(DescribedDensity):
                 f"function={function!r}: expected a function of rows (n, d) that returns one "
                 "number for each"
             )
-        return expect_of_rows(self, function, method, whole("seed", seed, 0))
+        return expect_of_rows(self, function, method, as_seed(seed))
 
-    def entropy(self, *, seed: int = 0) -> Answer:
+    def entropy(self, *, seed: Seed = 0) -> Answer:
         """Differential entropy E[-log q] in nats, in the units of the data.
 
         Parameters
         ----------
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws, in more than three columns.
 
         Returns
@@ -285,16 +285,16 @@ class AnsweringDensity(DescribedDensity):
         >>> round(model.entropy(), 1)  # of the Gaussian: log(2 sqrt(2 pi e)) = 2.11
         2.1
         """
-        return entropy_of(self, whole("seed", seed, 0))
+        return entropy_of(self, as_seed(seed))
 
-    def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
+    def mutual_information(self, a: Any, b: Any, *, seed: Seed = 0) -> Answer:
         """Mutual information E[log q_ab - log q_a - log q_b] of two groups of columns, in nats.
 
         Parameters
         ----------
         a, b : str, int or sequence of them
             The groups; no column is in both.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws, in more than three columns; else it is an integral on a grid.
 
         Returns
@@ -324,16 +324,16 @@ class AnsweringDensity(DescribedDensity):
             return part.mutual_information(
                 list(range(len(one))), list(range(len(one), part.dimension)), seed=seed
             )
-        return find_information(self, one, two, whole("seed", seed, 0))
+        return find_information(self, one, two, as_seed(seed))
 
-    def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
+    def kl_divergence(self, other: Any, *, seed: Seed = 0) -> Answer:
         """Kullback-Leibler divergence E[log q - log other] in nats, with rows from this density.
 
         Parameters
         ----------
         other : density
             Has ``log_density`` for the same columns.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws, in more than three columns.
 
         Returns
@@ -356,18 +356,18 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(one.kl_divergence(two) > one.kl_divergence(one))
         True
         """
-        return divergence_of(self, other, whole("seed", seed, 0))
+        return divergence_of(self, other, as_seed(seed))
 
     # -- regions and modes -------------------------------------------------------------------------
 
-    def highest_density_region(self, level: float, *, seed: int = 0) -> HighestDensityRegion:
+    def highest_density_region(self, level: float, *, seed: Seed = 0) -> HighestDensityRegion:
         """The smallest set of rows that holds a share of the probability.
 
         Parameters
         ----------
         level : float
             The share, in (0, 1).
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the 131,072 draws that give the threshold, and of those that check it.
 
         Returns
@@ -392,9 +392,9 @@ class AnsweringDensity(DescribedDensity):
         """
         if np.ndim(level) != 0:
             raise TypeError(f"level={level!r}: expected one number in (0, 1)")
-        return find_region(self, float(check_levels("level", level)[0]), whole("seed", seed, 0))
+        return find_region(self, float(check_levels("level", level)[0]), as_seed(seed))
 
-    def mode(self, *, min_share: float = 0.01, seed: int = 0) -> Modes:
+    def mode(self, *, min_share: float = 0.01, seed: Seed = 0) -> Modes:
         """All local maxima of the density that carry a share of the probability.
 
         Newton's method climbs from 400 draws; the share of a mode is that of the draws that end
@@ -405,7 +405,7 @@ class AnsweringDensity(DescribedDensity):
         min_share : float, default 0.01
             Modes with a smaller share are left out, but for the highest one where all are smaller;
             in (0, 1).
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
         Returns
@@ -423,9 +423,9 @@ class AnsweringDensity(DescribedDensity):
         [-3.0, 3.0]
         """
         check_levels("min_share", min_share)
-        return find_local_modes(self, float(min_share), whole("seed", seed, 0))
+        return find_local_modes(self, float(min_share), as_seed(seed))
 
-    def credible_band(self, Y: Any, *, level: float = 0.9, seed: int = 0) -> CredibleBand:
+    def credible_band(self, Y: Any, *, level: float = 0.9, seed: Seed = 0) -> CredibleBand:
         """Uncertainty of the log density itself, for models learned with method="fvpd".
 
         400 draws of theta from its posterior (Eq. posterior of the paper) give as many densities,
@@ -443,7 +443,7 @@ class AnsweringDensity(DescribedDensity):
             Rows (n, d) in the units of the data.
         level : float, default 0.9
             Posterior probability between the ends, at each row by itself; in (0, 1).
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
         Returns
@@ -469,7 +469,7 @@ class AnsweringDensity(DescribedDensity):
         check_band(self)
         share = float(check_levels("level", level)[0])
         rows = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y").whole()
-        return find_band(self, self.scaling.apply(rows), share, whole("seed", seed, 0))
+        return find_band(self, self.scaling.apply(rows), share, as_seed(seed))
 
     def explain(self, Y: Any) -> Any:
         """Which columns make rows unlikely.

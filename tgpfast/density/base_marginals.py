@@ -57,8 +57,8 @@ def base_cdf(base: Base, direction: Array, places: Array) -> Array:
             return total
         if isinstance(base, StudentBase):
             width = math.sqrt(float(direction @ base.scale_matrix @ direction))
-            centre = float(direction @ base.mean)
-            return np.asarray(stdtr(base.degrees, (places - centre) / width))
+            center = float(direction @ base.mean)
+            return np.asarray(stdtr(base.degrees, (places - center) / width))
     if isinstance(base, ProductBase):
         for factor, columns in base.each:
             if np.count_nonzero(direction[columns]) == np.count_nonzero(direction):

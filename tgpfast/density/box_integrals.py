@@ -67,7 +67,7 @@ def integrate_in_box(
         Of one to three dimensions.
     low, high : (d,) arrays
         Ends of the box; -inf and inf where it has none.
-    function : callable, optional
+    function : callable, default None
         Takes rows (n, d) and the log density there (n,), returns (n,); 1 by default.
 
     Returns

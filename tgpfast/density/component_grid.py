@@ -78,12 +78,12 @@ class ComponentGrid:
     lattice : callable
         Gives the tilt on a lattice from its corner, steps and shape.
     steps : array, (d,)
-        Distances of neighbouring nodes.
+        Distances of neighboring nodes.
     reach : float
         Distance from the center at which the grid ends.
     windowed : bool
         Whether a window ends the grid before all mass is covered.
-    rotation : array, (d, d), optional
+    rotation : array, (d, d), default None
         Turns the grid: whitened coordinates are nodes @ rotation.
 
     Attributes

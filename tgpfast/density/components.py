@@ -30,7 +30,7 @@ class Component:
     log_weight : float
     gaussian : GaussianBase
         Its coordinates w = L^-1 (x - mean) whiten the term.
-    base : Base, optional
+    base : Base, default None
         Density of the term; None where it is the Gaussian.
     """
 

@@ -69,22 +69,22 @@ class Density(AnsweringDensity):
         The exponent f.
     base : Base
         The density that is tilted.
-    settings : dict, optional
+    settings : dict, default {}
         Every choice that was made, and how.
-    diagnostics : dict, optional
+    diagnostics : dict, default {}
         Condition number, residual, additions to the diagonal, iterations of the solver; of `fit`
         "repeats" too: how often rows and values of the sample repeat.
-    scaling : Scaling, optional
+    scaling : Scaling, default None
         Between the units of the data and the model's coordinates; none by default.
-    table : Table, optional
+    table : Table, default Table()
         Column names and kind of the table that ``sample`` returns.
-    threads : Threads, optional
+    threads : Threads, default Threads()
         Backend and number of threads of evaluations.
-    selection : list of dict, optional
+    selection : list of dict, default None
         The candidates that ``fit`` compared, best first; None where every setting was given.
-    statistics : Statistics, optional
+    statistics : Statistics, default None
         What the model was learned from, which ``update`` needs; set it to None to free the memory.
-    integrator : Integrator, optional
+    integrator : Integrator, default None
         Mass, marginals and draws in the model's coordinates; made from the others by default.
 
     Attributes
@@ -187,7 +187,7 @@ class Density(AnsweringDensity):
         ----------
         X : array-like, data frame, path or iterable of blocks
             Rows in the units of the data, as for ``fit``.
-        sample_weight : array-like, (n,), optional
+        sample_weight : array-like, (n,), default None
             Weights of the rows, as for ``fit``.
         decay : float, default 1.0
             In (0, 1]: multiplies the weights of all earlier rows first, once an update, however
@@ -562,14 +562,32 @@ class Density(AnsweringDensity):
         )
         return self.table.frame(self.scaling.invert(u))
 
-    def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Draws in the units of the data and their weights, for `evaluate`."""
-        u, weights = self._weighted_points(n, seed)
-        return self.scaling.invert(u), weights
+    def weighted_sample(self, n: int, seed: Seed = None) -> tuple[Array, Array]:
+        """Draws and their weights, for means over the density; `sample` has equal weights.
 
-    def _weighted_points(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Draws in the model's coordinates and their weights."""
-        return self.integrator.weighted_draws(n, seed)
+        Parameters
+        ----------
+        n : int
+            Number of draws.
+        seed : int, None or numpy.random.Generator, default None
+
+        Returns
+        -------
+        rows : (n, d) array
+            In the units of the data.
+        weights : (n,) array
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> rows, weights = model.weighted_sample(1000, seed=0)
+        >>> (weights @ rows / weights.sum()).round(0).tolist()
+        [5.0, 5.0]
+        """
+        u, weights = self.integrator.weighted_draws(whole("n", n), as_seed(seed))
+        return self.scaling.invert(u), weights
 
     # -- files ------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class DescribedDensity:
 
         Parameters
         ----------
-        X : rows, optional
+        X : rows, default None
             Data to show with the density.
         **options
             Those of ``tgpfast.plot.density_curve``, ``region_contours`` or ``pairs``.

@@ -65,7 +65,7 @@ class DiscreteDensity(DescribedDensity):
         The density of rows with noise.
     steps : dict
         Number of a column of ``inner`` -> step of its values.
-    bins : dict, optional
+    bins : dict, default {}
         Number of a column -> value that it is held at, for conditional densities. Such columns are
         no columns of this density.
 
@@ -311,7 +311,9 @@ class DiscreteDensity(DescribedDensity):
         blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
         m, columns = len(self.steps), list(self.steps)
         if m not in SLOPE_NODES:
-            raise ValueError(f"gradients serve at most 3 discrete columns, and there are {m}")
+            raise ValueError(
+                f"gradients support at most 3 discrete columns; this density has {m}"
+            )
         nodes, log_weights = make_rule(m, SLOPE_NODES[m])
         rows = self._fill_rows(self._to_grid(blocks.whole()))
         offsets = nodes * np.array(list(self.steps.values()))
@@ -330,7 +332,7 @@ class DiscreteDensity(DescribedDensity):
         given = list(self.bins)
         if len(given) not in PART_NODES:
             raise ValueError(
-                f"{len(given)} discrete columns are given; at most {max(PART_NODES)} are served"
+                f"{len(given)} discrete columns are fixed; at most {max(PART_NODES)} are supported"
             )
         nodes, log_weights = make_rule(len(given), PART_NODES[len(given)])
         steps = np.array([self.steps[k] for k in given])
@@ -394,14 +396,27 @@ class DiscreteDensity(DescribedDensity):
         ]  # fmt: skip
         return np.concatenate(drawn)[rng.permutation(n)]
 
-    def _weighted_sample(self, n: int, seed: int) -> tuple[Array, Array]:
-        """Draws in the units of the data and their weights, for quantiles of scores."""
-        if not self.bins and hasattr(self.inner, "_weighted_sample"):
-            rows, weights = self.inner._weighted_sample(n, seed)
+    def weighted_sample(self, n: int, seed: Seed = None) -> tuple[Array, Array]:
+        """Draws and their weights, for quantiles of scores.
+
+        Parameters
+        ----------
+        n, seed
+            As for ``Density.weighted_sample``.
+
+        Returns
+        -------
+        rows : (n, d) array
+            In the units of the data, with discrete values on their grids.
+        weights : (n,) array
+        """
+        n, seed = whole("n", n), as_seed(seed)
+        if not self.bins and hasattr(self.inner, "weighted_sample"):
+            rows, weights = self.inner.weighted_sample(n, seed)
             return self._to_grid(rows), weights
         return self._to_grid(self._draw(n, seed, {})), np.ones(n)
 
-    def probability(self, lower: Any = None, upper: Any = None, *, seed: int = 0) -> Answer:
+    def probability(self, lower: Any = None, upper: Any = None, *, seed: Seed = 0) -> Answer:
         """Probability that a row lies between two bounds in every column.
 
         Parameters
@@ -424,6 +439,7 @@ class DiscreteDensity(DescribedDensity):
             return Answer(0.0, 0.0, "exact")  # no value lies between the bounds
         bounds = [dict(enumerate(ends.tolist())) for ends in (low, high)]
         if self.bins:
+            seed = as_seed(seed)
             return self._mix(lambda part: part.inner.probability(*bounds, seed=seed))
         answer: Answer = self.inner.probability(*bounds, seed=seed)
         return answer
@@ -433,7 +449,9 @@ class DiscreteDensity(DescribedDensity):
         """Upper end of the step of the largest value on the grid that is at most ``value``."""
         return (np.floor(value / step + OFF_GRID) + 0.5) * step
 
-    def cdf(self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: int = 0) -> Any:
+    def cdf(
+        self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0
+    ) -> Any:
         """Distribution function: probability that every column is at most its value in Y.
 
         Parameters
@@ -446,7 +464,7 @@ class DiscreteDensity(DescribedDensity):
         array, (n,); a Series where Y is a data frame
             It jumps at discrete values and includes the value itself.
         """
-        names, d = self.table.columns, self.dimension
+        seed, names, d = as_seed(seed), self.table.columns, self.dimension
         chosen = list(range(d)) if columns is None else find_columns(columns, names, d)
         wanted = None if names is None else [names[k] for k in chosen]
         blocks = Blocks(Y, dimension=len(chosen), columns=wanted, name="Y")
@@ -473,7 +491,7 @@ class DiscreteDensity(DescribedDensity):
             np.einsum("q,qn->n", shares, np.stack([error for _, error in pairs])),
         )
 
-    def quantile(self, q: Any, *, column: Any = None, seed: int = 0) -> Any:
+    def quantile(self, q: Any, *, column: Any = None, seed: Seed = 0) -> Any:
         """Least values at which the distribution function of a column reaches given shares.
 
         Parameters
@@ -486,7 +504,7 @@ class DiscreteDensity(DescribedDensity):
         float or array
             Of a discrete column, values on its grid.
         """
-        levels, d = check_levels("q", q), self.dimension
+        levels, d, seed = check_levels("q", q), self.dimension, as_seed(seed)
         if column is None and d > 1:
             each = [self.quantile(q, column=k, seed=seed) for k in range(d)]
             return np.stack(each, axis=-1)
@@ -516,7 +534,7 @@ class DiscreteDensity(DescribedDensity):
     # -- expectations ------------------------------------------------------------------------------
 
     def expectation(
-        self, function: Callable[[Any], Any], *, method: str = "auto", seed: int = 0
+        self, function: Callable[[Any], Any], *, method: str = "auto", seed: Seed = 0
     ) -> Answer:
         """Mean of a function of rows.
 
@@ -533,6 +551,7 @@ class DiscreteDensity(DescribedDensity):
         """
         if check_choice("method", method, EXPECTATION_METHODS) == "quadrature":
             raise ValueError('method="quadrature": discrete columns need "draws"')
+        seed = as_seed(seed)
 
         def of_rows(rows: Any) -> Any:
             return function(self.table.frame(self._to_grid(Blocks(rows).whole())))
@@ -544,7 +563,7 @@ class DiscreteDensity(DescribedDensity):
         return self._mix(ask) if self.bins else ask(self)
 
     def _mean_of_logs(
-        self, terms: list[tuple[float, DiscreteDensity, list[int]]], seed: int,
+        self, terms: list[tuple[float, DiscreteDensity, list[int]]], seed: Seed,
         others: Callable[[Array], Array] | None = None,
     ) -> Answer:  # fmt: skip
         """The mean over 2,048 draws of a sum of log densities of some columns, times signs, and of
@@ -553,7 +572,7 @@ class DiscreteDensity(DescribedDensity):
         Its error has the spread of the draws, that of the sets of points behind the log densities,
         and the error of log Z.
         """
-        seed = whole("seed", seed, 0)
+        seed = as_seed(seed)
         rows = Blocks(self.sample(MEAN_ROWS, seed)).whole()
         values = np.zeros(len(rows)) if others is None else others(rows)
         means = np.zeros(1)  # over the rows, by each set
@@ -566,12 +585,12 @@ class DiscreteDensity(DescribedDensity):
         error = math.hypot(of_rows, of_sets, self.log_normalizer.standard_error)
         return Answer(float(values.mean()), error, "draws")
 
-    def entropy(self, *, seed: int = 0) -> Answer:
+    def entropy(self, *, seed: Seed = 0) -> Answer:
         """Entropy E[-log p] in nats, from 2,048 draws; a sum over discrete values.
 
         Parameters
         ----------
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
         Returns
@@ -580,14 +599,14 @@ class DiscreteDensity(DescribedDensity):
         """
         return self._mean_of_logs([(-1.0, self, list(range(self.dimension)))], seed)
 
-    def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
+    def kl_divergence(self, other: Any, *, seed: Seed = 0) -> Answer:
         """Kullback-Leibler divergence E[log p - log other] in nats, from 2,048 draws.
 
         Parameters
         ----------
         other : density
             Has ``log_density`` for the same columns, with the same discrete ones.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
         Returns
@@ -606,14 +625,14 @@ class DiscreteDensity(DescribedDensity):
 
         return self._mean_of_logs([(1.0, self, list(range(self.dimension)))], seed, of_other)
 
-    def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
+    def mutual_information(self, a: Any, b: Any, *, seed: Seed = 0) -> Answer:
         """Mutual information of two groups of columns in nats, from 2,048 draws.
 
         Parameters
         ----------
         a, b : str, int or sequence of them
             The groups; no column is in both.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
         Returns
@@ -630,7 +649,7 @@ class DiscreteDensity(DescribedDensity):
 
     # -- regions and modes -------------------------------------------------------------------------
 
-    def highest_density_region(self, level: float, *, seed: int = 0) -> HighestDensityRegion:
+    def highest_density_region(self, level: float, *, seed: Seed = 0) -> HighestDensityRegion:
         """The smallest set of rows that holds at least a share of the probability.
 
         Parameters
@@ -646,7 +665,7 @@ class DiscreteDensity(DescribedDensity):
         """
         if np.ndim(level) != 0:
             raise TypeError(f"level={level!r}: expected one number in (0, 1)")
-        share, seed = float(check_levels("level", level)[0]), whole("seed", seed, 0)
+        share, seed = float(check_levels("level", level)[0]), as_seed(seed)
 
         def draw(number: int) -> tuple[Array, Array]:
             rows = Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole()
@@ -655,7 +674,7 @@ class DiscreteDensity(DescribedDensity):
 
         return region_of_draws(self, share, draw, seed)
 
-    def mode(self, *, min_share: float = 0.01, seed: int = 0) -> Modes:
+    def mode(self, *, min_share: float = 0.01, seed: Seed = 0) -> Modes:
         """Local maxima of the density of rows with noise, rounded to the grids.
 
         Parameters

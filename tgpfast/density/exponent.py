@@ -89,7 +89,7 @@ class Exponent(abc.ABC):
     ) -> Array:
         """f at corner + m @ steps for all index vectors m of a box, an array of ``shape``.
 
-        steps : array, (d, d); row k is the difference between neighbours along index k
+        steps : array, (d, d); row k is the difference between neighbors along index k
         """
         nodes = math.prod(shape)
         if self.is_zero:

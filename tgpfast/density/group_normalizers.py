@@ -44,7 +44,7 @@ class GroupNormalizers:
         Gives tilt and base of a group by its place.
     n_groups : int
     dimension : int
-    known : ndarray of shape (G, 4), optional
+    known : ndarray of shape (G, 4), default None
         Value, standard error, effective sample size and number of points of each group; rows of
         nan are not known.
 

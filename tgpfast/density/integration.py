@@ -43,9 +43,9 @@ class Integrator:
     tilt : Tilt
     base : Base
     threads : Threads
-    proposal : Proposal, optional
+    proposal : Proposal, default None
         Draws that are known to cover the density.
-    normalizer : Normalizer, optional
+    normalizer : Normalizer, default None
         The normalizer, where it is known.
     """
 

@@ -53,7 +53,7 @@ class LatticeQuadrature:
     tilt : LatticeTilt
     base : Base
         Has no mass beyond the walls of the lattice, and is periodic where the lattice is.
-    threads : Threads, optional
+    threads : Threads, default Threads()
 
     Attributes
     ----------

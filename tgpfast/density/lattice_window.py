@@ -40,7 +40,7 @@ def window_pieces(oversampling: float) -> Array:
 
     half = 0.5 * WINDOW_NODES
     beta = SHAPE * math.pi * WINDOW_NODES * (1.0 - 0.5 / oversampling)
-    # places that include both ends, so that neighbouring pieces meet
+    # places that include both ends, so that neighboring pieces meet
     z = 0.5 - 0.5 * np.cos(np.pi * np.arange(WINDOW_DEGREE + 1) / WINDOW_DEGREE)
     place = (np.arange(WINDOW_NODES) + z[:, None] - half) / half
     s = np.sqrt(np.maximum(1.0 - np.square(place), 0.0))

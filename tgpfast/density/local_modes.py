@@ -70,7 +70,7 @@ def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes
     w, top = _climb(evaluate, gaussian.whiten(u))
     domain = domain_of(model.base)
     x = domain.wrap(gaussian.unwhiten(w))
-    places, counts = _merge(x, top, gaussian, domain)
+    places, counts = merge_modes(x, top, gaussian, domain)
     share = counts / MODE_DRAWS
     kept = np.flatnonzero(share >= min_share)
     kept = kept[np.argsort(-top[places[kept]])]
@@ -120,7 +120,7 @@ def _newton_step(evaluate: Any, w: Array, slope: Array) -> Array:
     return np.asarray(np.einsum("nij,nj->ni", vectors, along))
 
 
-def _merge(
+def merge_modes(
     x: Array, top: Array, gaussian: GaussianBase, domain: Domain
 ) -> tuple[NDArray[np.int64], Array]:
     """Numbers of the rows that are modes, highest first, and how many rows end at each. Places on

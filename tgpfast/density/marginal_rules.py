@@ -129,7 +129,8 @@ def bin_log_masses(
 def rough_bin_sets(
     model: TiltedDensity, kept: list[int], bins: RowBins, seed: int = 0
 ) -> Array:
-    """What `bin_log_masses` averages, not normalized, by each set of points, (R, n)."""
+    """Log masses of the bins by each set of points, not normalized, (R, n); `bin_log_masses`
+    averages them."""
     work = PAIR_WORK * count_components(model.base)
     log2_points = choose_log2_points(model, len(bins.rows), work)
     return draw_sets(model, kept, bins.rows, log2_points, seed, bins)

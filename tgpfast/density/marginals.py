@@ -20,10 +20,10 @@ from ..data.table import Table, find_column
 from ..validation import (
     Array,
     Seed,
+    as_seed,
     check_choice,
     check_derivative,
     check_flag,
-    whole,
     without_far,
 )
 from .answers import Answer
@@ -297,7 +297,7 @@ class MarginalDensity(DescribedDensity):
         rows = Blocks(self.joint.sample(n, seed, method=method, progress=progress)).whole()
         return self.table.frame(np.ascontiguousarray(rows[:, self.columns]))
 
-    def probability(self, lower: Any = None, upper: Any = None, *, seed: int = 0) -> Answer:
+    def probability(self, lower: Any = None, upper: Any = None, *, seed: Seed = 0) -> Answer:
         """Probability that a row lies between two bounds in every column.
 
         Parameters
@@ -316,7 +316,9 @@ class MarginalDensity(DescribedDensity):
         answer: Answer = self.joint.probability(*bounds, seed=seed)
         return answer
 
-    def cdf(self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: int = 0) -> Any:
+    def cdf(
+        self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0
+    ) -> Any:
         """Distribution function, as ``Density.cdf``.
 
         Parameters
@@ -334,7 +336,7 @@ class MarginalDensity(DescribedDensity):
             chosen = [self.columns[k] for k in found]
         return self.joint.cdf(Y, columns=chosen, return_error=return_error, seed=seed)
 
-    def quantile(self, q: Any, *, column: Any = None, seed: int = 0) -> Any:
+    def quantile(self, q: Any, *, column: Any = None, seed: Seed = 0) -> Any:
         """Values below which given shares of the probability of a column lie.
 
         Parameters
@@ -350,6 +352,7 @@ class MarginalDensity(DescribedDensity):
             number = find_column(0 if column is None else column, self.table.columns,
                                  self.dimension)  # fmt: skip
             return self.joint.quantile(q, column=self.columns[number], seed=seed)
+        seed = as_seed(seed)
         each = [self.joint.quantile(q, column=k, seed=seed) for k in self.columns]
         return np.stack(each, axis=-1)
 
@@ -358,7 +361,7 @@ class MarginalDensity(DescribedDensity):
         return np.atleast_1d(self.quantile(0.5))
 
     def expectation(
-        self, function: Callable[[Any], Any], *, method: str = "auto", seed: int = 0
+        self, function: Callable[[Any], Any], *, method: str = "auto", seed: Seed = 0
     ) -> Answer:
         """Mean of a function of rows of the columns that are kept.
 
@@ -379,20 +382,20 @@ class MarginalDensity(DescribedDensity):
         answer: Answer = self.joint.expectation(of_kept, method=method, seed=seed)
         return answer
 
-    def entropy(self, *, seed: int = 0) -> Answer:
+    def entropy(self, *, seed: Seed = 0) -> Answer:
         """Differential entropy E[-log q] in nats: on a grid where the joint density has up to three
         columns, else from draws.
 
         Parameters
         ----------
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
         Returns
         -------
         Answer
         """
-        joint, seed, scaling = self.joint, whole("seed", seed, 0), self._scaling
+        joint, seed, scaling = self.joint, as_seed(seed), self._scaling
         found = mean_log_marginals(joint, [(-1.0, self._kept)], seed)
         if scaling.is_affine:
             return Answer(found.value + scaling.log_volume, found.standard_error, found.method)
@@ -402,14 +405,14 @@ class MarginalDensity(DescribedDensity):
         error = math.hypot(found.standard_error, slope.standard_error)
         return Answer(found.value + slope.value, error, found.method)
 
-    def kl_divergence(self, other: Any, *, seed: int = 0) -> Answer:
+    def kl_divergence(self, other: Any, *, seed: Seed = 0) -> Answer:
         """Kullback-Leibler divergence E[log q - log other] in nats, from 2,048 draws.
 
         Parameters
         ----------
         other : density
             Has ``log_density`` for the same columns.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
         Returns
@@ -423,7 +426,7 @@ class MarginalDensity(DescribedDensity):
                 f"other has {other.dimension} columns, this density has {self.dimension}; expected "
                 "the same columns"
             )
-        x, weights = self.joint._weighted_sample(2**DIVERGENCE_LOG2_DRAWS, whole("seed", seed, 0))
+        x, weights = self.joint.weighted_sample(2**DIVERGENCE_LOG2_DRAWS, as_seed(seed))
         rows = np.ascontiguousarray(x[:, self.columns])
         theirs = np.asarray(other.log_density(self.table.frame(rows)), dtype=float)
         values = np.where(weights > 0.0, self._rough_log_density(rows) - theirs, 0.0)
@@ -465,7 +468,8 @@ class MarginalDensity(DescribedDensity):
     def log_mass_sets(
         self, rows: Array, columns: list[int], steps: Array, seed: int
     ) -> Array:
-        """The same, not normalized, by each of several sets of draws, (R, n)."""
+        """Log masses as `log_masses` gives them, not normalized, one row for each set of draws,
+        (R, n)."""
         return rough_bin_sets(self.joint, self._kept, self._bins(rows, columns, steps), seed)
 
     def _bins(self, rows: Array, columns: list[int], steps: Array) -> RowBins:
@@ -474,7 +478,7 @@ class MarginalDensity(DescribedDensity):
         scaling = self.joint.scaling.choose(self._kept)
         return RowBins(np.ascontiguousarray(rows[:, order]), places, steps, scaling)
 
-    def mutual_information(self, a: Any, b: Any, *, seed: int = 0) -> Answer:
+    def mutual_information(self, a: Any, b: Any, *, seed: Seed = 0) -> Answer:
         """Mutual information of two groups of the columns that are kept, in nats.
 
         Parameters
@@ -495,7 +499,7 @@ class MarginalDensity(DescribedDensity):
 
     # -- regions, modes, unlikely rows -------------------------------------------------------------
 
-    def highest_density_region(self, level: float, *, seed: int = 0) -> HighestDensityRegion:
+    def highest_density_region(self, level: float, *, seed: Seed = 0) -> HighestDensityRegion:
         """The smallest set of rows that holds a share of the probability.
 
         Parameters
@@ -522,9 +526,9 @@ class MarginalDensity(DescribedDensity):
             return log_p.reshape(weights.shape), weights
 
         share = float(check_levels("level", level)[0])
-        return region_of_draws(self, share, draw, whole("seed", seed, 0))
+        return region_of_draws(self, share, draw, as_seed(seed))
 
-    def mode(self, *, min_share: float = 0.01, seed: int = 0) -> Modes:
+    def mode(self, *, min_share: float = 0.01, seed: Seed = 0) -> Modes:
         """All local maxima of the density of one column that carry a share of the probability.
 
         Parameters
@@ -532,7 +536,7 @@ class MarginalDensity(DescribedDensity):
         min_share : float, default 0.01
             Modes with a smaller share are left out; the share of a mode is the probability between
             the minima on its sides.
-        seed : int, default 0
+        seed : int, None or numpy.random.Generator, default 0
             Of the draws behind the distribution function, in more than three columns.
 
         Returns
@@ -546,6 +550,7 @@ class MarginalDensity(DescribedDensity):
             The density has several columns.
         """
         check_levels("min_share", min_share)
+        seed = as_seed(seed)
         if self.dimension > 1:
             raise ValueError(
                 "modes of a marginal density are found for one column only; model.mode() gives "

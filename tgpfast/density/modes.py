@@ -47,7 +47,7 @@ def find_modes(
     tilt : Tilt
     base : Base
     threads : Threads
-    rows : array, (n, d), optional
+    rows : array, (n, d), default None
         Rows of the data in the model's coordinates.
 
     Returns

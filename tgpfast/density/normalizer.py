@@ -106,8 +106,8 @@ def warn_if_poor(normalizer: Normalizer) -> None:
         )
     elif normalizer.effective_sample_size < LEAST_EFFECTIVE_DRAWS:
         why = (
-            f"only {normalizer.effective_sample_size:.3g} of {DRAWS:,} effective samples carry its "
-            "mass, most of which lies where the base has almost none"
+            f"only {normalizer.effective_sample_size:.3g} of {DRAWS:,} test points carry its mass: "
+            "most of it lies where the base has almost none"
         )
     else:
         why = f"log Z is known only to within {normalizer.standard_error:.2g}"

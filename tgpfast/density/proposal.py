@@ -102,7 +102,7 @@ class Proposal:
     Parameters
     ----------
     base : Base
-    modes : MixtureBase, optional
+    modes : MixtureBase, default None
         Gaussians at modes that the base misses, wrapped around the periods of the base; or a wider
         base. Without it all draws are from the base.
     """

@@ -43,7 +43,7 @@ class Quadrature:
     base : Base
         At most three columns.
     threads : Threads
-    lattice : callable, optional
+    lattice : callable, default None
         Gives the tilt on a lattice from its corner, steps and shape; ``tilt.on_lattice`` by
         default.
 

@@ -78,7 +78,7 @@ class HighestDensityRegion:
 
         Parameters
         ----------
-        X : rows, optional
+        X : rows, default None
             Data to show with the region; draws of the model by default.
 
         Returns

@@ -109,8 +109,8 @@ def draw_by_importance(
     rows, effective, rate = found
     if effective < LEAST_EFFECTIVE_ROWS * n:
         warn(
-            f"the {n:,} rows drawn are worth {effective:.3g} independent ones, since some repeat: "
-            "few draws carry this density. Raise lam or gamma",
+            f"the {n:,} rows drawn are worth only {effective:.3g} independent rows, because some "
+            "repeat: few draws fall where the density is large. Raise lam or gamma",
             PoorSampleWarning,
         )
     return rows, SamplingReport("importance", effective, rate)
@@ -158,8 +158,8 @@ def _warn_of_chains(n: int, rate: float, ancestors: float) -> None:
         )
     elif ancestors < LEAST_EFFECTIVE_ROWS * n:
         warn(
-            f"the {n:,} rows come from chains with {ancestors:.0f} independent ancestors: "
-            "the shares of separate modes are as noisy as in a sample of that size. Raise lam or "
+            f"the {n:,} rows come from only {ancestors:.0f} independent chains: the shares of "
+            f"separate modes are as uncertain as in a sample of {ancestors:.0f} rows. Raise lam or "
             "gamma",
             PoorSampleWarning,
         )

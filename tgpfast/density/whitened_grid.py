@@ -22,7 +22,7 @@ class WhitenedGrid:
     Parameters
     ----------
     steps : array, (d,)
-        Distance of neighbours along each axis, in standard deviations.
+        Distance of neighbors along each axis, in standard deviations.
     halves : sequence of int, (d,)
         Nodes on either side of the center along each axis.
     """

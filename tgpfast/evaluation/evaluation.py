@@ -80,7 +80,7 @@ def evaluate(
         Draws from the model.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the directions, of the draws, and of the choice of scored rows.
-    directions : array of shape (V, d), optional
+    directions : array of shape (V, d), default None
         Vectors to use instead of random ones, in the coordinates that ``units`` names.
     units : {"standardized", "data"}, default "standardized"
         "standardized" divides every column by its standard deviation, so that all columns count
@@ -92,14 +92,14 @@ def evaluate(
     n_scored : int, default 100_000
         Number of randomly chosen rows for the log-likelihood; one in ten of them also enters the
         Fisher score. 0 skips both.
-    sample_weight : array of shape (n,), optional
+    sample_weight : array of shape (n,), default None
         Non-negative weights of the rows.
     missing : {"error", "drop"}, default "error"
         What to do with rows that have missing entries: "drop" leaves them out; a warning and
         ``n_missing`` of the result say how many.
     backend : str, default "auto"
         See ``accumulate``.
-    n_threads : int, optional
+    n_threads : int, default None
         See ``accumulate``.
     progress : bool, default False
         Show a progress bar on standard error.
@@ -290,7 +290,7 @@ def _warn_of_few_draws(draws: ModelDraws, n_samples: int) -> None:
     if draws.n_effective < FEW_DRAWS <= n_samples:
         warn(
             f"KS and WD are unreliable: of {n_samples:,} draws only {draws.n_effective:,.0f} are "
-            f"effective, so they err by about {0.5 / np.sqrt(draws.n_effective):.2g}. The density "
-            "is far from the Gaussian that is sampled. Raise n_samples",
+            f"effective, so KS has an error of about {0.5 / np.sqrt(draws.n_effective):.2g}. The "
+            "density is far from the density that the draws come from. Raise n_samples",
             PoorSampleWarning,
         )

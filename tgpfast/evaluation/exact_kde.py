@@ -32,11 +32,11 @@ class ExactKDE:
     covariance : {"data", "identity"} or array of shape (d, d), default "data"
         Shape of the kernel; "data" is the covariance of the rows, as in scipy. The paper's kernel
         has covariance="identity" and bandwidth=gamma.
-    sample_weight : array of shape (n,), optional
+    sample_weight : array of shape (n,), default None
         Non-negative weights of the rows.
     backend : str, default "auto"
         See ``accumulate``.
-    n_threads : int, optional
+    n_threads : int, default None
         See ``accumulate``.
 
     Attributes

@@ -35,7 +35,7 @@ class FourierKDE:
         From ``accumulate``, with features made by ``Features.draw``.
     backend : str, default "auto"
         See ``accumulate``.
-    n_threads : int, optional
+    n_threads : int, default None
         See ``accumulate``.
 
     Examples
@@ -81,11 +81,11 @@ class FourierKDE:
             As for ``fit``, but no iterator that can be read only once.
         features : Features
             Made by ``Features.draw``, so that the covariance of the frequencies is known.
-        sample_weight : array of shape (n,), optional
+        sample_weight : array of shape (n,), default None
             Non-negative weights of the rows.
         backend : str, default "auto"
             See ``accumulate``.
-        n_threads : int, optional
+        n_threads : int, default None
             See ``accumulate``.
 
         Returns

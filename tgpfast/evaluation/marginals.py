@@ -89,7 +89,7 @@ class ProjectedCDFs:
     Parameters
     ----------
     grids : Grids
-    threads : Threads, optional
+    threads : Threads, default Threads()
         Backend and number of threads.
 
     Attributes

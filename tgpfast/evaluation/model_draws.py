@@ -49,8 +49,8 @@ def draw_from_model(model: Any, blocks: Blocks, n: int, seed: int) -> ModelDraws
     n : int
     seed : int
     """
-    if hasattr(model, "_weighted_sample"):
-        return ModelDraws(*model._weighted_sample(n, seed))
+    if hasattr(model, "weighted_sample"):
+        return ModelDraws(*model.weighted_sample(n, seed))
     if hasattr(model, "sample"):
         points = Blocks(_call_sampler(model.sample, n, seed), name="the model's sample").whole()
         return ModelDraws(points, np.ones(len(points)))

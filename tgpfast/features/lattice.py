@@ -144,11 +144,11 @@ class LatticeFeatures:
             as give the same resolution.
         kernel, bandwidth
             As for `LatticeFeatures`. A wider bandwidth makes a larger box.
-        base : optional
+        base : Base, default None
             With ``mean`` and ``covariance``: the box also covers its bulk.
-        support : list of (low, high) or None, optional
+        support : list of (low, high) or None, default None
             Walls of each axis; None, alone or in a pair, where there is none.
-        period : list of float or None, optional
+        period : list of float or None, default None
             Period of each axis; None where there is none.
 
         Returns
@@ -192,7 +192,7 @@ class LatticeFeatures:
 
     @property
     def mode_dtype(self) -> type:
-        """Of theta: complex, or float where every axis has cosines."""
+        """dtype of theta: complex, or float where every axis has cosines."""
         return np.float64 if half_axis(self.cosine) is None else np.complex128
 
     @property

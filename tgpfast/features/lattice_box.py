@@ -46,7 +46,7 @@ def choose_box(
     Along an open axis the core reaches from the smallest to the largest row, and covers three
     standard deviations of the base, but extends beyond the central 99 % of the rows by at most half
     of their range at either end. A margin of 2.5 bandwidths, or a tenth of the core if that is
-    more, is added at each open end. So f at the two ends of the core, which are neighbours around
+    more, is added at each open end. So f at the two ends of the core, which are neighbors around
     the period, is correlated by k(5 bandwidths) at most: 4e-6 (Gaussian), 8e-4 (Matern 5/2), 2e-3
     (Matern 3/2) or 7e-3 (Matern 1/2). Together with the taper this moves log densities at the rows
     by less than 5e-3 nats.
@@ -56,11 +56,11 @@ def choose_box(
     rows : (n, d) array
         A sample of the rows.
     bandwidth : float
-    base : optional
+    base : Base, default None
         With ``mean`` (d,) and ``covariance`` (d, d).
-    support : list of (low, high) or None, optional
+    support : list of (low, high) or None, default None
         Walls of each axis; None, alone or in a pair, where there is none.
-    period : list of float or None, optional
+    period : list of float or None, default None
         Period of each axis; None where there is none.
 
     Returns
@@ -112,7 +112,7 @@ def core_of(x: Array, base: tuple[float, float] | None = None) -> tuple[float, f
     ----------
     x : (n,) array
         A sample of the rows.
-    base : (mean, variance), optional
+    base : (mean, variance), default None
         Of the base along this axis.
     """
     low, high = float(x.min()), float(x.max())

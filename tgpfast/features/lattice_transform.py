@@ -120,7 +120,7 @@ class LatticeTransform:
         ----------
         theta : array of the mode shape
             Leading axes, if there are more, are kept: several functions at once.
-        derivative : int, optional
+        derivative : int, default None
             Axis of the derivative.
 
         Returns
@@ -153,7 +153,7 @@ class LatticeTransform:
         ----------
         values : array of the grid's shape
             Real; leading axes are kept.
-        derivative : int, optional
+        derivative : int, default None
             Axis of the derivative whose adjoint is wanted.
 
         Returns

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The kernels in Cython with OpenMP. What each computes is stated in ``_numpy.py``; the inner loops
-that vectorise are in ``_simd.h``.
+that vectorize are in ``_simd.h``.
 
 Parallel loops run over tasks; the number of the thread that took one (its slot) only says which
 scratch buffers it uses, so results are bit-identical for any thread count. Nothing is allocated in

@@ -8,7 +8,6 @@ result does not depend on the slot that took it, so results are bit-identical fo
 """
 
 import math
-import warnings
 
 import llvmlite.binding
 import numba
@@ -16,6 +15,8 @@ import numpy as np
 from llvmlite import ir
 from numba import prange, types
 from numba.extending import get_cython_function_address, intrinsic, overload
+
+from ..runtime.warnings import FallbackWarning, warn
 
 NAME = "numba"
 
@@ -57,12 +58,11 @@ class _GuardedCache:
         return getattr(self._cache, name)
 
     def _ignore(self, what, error):
-        warnings.warn(
+        warn(
             f"Numba's cache in {self._cache.cache_path!r} could not be {what} "
-            f"({type(error).__name__}: {error}); compiling again. Delete that "
-            "folder to be rid of this.",
-            RuntimeWarning,
-            stacklevel=2,
+            f"({type(error).__name__}: {error}); the kernel is compiled again. Delete that folder "
+            "to stop this warning",
+            FallbackWarning,
         )
 
     def load_overload(self, sig, target_context):
@@ -86,7 +86,7 @@ class _GuardedCache:
 
 def _inner(function=None, *, reassociate=False, inline=False):
     """A helper compiled into its callers. contract: fused multiply-add where the machine has it;
-    nsz: the sign of zero is no matter here; reassoc only where a sum must vectorise. inline: copied
+    nsz: the sign of zero is no matter here; reassoc only where a sum must vectorize. inline: copied
     into the caller before compilation, where a call with its counted references would cost."""
     flags = {"contract", "nsz", "reassoc"} if reassociate else {"contract", "nsz"}
     # without forceinline a call may reach the copy that was compiled with the kernel or the one
@@ -171,7 +171,7 @@ def _product_overload(a, b, k, beta, c, ldc):
     return product
 
 
-# -- elementary functions that vectorise ---------------------------------------------------------
+# -- elementary functions that vectorize ---------------------------------------------------------
 
 
 @intrinsic
@@ -330,7 +330,7 @@ def _store(sine, cosine, n, amplitude, root, dphi, phi, weighted):
     return total, dtotal
 
 
-@numba.njit(  # so that max vectorises
+@numba.njit(  # so that max vectorizes
     nogil=True, error_model="numpy", fastmath={"nnan", "nsz"}, forceinline=True
 )
 def _reaches(xt, n, reach):
@@ -623,7 +623,7 @@ def quadratic_tilt(
 # -- kernel density estimate ---------------------------------------------------------------------
 
 
-@numba.njit(  # so that min vectorises
+@numba.njit(  # so that min vectorizes
     nogil=True, error_model="numpy", fastmath={"nnan", "nsz"}, forceinline=True
 )
 def _least(values, n):

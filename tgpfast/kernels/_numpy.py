@@ -50,8 +50,8 @@ def feature_block(
     sum_phi, sum_dphi : (S,) float64; sum_dphi_x : (S, d) float64
     """
     n = len(x)
-    centred = x - origin
-    angle = frequencies @ centred.T + phases[:, None]
+    centered = x - origin
+    angle = frequencies @ centered.T + phases[:, None]
     sine = np.sin(angle).astype(dphi.dtype) * dphi.dtype.type(-amplitude)
     cosine = np.cos(angle).astype(dphi.dtype) * dphi.dtype.type(amplitude)
     root = root_weights if len(root_weights) else np.ones(1)
@@ -61,7 +61,7 @@ def feature_block(
     weighted = dphi[:, :n] * root
     sum_phi += (cosine * (root * root)).sum(axis=1)
     sum_dphi += weighted.sum(axis=1)
-    sum_dphi_x += weighted @ centred
+    sum_dphi_x += weighted @ centered
 
 
 def rank_k(block, n, gram, scratch, n_threads):
@@ -165,7 +165,7 @@ def log_kernel_sums(y, x, weights, value, n_threads):
 
 
 def marginal_mass(x, weights, directions, low, step, mass, squares, excess, n_threads):
-    """Weight of the rows between neighbouring grid points, along every direction.
+    """Weight of the rows between neighboring grid points, along every direction.
 
     The grid of direction v is ``low[v] + j * step[v]``, j = 0 .. G - 1. A row whose projection
     p = x . directions[v] is first reached at grid point j = ceil((p - low) / step), p <= grid[j],

@@ -1,4 +1,4 @@
-/* The inner loops of _cython.pyx: plain C that the compiler vectorises, once per instruction set.
+/* The inner loops of _cython.pyx: plain C that the compiler vectorizes, once per instruction set.
  *
  * What each computes is stated in _numpy.py; constants and order of operations are those of
  * _numba.py. Every loop is written once, as an always-inlined body; TGP_DISPATCH compiles that body
@@ -68,7 +68,7 @@ static inline int32_t tgp_bits_float(float x) { int32_t b; memcpy(&b, &x, 4); re
 static inline float tgp_float_float(int32_t b) { float x; memcpy(&x, &b, 4); return x; }
 
 
-/* Sine and cosine of one angle, |angle| <= TGP_ANGLE_LIMIT; without branches, so that loops vectorise.
+/* Sine and cosine of one angle, |angle| <= TGP_ANGLE_LIMIT; without branches, so that loops vectorize.
  * q = rint(2 angle / pi) stands in the low bits of magic: bit 0 swaps sine and cosine, bit 1 of q is
  * the sign of the sine, bit 1 of q + 1 that of the cosine. */
 TGP_INLINE void tgp_sincos_double(double angle, double *s, double *c)
@@ -685,7 +685,7 @@ TGP_INLINE void tgp_lattice_rows(
 }
 
 /* Some points; gradient and laplacian may be NULL. Every call names d and the order of derivatives
- * as constants, so that each combination is compiled by itself. ld : distance between neighbours
+ * as constants, so that each combination is compiled by itself. ld : distance between neighbors
  * along the three axes of the coefficients */
 TGP_INLINE void tgp_lattice_tile_body(
     const double *x, int64_t n, int64_t d, const double *axes, const double *pieces,

@@ -56,6 +56,12 @@ def two_moons(n: int, *, seed: Seed = 0, noise: float = 0.08) -> Array:
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> x = two_moons(1000, noise=0.0)
+    >>> x.min(axis=0).round(1).tolist(), x.max(axis=0).round(1).tolist()
+    ([-1.0, -0.5], [2.0, 1.0])
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     t = rng.uniform(0.0, np.pi, n)
@@ -82,6 +88,12 @@ def banana(n: int, *, seed: Seed = 0, curvature: float = 0.5, noise: float = 0.3
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> x = banana(1000, noise=0.0)
+    >>> np.allclose(x[:, 1], 0.5 * (x[:, 0] ** 2 - 1.0))
+    True
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     curvature = _number("curvature", curvature, "")
@@ -107,7 +119,7 @@ def rings(
         None draws new rows at every call.
     radii : sequence of float, default (1.0, 2.0, 3.0)
         One positive number per ring.
-    centres : sequence of (x, y), optional
+    centres : sequence of (x, y), default None
         One center per ring; by default every ring is centered at the origin.
     noise : float, default 0.08
         Standard deviation of Gaussian noise on both coordinates.
@@ -115,6 +127,12 @@ def rings(
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> x = rings(1000, radii=(1.0, 2.0), noise=0.0)
+    >>> np.unique(np.hypot(*x.T).round(6)).tolist()
+    [1.0, 2.0]
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     if isinstance(radii, str) or not isinstance(radii, (Sequence, np.ndarray)) or not len(radii):
@@ -147,6 +165,12 @@ def heavy_tails(n: int, *, seed: Seed = 0, dimension: int = 2, degrees: float = 
     Returns
     -------
     ndarray of shape (n, dimension)
+
+    Examples
+    --------
+    >>> x = heavy_tails(1000, dimension=3, degrees=2.0)
+    >>> x.shape, bool(np.abs(x).max() > 10.0)
+    ((1000, 3), True)
     """
     n, rng, d = whole("n", n), _generator(seed), whole("dimension", dimension)
     degrees = _number("degrees", degrees, "above 0")
@@ -174,6 +198,13 @@ def xo(n: int, *, seed: Seed = 0, noise: float = 0.08) -> Array:
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> x = xo(1000, noise=0.0)
+    >>> is_o = x[:, 0] > 0.0
+    >>> np.allclose(np.hypot(x[is_o, 0] - 1.5, x[is_o, 1]), 1.0)
+    True
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     is_o = rng.integers(0, 2, n).astype(bool)
@@ -203,6 +234,12 @@ def smile(n: int, *, seed: Seed = 0, noise: float = 0.08) -> Array:
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> radius = np.hypot(*smile(1000, noise=0.0).T)
+    >>> round(float((radius > 1.9).mean()), 1)  # half of the rows are on the outline
+    0.5
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     part = rng.choice(4, size=n, p=[0.5, 0.125, 0.125, 0.25])  # face, left eye, right eye, mouth
@@ -244,6 +281,12 @@ def pinwheel(
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> x = pinwheel(1000, arms=3, radial=0.0, tangential=0.0)  # the centers of the arms
+    >>> len(np.unique(x.round(6), axis=0))
+    3
     """
     n, rng, arms = whole("n", n), _generator(seed), whole("arms", arms)
     radial, tangential = _number("radial", radial), _number("tangential", tangential)
@@ -271,6 +314,12 @@ def checkerboard(n: int, *, seed: Seed = 0, squares: int = 4) -> Array:
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> x = checkerboard(1000)
+    >>> np.unique(np.floor(x).sum(axis=1) % 2.0).tolist()  # dark squares only
+    [0.0]
     """
     n, rng, squares = whole("n", n), _generator(seed), whole("squares", squares)
     column, row = np.nonzero(np.add.outer(np.arange(squares), np.arange(squares)) % 2 == 0)
@@ -302,6 +351,12 @@ def spirals(
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> x = spirals(1000, noise=0.0)
+    >>> bool(np.hypot(*x.T).max() <= 3.0)
+    True
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     arms, turns = whole("arms", arms), _number("turns", turns, "above 0")
@@ -327,6 +382,12 @@ def eight_gaussians(n: int, *, seed: Seed = 0, radius: float = 2.0, noise: float
     Returns
     -------
     ndarray of shape (n, 2)
+
+    Examples
+    --------
+    >>> x = eight_gaussians(1000, radius=2.0, noise=0.0)
+    >>> np.allclose(np.hypot(*x.T), 2.0)
+    True
     """
     n, rng, noise = whole("n", n), _generator(seed), _number("noise", noise)
     radius = _number("radius", radius, "above 0")

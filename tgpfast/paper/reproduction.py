@@ -41,7 +41,7 @@ def reproduce(
         generated data.
     output : path of a folder
         Where to write the report; created if necessary.
-    settings : Settings, optional
+    settings : Settings, default None
         Sizes of the experiments; by default the paper's.
     progress : bool, default False
         Show a progress bar with the time left on standard error.

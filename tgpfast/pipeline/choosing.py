@@ -119,7 +119,7 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
     d, has_sample = rows.dimension, rows.spectrum is None and rows.blocks.sample is not None
     needs_lattice = settings.features == "lattice"
     if not (needs_lattice or has_periodic_features(settings, rows)):
-        # where maps have bent columns, no wall may be left
+        # bent columns have no walls any more: without other walls no lattice is needed
         needs_lattice = settings.needs_lattice and not Axes.of(settings, rows).is_open
     if needs_lattice:
         why = 'features="lattice"' if settings.features == "lattice" else "support and period"
@@ -134,12 +134,13 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
             raise ValueError(
                 f"{why}: a lattice does not take "
                 + ", ".join(f"{name}={getattr(settings, name)!r}" for name in given)
-                + "; leave that out"
+                + "; leave these options out"
             )
         if not has_sample:
             raise ValueError(
-                f"{why}: X can be read only once, and the lattice is laid out before; pass a list "
-                "of blocks, or a callable that returns a fresh iterator"
+                f"{why}: X can be read only once, but the lattice must be placed around the rows "
+                "before they are summed; pass a list of blocks, or a callable that returns a fresh "
+                "iterator"
             )
         return True
     if settings.features == "random" or d > LATTICE_DIMENSIONS or not has_sample:
@@ -187,8 +188,8 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
         if sample is not None:
             settings.warn_of_few_rows(len(sample.x))
         weights = np.zeros(0) if sample is None else sample.weights
-        once = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else rows.n
-        fixed = _fall_back(settings, rows, n_distinct=once)
+        n_independent = float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else rows.n
+        fixed = _fall_back(settings, rows, n_distinct=n_independent)
         return fixed if sample is None else _leave_base_alone(fixed, settings, rows)
     pilot = Pilot(sample)
     selection = select(
@@ -199,15 +200,16 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
     )  # fmt: skip
     if selection is None:
         return _leave_base_alone(_fall_back(settings, rows, n_distinct=rows.n), settings, rows)
-    return _apply(selection, settings, rows)
+    return _settings_of_best(selection, settings, rows)
 
 
 def _fall_back(settings: Settings, rows: Rows, *, n_distinct: float) -> Choice:
-    """The settings that suit most data. Few rows, repeated, say no more than those rows once."""
+    """Settings that suit most data. Copies of few different rows count as those rows once: in
+    Scott's bandwidth, and in lambda, which is raised."""
     filled = settings.with_fallbacks()
-    once = min(rows.n, n_distinct)
-    lam = filled.lam * (rows.n / once if "lam" in settings.auto else 1.0)
-    n = once if "gamma" in settings.auto else rows.n
+    n_independent = min(rows.n, n_distinct)
+    lam = filled.lam * (rows.n / n_independent if "lam" in settings.auto else 1.0)
+    n = n_independent if "gamma" in settings.auto else rows.n
     gamma = filled.gamma
     if gamma == "scott":
         gamma = scott_bandwidth(n, rows.dimension, rows.variance)
@@ -259,7 +261,7 @@ def _search_space(settings: Settings, rows: Rows, pilot: Pilot) -> SearchSpace:
     return SearchSpace(
         bases=_bases(settings, rows),
         methods=settings.methods,
-        shapes=_shapes(settings, rows.covariance),
+        shapes=frequency_shapes(settings, rows.covariance),
         gammas=None if "gamma" in settings.auto else (gamma,),
         lams=None if "lam" in settings.auto else (filled.lam,),
         etas=None if filled.eta == "1/gamma2" else (filled.eta,),
@@ -286,7 +288,7 @@ def _bases(settings: Settings, rows: Rows) -> tuple[Any, ...]:
     return tuple(kind for kind in kinds if settings.method in SERVED_BY.get(kind, METHODS))
 
 
-def _shapes(settings: Settings, covariance: Array) -> dict[str, Array]:
+def frequency_shapes(settings: Settings, covariance: Array) -> dict[str, Array]:
     """Frequency covariances that are compared, by name: those that differ, or the given one."""
     asked = settings.frequency_covariance
     if not isinstance(asked, str):
@@ -299,7 +301,7 @@ def _shapes(settings: Settings, covariance: Array) -> dict[str, Array]:
     return found
 
 
-def _apply(selection: Selection, settings: Settings, rows: Rows) -> Choice:
+def _settings_of_best(selection: Selection, settings: Settings, rows: Rows) -> Choice:
     """The settings of the best candidate.
 
     Where the pilot prefers the base alone, and all rows can say otherwise, the best tilt is kept;
@@ -339,15 +341,15 @@ def _most_features(selection: Selection, rows: Rows) -> int:
     if selection.is_brief and budgeted is not None:
         return budgeted
     if selection.best.method == "fvpd" and usual == FEW_ROWS_FEATURES[0]:
-        return FEATURE_COUNTS[0]  # each value takes the square of their number
+        return FEATURE_COUNTS[0]  # each log density of FVPD costs S^2
     return usual
 
 
 def most_features(n_rows: int | None) -> int:
-    """The most features that a fit of so many rows may have; None where their number is unknown.
+    """The largest number of features that a fit of n_rows rows may have.
 
-    None of few rows can be spared to compare numbers of features. Of many rows, refinement settles
-    how many are kept, up to what is affordable.
+    n_rows is None where it is unknown. With few rows, all are needed for learning, so that no
+    numbers of features are compared. With many, refinement chooses up to this number.
     """
     n = n_rows or MANY_ROWS
     if n <= FEW_ROWS:

@@ -55,7 +55,7 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     if not (gaussianize or has_walls or may_compare):
         return replace(rows, scale_record={"scale": word})
     axes = Axes.of(settings, rows)
-    rows.blocks.draw_sample()  # where the moments were given
+    rows.blocks.draw_sample()  # the first pass drew none where moments= was given
     if axes.are_beyond(rows.sample.x):
         axes.find_row_outside(rows.blocks)
     record: dict[str, Any] = axes.record_support() if has_walls else {}
@@ -202,12 +202,12 @@ def _check_options(settings: Settings, rows: Rows) -> None:
     if isinstance(settings.base, Base):
         raise ValueError(
             f"{why} bends columns, and a given base stays in the units of the data; use "
-            'base="auto", or leave that out'
+            'base="auto", or leave base out'
         )
     if rows.spectrum is not None or not rows.blocks.can_repeat:
         raise ValueError(
-            f"{why}: X can be read only once, and the maps of its columns are learned before; pass "
-            "a list of blocks, or a callable that returns a fresh iterator"
+            f"{why}: X can be read only once, but the maps of its columns must be learned before "
+            "the statistics; pass a list of blocks, or a callable that returns a fresh iterator"
         )
 
 

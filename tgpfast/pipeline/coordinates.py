@@ -57,7 +57,7 @@ class Trial:
     score: float
 
 
-def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
+def choose_rows_and_plan(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
     """The rows in the coordinates that suit them, and the plan there.
 
     One to three columns with walls or periods are learned on a lattice that has them. Where the
@@ -81,21 +81,21 @@ def choose_coordinates(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
     if not _may_bend(settings, rows) or Axes.of(settings, read).are_beyond(read.sample.x):
         return rows, choose(settings, rows)
     pilot, is_whole = _take_pilot(read, settings)
-    trials = _compare(settings, pilot)
+    trials = _compare_coordinates(settings, pilot)
     best = max(trials, key=lambda trial: trial.score)  # the first of equal ones
     if best.score - trials[0].score < LEAST_NATS / pilot.n:
         best = trials[0]
     if best is not trials[0]:
-        bent = _record(_place(read, settings, best.bends), settings, trials, best)
+        bent = _with_scale_record(_place(read, settings, best.bends), settings, trials, best)
         try:
             return bent, best.plan if is_whole else choose(settings, bent)
         except OutsideSupportError:  # the lattice accepts rounding errors, and rows without weight
             best = trials[0]
-    rows = _record(rows, settings, trials, best)
+    rows = _with_scale_record(rows, settings, trials, best)
     return rows, best.plan if is_whole else choose(settings, rows)
 
 
-def _record(rows: Rows, settings: Settings, trials: list[Trial], best: Trial) -> Rows:
+def _with_scale_record(rows: Rows, settings: Settings, trials: list[Trial], best: Trial) -> Rows:
     """The rows with what ``model.settings`` says of their coordinates."""
     return replace(rows, scale_record={
         "scale": "gaussianize" if best.bends.to_gaussian.any() else "standardize",
@@ -126,7 +126,7 @@ def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
     return replace(read, blocks=scaled, moments=moments, split=None), is_whole
 
 
-def _compare(settings: Settings, pilot: Rows) -> list[Trial]:
+def _compare_coordinates(settings: Settings, pilot: Rows) -> list[Trial]:
     """Trials of all coordinates, the plain ones first."""
     axes = Axes.of(settings, pilot)
     (low, high), free = axes.given.walls, free_columns(settings, pilot, axes)

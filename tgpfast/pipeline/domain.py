@@ -223,8 +223,8 @@ def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Row
     base = settings.base
     if domain is None:
         raise ValueError(
-            "period: X can be read only once, and the period that rows lie in is found before; "
-            "pass a list of blocks, or a callable that returns a fresh iterator"
+            "period: X can be read only once, but fit must first find the period in which the rows "
+            "lie; pass a list of blocks, or a callable that returns a fresh iterator"
         )
     if settings.method == "fvpd":
         raise ValueError(

@@ -9,7 +9,7 @@ from ..selection.verification import Verification, Verifier, solve_until_reliabl
 from ..validation import Seed
 from .choosing import Problem, hold_threads
 from .column_scales import name_outside_rows
-from .coordinates import choose_coordinates
+from .coordinates import choose_rows_and_plan
 from .discrete_columns import as_discrete, widen_walls
 from .record import finish_model
 from .rows import Rows, read_rows
@@ -78,10 +78,11 @@ def fit(
     rows but few, and ``model.settings["lam_tried"]`` lists what was tried.
 
     Rows that can be read only once, and fewer than 20 that differ, get fixed settings instead:
-    "fd", 1000 features, 10, "scott", "1/gamma2", "empirical", "data", "gaussian", None; repeated
-    rows count once in "scott", and lambda is multiplied by how often they are repeated. For an
-    iterator of up to three columns, rows held out of a sample that is kept on the way may raise
-    lambda or prefer the base alone. With fewer than 20 different rows the base is taken alone where
+    method="fd", n_features=1000, lam=10, gamma="scott", eta="1/gamma2", base="empirical",
+    frequency_covariance="data", kernel="gaussian", interactions=None. Repeated rows count once in
+    "scott", and lambda is multiplied by how often they are repeated. For an iterator of up to three
+    columns, rows held out of a sample that is kept on the way may raise lambda or prefer the base
+    alone. With fewer than 20 different rows the base is taken alone where
     method and lambda are open, unless copies of the rows that are held out show that the tilt is
     better.
 
@@ -135,9 +136,10 @@ def fit(
         heavy tails, by EM; or a base in the units of X. Mixtures serve "fd", "fvpd" and
         "map", heavy tails "fd" and "map".
     sample_weight : (n,) array, default None
-        Not negative. Rescaled to sum to Kish's effective number of rows, unless
-        normalize_weights=False: then a weight of 2 is two rows.
+        Not negative.
     normalize_weights : bool, default True
+        Rescale the weights to sum to Kish's effective number of rows. False: a weight of 2 is two
+        rows.
     moments : tuple (n, mean, covariance), default None
         Of the data, n being the sum of the weights, if known: saves the first pass, and is needed
         for iterators that can be read only once. Weights that come with the rows of an iterator, or
@@ -181,7 +183,6 @@ def fit(
     missing : {"error", "drop"}, default "error"
         What to do with rows that have nan, None or NA. "error" names the first one. "drop" leaves
         them out, with their weights; a warning and ``model.settings["n_missing"]`` say how many.
-
     discrete : sequence of str or int, or dict, default None
         Columns whose values are whole numbers, or a mapping from columns to the step that their
         values are multiples of. The model is a `DiscreteDensity`: in these columns it has
@@ -223,13 +224,16 @@ def fit(
     read = read_rows(X, settings, sample_weight, moments)
     settings = widen_walls(settings, read)
     with hold_threads(settings, read), name_outside_rows(read, settings):
-        rows, plan = choose_coordinates(settings, read)
+        # one to three columns: choosing makes the sums of all rows, so that accumulate has nothing
+        # left to do. More columns: accumulate makes them, and refines lambda, bandwidth and number
+        # of features with them.
+        rows, plan = choose_rows_and_plan(settings, read)
         problem = plan.accumulate(rows)
-        model, verified = _solve(problem, settings, rows)
+        model, verified = _solve_and_verify(problem, settings, rows)
     return as_discrete(finish_model(model, verified, problem, settings, rows), settings, rows)
 
 
-def _solve(
+def _solve_and_verify(
     problem: Problem, settings: Settings, rows: Rows
 ) -> tuple[Density, Verification | None]:
     """The model, verified where lambda was left open."""

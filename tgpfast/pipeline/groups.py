@@ -80,7 +80,7 @@ def fit_groups(
     base : {"empirical", "pooled"}, default "empirical"
         "empirical" takes mean and covariance of each group; the covariance is shrunk (see Notes).
         "pooled" takes the mean of the group and the pooled covariance.
-    sample_weight : array of shape (n,), optional
+    sample_weight : array of shape (n,), default None
         Non-negative weights of the rows. Rows of weight 0 are left out.
     normalize_weights : bool, default True
         Rescale the weights of each group to sum to Kish's effective number of rows. Otherwise a
@@ -91,11 +91,11 @@ def fit_groups(
         below 1e-3 for the largest group.
     backend : str, default "auto"
         See ``accumulate``.
-    n_threads : int, optional
+    n_threads : int, default None
         See ``accumulate``.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the features.
-    budget : int or str, optional
+    budget : int or str, default None
         Working memory in bytes, or text such as "2GB", beside the sorted rows and the result. By
         default TGPFAST_MEMORY_BUDGET, or 40 % of the free memory.
     progress : bool, default False

@@ -180,7 +180,7 @@ def choose_lattice_plan(
         features, folds, held, bases, settings.threads.resolve()[1],
         must_resolve=isinstance(settings.lam, str),
     )  # fmt: skip
-    space = _space(settings, rows, sample, kinds, features)
+    space = _search_space(settings, rows, sample, kinds, features)
     held_rows = sample.held_out(held)
     found = search_settings(search, replace(space, bases=tuple(early)))
     if is_late and _mixture_may_win(search, maker, held_rows):
@@ -317,7 +317,7 @@ def _resolution(sample: Sample, settings: Settings, rows: Rows) -> Array:
     return found
 
 
-def _space(
+def _search_space(
     settings: Settings, rows: Rows, sample: Sample, kinds: Sequence[str],
     features: LatticeFeatures,
 ) -> LatticeSpace:  # fmt: skip
@@ -428,7 +428,7 @@ class BaseMaker:
             return confine_to_circles(x, weights, self.axes.domain)
         base: Base
         if kind == "student":
-            base = StudentBase._by_em(
+            base = StudentBase.by_em(
                 x, weights, start=self._known_student(), tolerance=STUDENT_TOLERANCE
             )
         elif kind == "mixture":
@@ -530,7 +530,7 @@ class LatticePlan:
     held: list[int] = field(default_factory=list)
 
     def accumulate(self, rows: Rows) -> LatticePlan:
-        """The sums are made already."""
+        """Return this plan: `choose_lattice_plan` has made the sums."""
         return self
 
     def solve(self, method: str, lam: float) -> Density:

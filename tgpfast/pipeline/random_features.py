@@ -47,7 +47,7 @@ from .start_base import (
 # the data: a pass over the draws is one of many, and the features are fewer.
 MANY_ROWS_MAP_DRAWS = 2**14
 SPECTRAL_TOLERANCE = 1e-9  # of the sums of the spectral engine, relative to n
-LEAST_SPECTRAL_TOLERANCE = 1e-13  # the tightest that is asked of it
+LEAST_SPECTRAL_TOLERANCE = 1e-13  # smallest tolerance used, relative to n
 LOG_TOLERANCE = 1e-4  # change of a log density that its errors may cause
 
 
@@ -88,7 +88,8 @@ class RandomFeaturesPlan:
         return noise_levels(self.settings.sigma_max, self.settings.n_noise_levels)
 
     def accumulate(self, rows: Rows) -> RandomFeaturesProblem:
-        """Statistics of all rows, with the settings that suit all rows."""
+        """Make the base and the sums of all rows; refine bandwidth, number of features and lambda
+        with them."""
         chosen = self.settings
         base = make_start_base(chosen, rows)
         check_base_serves(base, chosen.method, from_spectrum=rows.spectrum is not None)

@@ -156,7 +156,7 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
         spectrum = _read_once(blocks, settings)
         found = spectrum.moments()
     if settings.needs_sample:
-        blocks.draw_sample()  # where the moments were given
+        blocks.draw_sample()  # the first pass drew none where moments= was given
     _check_moments(found, settings.base, blocks)
     scaling = make_scaling(settings.scale, found)
     factor = found.n_effective / found.n if settings.normalize_weights else 1.0

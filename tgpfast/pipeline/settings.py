@@ -24,7 +24,7 @@ BASES = ("auto", "empirical", "scaled", "learned", "mixture", "student")
 EM_BASES = ("mixture", "student")  # bases that expectation maximization fits to a sample
 GRAM_BASES = ("scaled", "learned")  # bases that are made from the full statistics
 FEATURE_KINDS = ("auto", "random", "lattice")
-WORDS = {  # that settings take which are words in any case
+WORDS = {  # setting -> the words it takes
     "method": ("auto", *METHODS), "scale": SCALES, "features": FEATURE_KINDS, "engine": ENGINES,
     "precision": PRECISIONS, "effort": EFFORTS, "kernel": ("auto", *KERNELS),
     "missing": MISSING_ROWS,
@@ -138,9 +138,9 @@ class Settings:
         """Warn that too few rows differ to compare settings, where lambda is open."""
         if "lam" in self.auto:
             warn(
-                f"{n_distinct} rows differ, and settings are chosen by held-out rows from "
-                f"{LEAST_PILOT_ROWS} on: the density is its base alone, or has usual settings that "
-                "were not compared with others. Give more rows, or choose lam yourself",
+                f"only {n_distinct} rows differ. Held-out rows choose the settings from "
+                f"{LEAST_PILOT_ROWS} different rows on. This density is its base alone, or has "
+                "default settings that were not compared. Give more rows, or choose lam yourself",
                 FallbackWarning,
             )
 
@@ -247,9 +247,15 @@ def _check_words(asked: Settings) -> None:
     if asked.method not in ("auto", "map") and asked.kernel != "auto":
         check_kernel(asked.kernel, asked.method)
     if asked.method == "ncfd" and asked.has_support:
-        raise ValueError('method="ncfd" takes no support: its noise crosses walls; use "fd"')
+        raise ValueError(
+            'method="ncfd" takes no support: its noise would move rows across the walls; use '
+            '"map" or "fd"'
+        )
     if asked.method == "ncfd" and asked.has_period:
-        raise ValueError('method="ncfd" has no period: its noise leaves it; use "map" or "fd"')
+        raise ValueError(
+            'method="ncfd" takes no period: its noise would move rows out of the period; use '
+            '"map" or "fd"'
+        )
     if asked.interactions is not None and not _is_word(asked.interactions, "auto"):
         whole("interactions", asked.interactions)
     if asked.method == "auto":

@@ -36,8 +36,9 @@ def make_start_base(settings: Settings, rows: Rows) -> Base:
         return GaussianBase(rows.mean, rows.covariance)
     if rows.split is None:
         raise ValueError(
-            f'X can be read only once, and base="{kind}" is fitted before; pass a list of '
-            "blocks, a callable, or a base"
+            f'X can be read only once, but base="{kind}" must be fitted before the statistics are '
+            "summed; pass a list of blocks, a callable that returns a fresh iterator, or a base "
+            "object"
         )
     # a base alone has no tilt that rows held out would judge
     return rows.split.fit_base(kind, use_all=settings.lam == BASE_ALONE)
@@ -55,8 +56,8 @@ def check_base_serves(base: Base, method: str, *, from_spectrum: bool) -> None:
         raise ValueError(f'method="{method}" cannot tilt a {name}; use "fd" or "map"')
     if from_spectrum and method != "map":
         raise ValueError(
-            f"X can be read only once, and with a {name} it is read again; pass a list of blocks "
-            "or a callable"
+            f"X can be read only once, but a {name} needs a second pass; pass a list of blocks or "
+            "a callable that returns a fresh iterator"
         )
 
 
@@ -77,14 +78,15 @@ def split_for_scales(rows: Rows) -> Split:
     pilot = rows.blocks.pilot(SAMPLE_ROWS)
     if pilot is None:
         raise ValueError(
-            'X can be read only once, and base="scaled" holds rows out; pass a list of blocks, a '
-            'callable that returns a fresh iterator, or base="empirical"'
+            'X can be read only once, but base="scaled" needs a second pass for held-out rows; '
+            "pass a list of blocks, a callable that returns a fresh iterator, or "
+            'base="empirical"'
         )
     x, weights = distinct_rows(pilot)
     held = assign_folds(len(x), SCALED_FOLDS) == 0
     if held.sum() < 2:
         raise ValueError(
-            f'base="scaled" needs at least {2 * SCALED_FOLDS} rows that differ, got {len(x)}'
+            f'base="scaled" needs at least {2 * SCALED_FOLDS} different rows, got {len(x)}'
         )
     return Split.at(x, weights, held)
 
@@ -123,14 +125,14 @@ def measure_spread(model: Density, rows: Rows) -> float:
     A base learned by scores may be so wide that most of the mass is far from all rows, in ripples
     of the tilt that no score sees, with effective draws enough to look sound.
     """
-    points, weights = model._weighted_points(SPREAD_DRAWS, 0)
+    points, weights = model.integrator.weighted_draws(SPREAD_DRAWS, 0)
     squares = np.square(points - rows.mean) / np.diag(rows.covariance)
     spread = float((weights @ squares / weights.sum()).max())
     if not spread <= MOST_SPREAD:
         warn(
-            f'the density with base="learned" has {spread:.3g} times the mean square of the rows '
-            "in some column: much of its mass lies far from them. Raise lam or gamma, or use "
-            'base="empirical"',
+            f'the density with base="learned" spreads {spread:.3g} times as far as the rows in '
+            "some column (mean squares about the mean): much of its mass lies far from the rows. "
+            'Raise lam or gamma, or use base="empirical"',
             PoorFitWarning,
         )
     return spread

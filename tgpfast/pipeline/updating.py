@@ -137,9 +137,9 @@ def _solve_again(model: Density, stats: Any, base: Base, run: dict[str, Any]) ->
     if model.method == "base":
         if base is model.base:
             warn(
-                "this model is its base alone, which was not made from moments and stays as it is: "
-                "the new rows change nothing but counts. Fit anew, or with a lam of your own, to "
-                "learn",
+                "this model is its base alone, and the base does not come from stored moments: the "
+                "new rows change only the counts, not the density. Fit again with all rows, or fit "
+                "with a given lam so that the model can learn",
                 DataWarning,
             )
         return base_alone(stats, base, model.threads)

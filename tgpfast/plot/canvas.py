@@ -43,6 +43,15 @@ def save(figure: Any, path: str | os.PathLike[str], dpi: int = 120) -> None:
         The extension gives the format.
     dpi : int, default 120
         Dots per inch.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from matplotlib.figure import Figure
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(Figure(), os.path.join(folder, "picture.png"))
+    ...     os.listdir(folder)
+    ['picture.png']
     """
     kind = Path(path).suffix.lower().removeprefix(".")
     if not kind:

@@ -53,25 +53,32 @@ def marginal_cdfs(
         As for ``fit``.
     n_directions : int, default 10
         Random directions, the same as those of ``evaluate`` with this seed and these units.
-    directions : array of shape (V, d), optional
+    directions : array of shape (V, d), default None
         Directions to take instead, such as the worst that ``evaluate`` found, in the coordinates
         that ``units`` names.
     n_grid : int, default 400
         Points along each direction, over the range of the data.
     n_samples : int, default 20_000
         Draws from a model that has no ``marginal_cdf``.
-    names : sequence of str, optional
+    names : sequence of str, default None
         Names of the columns, for rows without names.
     units : {"standardized", "data"}, default "standardized"
         "standardized" divides columns by their standard deviations first.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the directions and of the draws.
-    title : str, optional
+    title : str, default None
         Title above all panels.
 
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.marginal_cdfs(model, X, n_directions=5)
     """
     require_matplotlib()
     named, seed = name_models(models), as_seed(seed)

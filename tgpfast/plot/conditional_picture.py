@@ -46,7 +46,7 @@ def conditional_bands(
     ----------
     model : Density of two columns
         Of more columns, take ``model.conditional`` with values of the others first.
-    X : rows of shape (n, 2), optional
+    X : rows of shape (n, 2), default None
         Rows to show; none by default.
     column : str or int, default 1
         The column on the vertical axis; the other one is given.
@@ -56,7 +56,7 @@ def conditional_bands(
         Rows that are shown.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the choice of rows.
-    title : str, optional
+    title : str, default None
         Title above the panel.
 
     Returns
@@ -67,6 +67,13 @@ def conditional_bands(
     ------
     ValueError
         The model does not have two columns, the column is not known, or a level is not in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.conditional_bands(model, X, column=1)
     """
     seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
     rows, *ends = read_model_rows(

@@ -46,9 +46,9 @@ def density_curve(
     Parameters
     ----------
     model : Density, MarginalDensity or DiscreteDensity of one column
-    X : rows of shape (n,) or (n, 1), optional
+    X : rows of shape (n,) or (n, 1), default None
         Rows to show as a rug; none by default.
-    band : bool, optional
+    band : bool, default None
         Whether to draw the credible band; by default if the model was learned by FVPD and is not a
         conditional.
     level : float, default 0.9
@@ -57,7 +57,7 @@ def density_curve(
         Rows in the rug.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the choice of rows and of the band.
-    title : str, optional
+    title : str, default None
         Title above the panel.
 
     Returns
@@ -68,6 +68,13 @@ def density_curve(
     ------
     ValueError
         The model or X has more than one column, or a band is asked for and the model has none.
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 1))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.density_curve(model, X)
     """
     seed = as_seed(seed)
     rows, low, high = read_model_rows(model, X, 1, "a curve needs one")

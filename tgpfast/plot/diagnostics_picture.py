@@ -59,7 +59,7 @@ def diagnostics(
     Parameters
     ----------
     model : Density
-    X : rows, optional
+    X : rows, default None
         As for ``fit``; without it the third panel is left out.
     n_draws : int, default 50_000
         Draws from the base.
@@ -67,22 +67,29 @@ def diagnostics(
         Points in a panel.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the draws and of the choice of rows that are shown.
-    title : str, optional
+    title : str, default None
         Title above all panels.
 
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.diagnostics(model, X, n_draws=5_000)
     """
     require_matplotlib()
-    if not hasattr(model, "_weighted_sample"):
+    if not hasattr(model, "weighted_sample"):
         raise TypeError(f"{type(model).__name__} has no weighted draws; densities of tgpfast have")
     n_draws, n_shown = whole("n_draws", n_draws), whole("n_shown", n_shown)
     seed, x, columns = as_seed(seed), None, getattr(model.table, "columns", None)
     names = columns or default_names(model.dimension)
     if X is not None:
         x, names, columns = read_rows(name_model(model), X)
-    points, weights = model._weighted_sample(n_draws, seed)
+    points, weights = model.weighted_sample(n_draws, seed)
     order = np.argsort(-weights, kind="stable")
     share = np.cumsum(weights[order]) / weights.sum()
     titles = ["weight of the heaviest draws", "log weights"]

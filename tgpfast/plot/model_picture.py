@@ -19,7 +19,7 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
     Parameters
     ----------
     model : Density, MarginalDensity or DiscreteDensity
-    X : rows, optional
+    X : rows, default None
         Data to show with the model.
     quick : bool, default False
         Leave out what takes long: the credible band, the probability of regions by draws, and
@@ -30,6 +30,13 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 1))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.plot_model(model, X)  # model.plot(X) does the same
     """
     if check_flag("quick", quick):
         few = {"columns": range(QUICK_COLUMNS), "n_shown": QUICK_ROWS}

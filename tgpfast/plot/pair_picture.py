@@ -44,10 +44,10 @@ def pairs(
     ----------
     model : object
         With ``sample(n, seed)``.
-    X : rows, optional
+    X : rows, default None
         With at least two columns, as for ``fit``. Without them, draws of the model are on both
         sides of the diagonal.
-    columns : sequence of str or int, optional
+    columns : sequence of str or int, default None
         Two to six columns, by name or index; by default the first six.
     n_shown : int, default 1000
         Points in a panel. Histograms take all rows of X, and as many draws, up to 20,000.
@@ -56,7 +56,7 @@ def pairs(
         where a bin holds one value or several.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the samples and of the choice of rows that are shown.
-    title : str, optional
+    title : str, default None
         Title above all panels.
     margin : float, default 0.05
         Margin around the data, as a share of their range.
@@ -64,6 +64,13 @@ def pairs(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.pairs(model, X)
     """
     (name,) = named = name_model(model)
     seed = as_seed(seed)

@@ -163,6 +163,13 @@ def mass_levels(log_density: Array, masses: Sequence[float] = MASSES) -> list[fl
     -------
     list of float
         Increasing and distinct; empty if no value is finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> levels = mass_levels(np.log([0.1, 0.2, 0.3, 0.4]), (0.5,))  # 0.4 and 0.3 hold half
+    >>> np.exp(levels).round(2).tolist()
+    [0.24]
     """
     ordered = np.sort(log_density[np.isfinite(log_density)], axis=None)[::-1]
     if not len(ordered):

@@ -50,7 +50,7 @@ def density_figure(
         Grid points along each side.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the samples and of the choice of rows that are shown.
-    title : str, optional
+    title : str, default None
         Title above all panels.
     margin : float, default 0.25
         Margin around the data, as a share of their range.
@@ -58,6 +58,13 @@ def density_figure(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.density_figure({"FD": model}, X, n_grid=40)
     """
     named, seed = name_models(models), as_seed(seed)
     plane = Plane.of(named, X, n_shown, seed, margin)
@@ -102,6 +109,13 @@ def contours(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.contours({"FD": model}, X, n_grid=40)
     """
     named = name_models(models)
     plane = Plane.of(named, X, n_shown, as_seed(seed), margin)
@@ -138,6 +152,13 @@ def samples(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.samples({"FD": model}, X)
     """
     named, seed = name_models(models), as_seed(seed)
     plane = Plane.of(named, X, n_shown, seed, margin)
@@ -169,7 +190,7 @@ def noise_ladder(
         Learned with method="ncfd".
     X : rows of shape (n, 2)
         As for ``fit``.
-    sigmas : sequence of float, optional
+    sigmas : sequence of float, default None
         Noise levels in the order of the panels, in the model's coordinates. By default five, from
         the highest that the model was learned for down to 0.
     n_shown, n_grid, seed, title, margin
@@ -178,6 +199,13 @@ def noise_ladder(
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="ncfd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.noise_ladder(model, X, n_grid=40)
     """
     if not hasattr(model, "at_noise"):
         raise TypeError(f"{type(model).__name__} has no at_noise(sigma); NCFD models have it")

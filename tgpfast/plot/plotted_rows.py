@@ -47,7 +47,7 @@ def read_rows(
     ----------
     models : dict of str to model
     X : rows
-    needed : int, optional
+    needed : int, default None
         The number of columns that the picture needs.
     """
     orders = [getattr(getattr(m, "table", None), "columns", None) for m in models.values()]

@@ -47,7 +47,7 @@ def region_contours(
         Rows to show; none by default.
     levels : sequence of float, default (0.5, 0.75, 0.95)
         Probabilities of the regions, in (0, 1).
-    by_draws : bool, optional
+    by_draws : bool, default None
         Whether ``model.highest_density_region`` gives the thresholds and the probabilities on the
         labels; otherwise they hold for the part of the density in the picture, on its grid. By
         default wherever the model has this method.
@@ -57,7 +57,7 @@ def region_contours(
         Grid points along each side.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the choice of rows and of the draws.
-    title : str, optional
+    title : str, default None
         Title above the panel.
 
     Returns
@@ -68,6 +68,13 @@ def region_contours(
     ------
     ValueError
         The model or X does not have two columns, or a level is not in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> figure = tgpfast.plot.region_contours(model, X, levels=(0.5, 0.9))
     """
     seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
     rows, *ends = read_model_rows(model, X, 2, "contours need two")

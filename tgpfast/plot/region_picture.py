@@ -29,7 +29,7 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
     ----------
     region : HighestDensityRegion
         From ``model.highest_density_region(level)``.
-    X : rows, optional
+    X : rows, default None
         Data to show with the region; 3,000 draws of the model by default.
 
     Returns
@@ -40,6 +40,14 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
     ------
     ValueError
         The density has more than two columns.
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(500, 1))
+    >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> region = model.highest_density_region(0.9)
+    >>> figure = tgpfast.plot.highest_density_region(region, X)
     """
     model = region.model
     if model.dimension > 2:

@@ -41,14 +41,14 @@ def density_scatter(
     ----------
     X : rows
         As for ``fit``.
-    model : Density, optional
+    model : Density, default None
         The density of the two columns. By default, one is fitted to 20,000 of the rows with
         settings that take a fraction of a second.
-    columns : two of str or int, optional
+    columns : two of str or int, default None
         The columns to draw, the horizontal one first; needed where X has more than two.
     seed : int, None or numpy.random.Generator, default 0
         Seed of the choice of rows that are fitted.
-    title : str, optional
+    title : str, default None
         Title above the panel.
 
     Returns

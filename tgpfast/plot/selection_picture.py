@@ -39,12 +39,19 @@ def selection(model: Any, *, title: str | None = None) -> Any:
     ----------
     model : Density
         From ``fit``, with at least one setting chosen from the data.
-    title : str, optional
+    title : str, default None
         Title above all panels.
 
     Returns
     -------
     matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast.plot
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = tgpfast.fit(X, features="random", method="fd", base="empirical", n_features=50)
+    >>> figure = tgpfast.plot.selection(model)
     """
     trials = getattr(model, "selection", None)
     if not trials:

@@ -20,7 +20,7 @@ def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = Non
     kind : "empirical", "student", or a Base, which is returned as it is
     x : (n, d) array
     weights : (n,) array
-    domain : Domain, optional
+    domain : Domain, default None
         Its periodic columns have von Mises distributions, and the kind is that of the others.
 
     Raises
@@ -37,7 +37,7 @@ def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = Non
             return multiply_by_circles(None, x, weights, domain)
         return multiply_by_circles(fit_base(kind, rest, weights), x, weights, domain)
     if kind == "student":
-        return StudentBase._by_em(x, weights)
+        return StudentBase.by_em(x, weights)
     return GaussianBase.from_data(x, sample_weight=weights)
 
 

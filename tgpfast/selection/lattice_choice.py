@@ -16,9 +16,9 @@ from .lattice_search import HeldOutRows, LatticeCandidate, LatticeSearch, Scored
 FIRST_MODES = {1: 16, 2: 8, 3: 4}  # along the longest axis, by dimension: the coarsest level
 SEARCH_MODES = {1: 64, 2: 16, 3: 6}  # most at which kernels are compared: more take long
 FIRST_KERNEL, FIRST_LAM = "matern32", 0.5
-FIRST_BANDWIDTH = 1.0 / 12.0  # of the widest that is tried
+FIRST_BANDWIDTH = 1.0 / 12.0  # of WIDEST
 NARROWEST, WIDEST = 0.02, 6.0  # bandwidths that are tried, in standard deviations
-LEAST_LAM, MOST_LAM = 4e-3, 1e4  # that are tried: below, solves take long and spikes win
+LEAST_LAM, MOST_LAM = 4e-3, 1e4  # lambdas that are tried: below, solves take long and spikes win
 WORTH_RESOLVING = 0.01  # nats a row that a finer level must gain for another one to be tried
 WORTH_DOUBLING_MODES = 0.002  # the same once kernel, bandwidth and lambda are known
 COARSE_STEPS, FINE_STEPS = (2.0, 4.0), (2.0**0.5, 2.0)  # factors of bandwidth and lambda
@@ -102,7 +102,7 @@ class LatticeChoice:
 
 
 def search_settings(search: LatticeSearch, space: LatticeSpace) -> LatticeCandidate:
-    """The best tilt of the simplest base; every base alone is scored too.
+    """The best tilt of the first base in `space.bases`; every base alone is scored too.
 
     The number of modes is raised while one plain candidate gains. There, bandwidth and lambda are
     searched for every kernel, and more finely for the two best; then more modes are tried with what
@@ -137,7 +137,7 @@ def try_base(
     search : LatticeSearch
     space : LatticeSpace
     best : LatticeCandidate
-        The best tilt of the simplest base.
+        The best tilt of the first base.
     base : str
         Name of the other one.
     """
@@ -207,7 +207,7 @@ def _pattern_search(
     search: LatticeSearch, space: LatticeSpace, candidate: LatticeCandidate,
     steps: tuple[float, float], tries: int,
 ) -> ScoredCandidate:  # fmt: skip
-    """Move bandwidth and lambda by fixed factors to the first neighbour that is better."""
+    """Move bandwidth and lambda by fixed factors to the first neighbor that is better."""
     wide, strong = steps
     moves = (
         (1.0, 1.0 / strong), (1.0, strong), (1.0 / wide, 1.0), (wide, 1.0), (wide, 1.0 / strong),

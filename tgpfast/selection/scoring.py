@@ -75,12 +75,12 @@ class HeldOutScore:
 
     @property
     def variance(self) -> float:
-        """Of the weighted mean of the values."""
+        """Variance of the weighted mean of the values."""
         away = self.values - self.weights @ self.values
         return float(np.square(self.weights) @ np.square(away))
 
     def gain_over(self, values: Array) -> HeldOutScore:
-        """The same with the gains over other log densities in place of the values."""
+        """The score with gains over other log densities as its values."""
         return replace(self, values=self.values - values)
 
 
@@ -137,7 +137,7 @@ class Fold:
 
     @functools.cached_property
     def distances(self) -> Array:
-        """Of every draw to the nearest row, (n_draws,)."""
+        """Distance of every draw to the nearest row, (n_draws,)."""
         return distances_to(self.nearby, self.draws.points)
 
     def _draw(self, seed: int) -> Draws:
@@ -295,5 +295,5 @@ class FoldFeatures:
 
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:
-        """Of the features under the base: the same for every lambda and eta."""
+        """Mean and covariance of the features under the base, the same for every lambda and eta."""
         return self.fold.base.feature_moments(self.features, **self.threads.options)

@@ -137,7 +137,7 @@ class Verifier:
 
     def verify(self, model: Density) -> Verification:
         """Measure a density in whose coordinates the rows are."""
-        points, weights = model._weighted_points(self.n_draws, seed=1)
+        points, weights = model.integrator.weighted_draws(self.n_draws, seed=1)
         weights = weights / weights.sum()
         n_draws = float(1.0 / (weights @ weights))
         spacing = float(np.quantile(self.spacings, SPACING_QUANTILE))

@@ -274,7 +274,7 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
         seed = self.model_.settings["seed"]
         found = weigh_base_draws(self.model_, THRESHOLD_DRAWS, seed)
         if found is None:
-            found = self.model_._weighted_sample(THRESHOLD_DRAWS, seed)
+            found = self.model_.weighted_sample(THRESHOLD_DRAWS, seed)
         rows, weights = found
         return _find_threshold(self._scorer.log_density(rows), weights, share)
 

@@ -16,7 +16,7 @@ from ..validation import Array
 Vector = NDArray[Any]  # real or complex, of any shape; the inner product is Re(conj(u) v)
 Operator = Callable[[Vector], Vector]
 
-RESTARTS = 5  # times that a residual found small is computed anew, free of the recurrence's drift
+RESTARTS = 5  # recomputations of a small residual from its definition, as the recurrence drifts
 STALL_STEPS = 50  # steps without progress that are allowed whatever the size of the system
 LEAST_SQUARE = 1e-280  # of a norm; smaller squares have lost digits
 PROGRESS = 0.99  # a residual counts as smaller below this share of the best

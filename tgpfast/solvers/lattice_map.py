@@ -216,14 +216,15 @@ def _warn_if_poor(
 ) -> None:
     if report["gradient_norm"] > tolerance:
         warn(
-            f"MAP stopped after {report['newton_steps']} steps at a gradient of "
-            f"{report['gradient_norm']:.1e} of that of the data, above {tolerance:g}; raise lam",
+            f"MAP stopped after {report['newton_steps']} steps with a gradient of "
+            f"{report['gradient_norm']:.1e} times the norm of the data's sums, above "
+            f"{tolerance:g}; raise lam",
             PrecisionWarning,
         )
     if grid_tolerance is not None and not report["log_z_error"] <= grid_tolerance:
         shape = " x ".join(str(n) for n in report["shape"])
         warn(
-            f"log Z is known to {report['log_z_error']:.2g} only on a grid of {shape} nodes, and a "
-            "finer one would be too large. Raise lam or the bandwidth, or use fewer modes",
+            f"the error of log Z is still {report['log_z_error']:.2g} on a grid of {shape} nodes, "
+            "and a finer grid would be too large. Raise lam or the bandwidth, or use fewer modes",
             PrecisionWarning,
         )

@@ -215,7 +215,7 @@ def maximize_posteriors(
     least_gain : float, default 0.0
         Also stop after a step that promised to gain less than this, in nats a row: for candidates
         whose scores are compared.
-    precondition : callable, optional
+    precondition : callable, default None
         u of the posteriors that are left -> their preconditioner, a function of as many vectors.
     """
     now = posteriors.at(start.copy())  # whose entries are replaced one by one

@@ -105,15 +105,15 @@ def _warn_of_ascent(report: dict[str, Any], n_nodes: int) -> None:
     if report["partition_gap"] > WARNED_GAP:
         warn(
             f"log E[exp theta phi] differs by {report['partition_gap']:.2g} between two sets of "
-            f"{n_nodes:,} nodes: they are too few for so sharp a density, and the optimum follows "
-            "them. Raise n_draws, lam or gamma",
+            f"{n_nodes:,} nodes: too few nodes for so sharp a density, so theta depends on where "
+            "the nodes lie. Raise n_draws, lam or gamma",
             PrecisionWarning,
         )
     if report["gradient_norm"] > MAP_TOLERANCE:
         is_newton = report["solver"] == "newton"
-        more = "" if is_newton else '; solver="newton" converges in a few dozen steps'
+        more = "; raise lam" if is_newton else '; solver="newton" converges in a few dozen steps'
         warn(
-            f"MAP stopped after {report['steps']} steps at a gradient of "
-            f"{report['gradient_norm']:.1e} of |sum phi|, above {MAP_TOLERANCE:g}{more}",
+            f"MAP stopped after {report['steps']} steps with a gradient of "
+            f"{report['gradient_norm']:.1e} times |sum phi|, above {MAP_TOLERANCE:g}{more}",
             PrecisionWarning,
         )

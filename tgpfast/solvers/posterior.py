@@ -21,7 +21,7 @@ from .linear_systems import factorize
 MAP_TOLERANCE = 1e-6  # norm of the gradient, relative to that of sum phi, that ends an ascent
 ARMIJO = 1e-4  # share of the slope that a step of the line search must gain
 ROUNDING = 1e-13  # relative rounding of F, within which a step cannot be judged
-LEAST_LENGTH = 1e-10  # of a Newton step; where even this does not gain, the ascent ends
+LEAST_LENGTH = 1e-10  # shortest step of the line search; without a gain the ascent ends
 
 
 class Ascent(NamedTuple):

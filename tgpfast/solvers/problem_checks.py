@@ -20,4 +20,4 @@ def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
         raise TypeError(f"stats must be tgpfast.Statistics, got {type(stats).__name__}")
     check_base(base, stats.features.dimension, "the statistics have")
     if stats.n <= 0:
-        raise ValueError("the statistics are of no rows")
+        raise ValueError("the statistics have no rows")

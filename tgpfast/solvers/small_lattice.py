@@ -17,9 +17,9 @@ from ..validation import Array
 from .conjugate_gradients import Operator
 from .lattice_posterior import LatticePosteriors
 
-# real numbers that the modes have, up to which factors pay. With 306 of them a factor takes 1 ms
-# and saves nine of ten products, of 0.1 ms each. In larger lattices, factors of the lowest modes
-# saved few products
+# real numbers in the modes, up to which a factor of the Hessian is faster. With 306 of them a
+# factor takes 1 ms and saves nine of ten products, of 0.1 ms each. In larger lattices, factors of
+# the lowest modes saved few products
 MOST_NUMBERS = 400
 
 

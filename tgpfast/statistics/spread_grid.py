@@ -186,7 +186,7 @@ def _kernel_sum(angles: Array, cosines: Array, edge: int, more: float) -> Comple
 
 
 def _kernel_slope(angles: Array, cosines: Array, edge: int, more: float) -> Complex:
-    """Its derivative."""
+    """Derivative of the spreading kernel."""
     even = np.sin(angles) * chebval(np.cos(angles), chebder(cosines))
     return np.asarray(-even - 1j * edge * more * np.exp(-1j * edge * angles))
 

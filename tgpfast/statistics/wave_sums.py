@@ -62,7 +62,7 @@ class WaveSums:
             The points.
         strengths : (t, n) array
             Sets of strengths.
-        sines : list of int or None, optional
+        sines : list of int or None, default None
             For each set of strengths, the wall axis along which sines take the place of cosines.
 
         Returns
