@@ -109,12 +109,14 @@ def plan_transform(
         return costs.COSTS.transform(int(points), n_targets, nodes, width, len(reach), spreads)
 
     def plan(low: Array, high: Array, outside: float) -> TransformPlan | None:
-        half = np.maximum(0.5 * (high - low), LEAST_HALF_WIDTH / reach)
-        middle, (inner, fft) = low + 0.5 * (high - low), grid_nodes(half, reach, eps)
+        half, middle = LEAST_HALF_WIDTH / reach, low + 0.5 * (high - low)
+        # not middle -+ half alone, which may round the outermost points away
+        low, high = np.minimum(low, middle - half), np.maximum(high, middle + half)
+        inner, fft = grid_nodes(0.5 * (high - low), reach, eps)
         size, total = COMPLEX_BYTES * (inner + fft), seconds(n - outside, fft) + row_cost * outside
         if size > budget:
             return None
-        return TransformPlan(middle - half, middle + half, outside == 0, int(size), total)
+        return TransformPlan(low, high, outside == 0, int(size), total)
 
     best = plan(y.min(axis=0), y.max(axis=0), 0)
     if best is not None and best.seconds < FREE_GRID * seconds(n, 2.0):
