@@ -77,6 +77,9 @@ def test_bands_are_in_the_units_of_the_data():
 def test_other_models_have_no_band():
     with pytest.raises(ValueError, match=r'method="fvpd".*this one is "fd"'):
         tilted(2).credible_band([[0.0, 0.0]])
+    alone = dataclasses.replace(tilted(2), method="base")
+    with pytest.raises(ValueError, match=r"its base alone.*a value of lam"):
+        alone.credible_band([[0.0, 0.0]])
     x = draw(300, 2, np.random.default_rng(0))
     model = fitted(x, 1.0)
     with pytest.raises(ValueError, match="conditional"):

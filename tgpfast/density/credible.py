@@ -92,9 +92,12 @@ def _exponents(model: TiltedDensity, tilt: PredictiveTilt, u: Array, thetas: Arr
 def check_band(model: Any) -> None:
     """ValueError unless a density has a posterior of theta."""
     if not isinstance(model.tilt, PredictiveTilt):
+        found, remedy = f'this one is "{model.method}"', 'fit again with method="fvpd"'
+        if model.method == "base":
+            found, remedy = "this one is its base alone", f"{remedy} and a value of lam, such as 10"
         raise ValueError(
-            f'credible_band needs a model learned with method="fvpd", which has a posterior of '
-            f'theta; this one is "{model.method}": fit again with method="fvpd"'
+            'credible_band needs a model learned with method="fvpd", which has a posterior of '
+            f"theta; {found}: {remedy}"
         )
     if "given" in model.settings:
         raise ValueError(
