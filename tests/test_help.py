@@ -197,15 +197,15 @@ def test_words_that_are_defaults_are_explained(function):
 
 
 def test_fixed_settings_in_the_docstring_of_fit():
-    """'get fixed settings instead: "fd", 1000 features, 10, ...' are those of the code."""
+    """'fixed settings instead: method="fd", n_features=1000, ...' are those of the code."""
     from tgpfast.pipeline.choosing import LEAST_PILOT_ROWS
     from tgpfast.pipeline.settings import FALLBACK
 
     text = " ".join(inspect.getdoc(tgp.fit).split())
     words = ", ".join(
-        f"{v:g} features" if k == "n_features" else f"{v:g}" if k == "lam"
-        else "None" if v is None else f'"{v}"'
-        for k, v in FALLBACK.items()
-    )
-    assert f"fixed settings instead: {words};" in text
+        f"{name}={value:g}" if isinstance(value, int | float) else
+        f"{name}=None" if value is None else f'{name}="{value}"'
+        for name, value in FALLBACK.items()
+    )  # fmt: skip
+    assert f"fixed settings instead: {words}." in text
     assert f"fewer than {LEAST_PILOT_ROWS} that differ" in text
