@@ -83,15 +83,17 @@ def tuned_kde(train, held):
     return tgpfast.ExactKDE(train, **best).log_density(held)
 
 
-def mixture_by_bic(train, held):
+def choose_by_bic(train):
+    """The mixture of up to 20 components with the least BIC."""
     from sklearn.mixture import GaussianMixture
 
     sizes = [k for k in (1, 2, 3, 5, 8, 12, 16, 20) if 2 * k < len(train)]
     fits = [GaussianMixture(k, random_state=0).fit(train) for k in sizes]
-    return min(fits, key=lambda m: m.bic(train)).score_samples(held)
+    return min(fits, key=lambda m: m.bic(train))
 
 
-def mixture_by_held_out_rows(train, held):
+def choose_by_held_out_rows(train):
+    """The mixture of up to 160 components that the inner held-out rows like best."""
     from sklearn.mixture import GaussianMixture
 
     kept, tuned = inner_split(train)
@@ -101,7 +103,15 @@ def mixture_by_held_out_rows(train, held):
         for k in sizes for least in MIXTURE_FLOORS
     ]  # fmt: skip
     best = max(each, key=lambda o: GaussianMixture(**o).fit(train[kept]).score(train[tuned]))
-    return GaussianMixture(**best).fit(train).score_samples(held)
+    return GaussianMixture(**best).fit(train)
+
+
+def mixture_by_bic(train, held):
+    return choose_by_bic(train).score_samples(held)
+
+
+def mixture_by_held_out_rows(train, held):
+    return choose_by_held_out_rows(train).score_samples(held)
 
 
 def vine(train, held):

@@ -272,6 +272,51 @@ def test_the_step_of_discrete_columns(make, step):
     assert found.floor * found.scaling.scale == pytest.approx(want, rel=1e-5)
 
 
+TAG = np.array([0.0, 1.08653808, 2.17307615])
+
+
+def in_two_accuracies(x, few, many, rng):
+    """Some values with few decimals, the others with many."""
+    return np.where(rng.uniform(size=len(x)) < 0.5, np.round(x, few), np.round(x, many))
+
+
+@pytest.mark.parametrize(
+    ("make", "step"),
+    [
+        (lambda rng: in_two_accuracies(rng.choice(TAG, 500), 3, 8, rng), TAG[1]),
+        (lambda rng: in_two_accuracies(rng.choice(TAG, 500), 3, 8, rng) / 0.7 - 3, TAG[1] / 0.7),
+        (lambda rng: rng.choice([0.0, 1.0, 2.0, 998.0, 999.0], 500), 1.0),
+        (lambda rng: rng.choice([0.0, 1.0, 999.0], 500), 1.0),
+    ],
+    ids=["twins", "twins in other units", "codes of unknown", "a code of unknown"],
+)
+def test_the_step_of_values_of_different_accuracy(make, step):
+    x = make(np.random.default_rng(0))[:, None]
+    found = em.measure_columns(x, np.ones(500))
+    assert found.resolution == pytest.approx(step, rel=1e-3)
+    again = em.measure_columns(x[:100], np.full(100, 5.0))
+    assert again.resolution == pytest.approx(step, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rng: rng.integers(0, 5, 500) + 1e-4 * rng.normal(size=500),
+        lambda rng: rng.integers(0, 5, 500) + 1e-4 * rng.uniform(size=500),
+        lambda rng: in_two_accuracies(rng.normal(size=500), 2, 6, rng),
+        lambda rng: np.where(rng.uniform(size=500) < 0.5, 0.0, rng.exponential(size=500)),
+    ],
+    ids=["narrow clusters", "a grid with noise", "rounded in half of the rows", "spike at 0"],
+)
+def test_columns_that_are_continuous_in_part_have_next_to_no_step(make):
+    x = make(np.random.default_rng(0))[:, None]
+    found = em.measure_columns(x, np.ones(500))
+    assert found.resolution < 1e-3 * x.std()
+    # the negative control: the same clusters without their width
+    if (np.abs(x - np.rint(x)) < 1e-3).all():
+        assert em.measure_columns(np.rint(x), np.ones(500)).resolution == 1.0
+
+
 @pytest.mark.parametrize("n", [20, 300, 20_000])
 def test_continuous_columns_have_next_to_no_step(n):
     x = np.random.default_rng(0).normal(size=(n, 1))

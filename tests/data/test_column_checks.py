@@ -196,6 +196,20 @@ def test_repeated_values_on_no_lattice():
     assert check_columns(rows(some)) == []  # one in fifty
 
 
+def test_values_of_different_accuracy_count_once():
+    tags = np.array([0.0, 1.08653808, 2.17307615])[rng(1).integers(0, 3, N)]
+    both = np.where(rng(2).random(N) < 0.5, tags.round(3), tags)
+    (note,) = check_columns(rows(both))
+    assert (note.kind, note.facts["n_distinct"], note.facts["n_written"]) == ("tied", 3, 5)
+    assert "3 different values up to rounding, written in 5 ways" in note.message
+    share = max(np.mean(tags == value) for value in np.unique(tags))
+    assert note.facts["top_share"] == pytest.approx(share)
+    assert note.facts["top_value"] in both
+    (plain,) = check_columns(rows(tags))  # the negative control: one accuracy
+    assert plain.facts["n_distinct"] == plain.facts["n_written"] == 3
+    assert "3 different values;" in plain.message
+
+
 # -- row numbers ----------------------------------------------------------------------------------
 
 

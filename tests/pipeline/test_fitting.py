@@ -631,3 +631,26 @@ def test_solve_takes_bandwidths_that_serve_the_base():
 def test_features_take_bandwidths_whose_squares_are_floats(bandwidth):
     with pytest.raises(ValueError, match=r"bandwidth=.*: expected a number from 1e-153 to 1e\+153"):
         tgp.Features.draw(4, bandwidth, np.eye(2), seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::tgpfast.DataWarning")  # names the column of tags
+@pytest.mark.filterwarnings("ignore::tgpfast.PoorFitWarning")  # three values have no density
+def test_values_written_with_different_accuracy_win_no_spikes():
+    """The steps of the columns are recorded, and a tag that some rows have with three decimals, some
+    with eight, gets the density that it has where all rows have eight."""
+    rng = np.random.default_rng(5)
+    tag = rng.choice([0.0, 1.08653808, 2.17307615], 600)
+    rest = rng.normal(size=(600, 3)) + 3.0 * rng.integers(0, 2, (600, 1))
+    rest[:, 0] = rest[:, 0].round(1)
+    written = np.where(rng.uniform(size=600) < 0.5, tag.round(3), tag)
+    scores = []
+    for column in (tag, written):
+        x = np.column_stack([column, rest])
+        model = tgp.fit(x[:500], base="mixture", effort="fast")
+        steps = model.settings["resolution"]
+        assert steps[:2] == pytest.approx([1.08653808, 0.1], rel=1e-3)
+        assert max(steps[2:]) < 0.01
+        scores.append(model.log_density(x[500:]))
+    gap = scores[1] - scores[0]
+    assert abs(gap.mean()) < max(0.1, 3.0 * gap.std() / 10.0)

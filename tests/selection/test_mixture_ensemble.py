@@ -93,6 +93,19 @@ def test_the_gain_of_averaging_is_the_mean_over_rows_of_the_average():
     assert with_members(singles).averaging_gain == 0.0  # of which one stands for all
 
 
+def test_a_component_for_one_outlier_gains_little_by_averaging():
+    """The gain of its draws is bounded: by their share times the bound, if all is equal else."""
+    eye, bound = np.stack([np.eye(4)] * 2), mixture_ensemble.LARGEST_AVERAGING_GAIN
+    places = [np.array([np.zeros(4), np.full(4, place)]) for place in (1e3, -1e3, 2e3)]
+    members = [MixtureBase([0.8, 0.2], place, eye) for place in places]
+    gain = with_members(members).averaging_gain
+    # a draw of an outlier's component gains the bound over two members, and -log 3 over its own
+    want = 0.2 * (2.0 * bound - np.log(3.0)) / 3.0
+    assert gain == pytest.approx(want, rel=0.05)  # 512 draws
+    unbounded = 0.2 * (1e3**2 * 4 / 2) * 2 / 3  # the negative control
+    assert gain < 1e-4 * unbounded
+
+
 def test_a_kernel_estimate_is_a_mixture_of_its_rows():
     x, w = clustered_rows(60), np.random.default_rng(1).uniform(0.5, 1.5, 60)
     covariance = np.diag([0.1, 0.2, 0.3, 0.4])

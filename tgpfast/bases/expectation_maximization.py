@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import kernels
+from ..data.near_values import merge_near_values
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
 from ..validation import Array
@@ -89,7 +90,8 @@ def measure_columns(x: Array, w: Array) -> Standards:
     quartiles are equal), and at least 1 / LARGEST_COORDINATE of the way to the farthest row. The
     resolution is the distance to the nearest other value, which RESOLUTION_SHARE of the rows lie
     below: the step of a column of rounded or discrete values, and close to 0 for continuous ones.
-    Values closer than SAME_VALUE spreads count as one.
+    Values closer than SAME_VALUE spreads count as one, and so do values that were written with
+    different accuracy (`merge_near_values`).
 
     Parameters
     ----------
@@ -109,6 +111,7 @@ def measure_columns(x: Array, w: Array) -> Standards:
         spread = min(deviation, (high - low) / SPREAD_OF_QUARTILES) or deviation or 1.0
         reach = max(values[-1] - shift[j], shift[j] - values[0])
         scale[j] = max(spread, reach / LARGEST_COORDINATE)
+        values = _merge_near(values, SAME_VALUE * scale[j], float(w.sum()))
         resolution[j] = _resolution(values, below, SAME_VALUE * scale[j])
         narrowest, cluster = NARROWEST_COMPONENT, _width_of_nearest(values) / scale[j]
         if cluster > 0.0:  # else values are repeated, and their step is no cluster
@@ -116,6 +119,19 @@ def measure_columns(x: Array, w: Array) -> Standards:
             narrowest = min(narrowest, max(NARROWEST_IN_CLUSTERS * cluster, least))
         floor[j] = max(narrowest, WIDTH_OF_A_STEP * resolution[j] / scale[j])
     return Standards(Scaling(shift, scale), floor, resolution)
+
+
+def _merge_near(values: Array, same: float, n_rows: float) -> Array:
+    """Sorted values, of which those that are one up to rounding are replaced by the least one.
+
+    same : gap up to which neighboring values count as one
+    """
+    first = np.flatnonzero(np.diff(values, prepend=-np.inf) > same)
+    groups = merge_near_values(values[first], n_rows)
+    if len(groups) == groups[-1] + 1:
+        return values
+    first = first[np.flatnonzero(np.diff(groups, prepend=-1))]
+    return np.repeat(values[first], np.diff(first, append=len(values)))
 
 
 def _width_of_nearest(values: Array) -> float:

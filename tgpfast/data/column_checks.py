@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..runtime.warnings import DataWarning, warn
 from ..validation import Array, as_floats, whole
 from .blocks import Blocks
 from .jitter import OFF_GRID
 from .moments import moments_of
+from .near_values import merge_near_values
 from .table import column_name
 
 MOST_ROWS = 20_000  # rows that are examined; shares of a few per cent are then known to 0.2 %
@@ -65,7 +67,8 @@ class ColumnNote:
     message : str
         What was found and what to do.
     facts : dict
-        Numbers behind the message, such as "n_distinct", "repeated_share", "step".
+        Numbers behind the message, such as "n_distinct" (values that are one up to rounding count
+        once), "n_written" (they count each), "repeated_share", "step".
     """
 
     column: int
@@ -200,13 +203,15 @@ def _check_values(
 
     n_different : number of different rows
     """
-    values, counts = np.unique(v, return_counts=True)
-    n, m = len(v), len(values)
-    if m == 1:
+    written, repeats_of_written = np.unique(v, return_counts=True)
+    n, n_written = len(v), len(written)
+    if n_written == 1:
         return None  # constant: `fit` refuses it
+    values, counts = _merge_near(written, repeats_of_written)
+    m = len(values)
     step, top = _lattice_step(values), int(np.argmax(counts))
     facts: dict[str, Any] = {
-        "n_rows": n, "n_distinct": m, "repeated_share": 1.0 - m / n,
+        "n_rows": n, "n_distinct": m, "n_written": n_written, "repeated_share": 1.0 - m / n,
         "top_value": float(values[top]), "top_share": float(counts[top] / n), "step": step,
     }  # fmt: skip
     where = f"column {column_name(k, names)}"
@@ -246,13 +251,25 @@ def _check_values(
     is_atom = counts[top] >= LEAST_REPEATS and facts["top_share"] > TIED_SHARE
     if is_atom or (step is None and _has_ties(m, n_different)):
         most = f"{values[top]:.6g} alone has {facts['top_share']:.0%} of the rows"
+        different = f"{m:,} different values"
+        if n_written > m:
+            different += f" up to rounding, written in {n_written:,} ways"
         return note(
             "tied",
             f"{where} repeats values: {facts['repeated_share']:.0%} of {rows} repeat the value of "
-            f"another row ({m:,} different values; {most}). A density cannot give a share of the "
+            f"another row ({different}; {most}). A density cannot give a share of the "
             "rows to one value. Fit the rows with the repeated values apart, or drop this column",
         )
     return None
+
+
+def _merge_near(values: Array, counts: NDArray[np.int_]) -> tuple[Array, NDArray[np.int_]]:
+    """Different values and their counts; of those that are one up to rounding, the most frequent
+    one stays and gets their counts."""
+    groups = merge_near_values(values, float(counts.sum()))
+    order = np.lexsort((-counts, groups))
+    first = order[np.flatnonzero(np.diff(groups, prepend=-1))]
+    return values[first], np.bincount(groups, counts).astype(np.int_)
 
 
 def _advise_discrete(column: int | str, values: Array, step: float) -> str:

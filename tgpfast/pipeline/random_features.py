@@ -9,6 +9,7 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import domain_of
+from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..density.density import Density
 from ..features.random import Features
@@ -306,6 +307,10 @@ class RandomFeaturesProblem:
         if name == "learned" and model.method == "base":
             name = "empirical"  # a base is learned together with a tilt
         record: dict[str, Any] = {"base": name, **Axes.of(self.asked, rows).record()}
+        if name == "mixture" and rows.blocks.sample is not None:
+            # steps of the columns, below which no component is narrow
+            steps = measure_columns(rows.sample.x, rows.sample_weights).resolution
+            record["resolution"] = steps.tolist()
         if not isinstance(model.base, GaussianBase):
             record["base_facts"] = repr(model.base)
         if name == "learned":
