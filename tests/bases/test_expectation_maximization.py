@@ -251,9 +251,9 @@ def test_the_floor_of_a_rounded_column_is_the_width_of_a_step(step):
     x = step * np.round(np.random.default_rng(0).normal(0, 10, (500, 1)))
     found = em.measure_columns(x, np.ones(500))
     width = found.floor * found.scaling.scale
-    assert width == pytest.approx(step / math.sqrt(2 * math.pi), rel=1e-9)
-    # a component of this width on one value is as dense as the histogram
-    assert 1 / (math.sqrt(2 * math.pi) * width[0]) == pytest.approx(1 / step, rel=1e-9)
+    assert width == pytest.approx(step / 4, rel=1e-9)
+    # a component of this width on one value has 95 % of its mass within half a step
+    assert math.erf(step / 2 / width[0] / math.sqrt(2)) == pytest.approx(0.954, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,7 @@ def test_the_floor_of_a_rounded_column_is_the_width_of_a_step(step):
 def test_the_step_of_discrete_columns(make, step):
     x = make(np.random.default_rng(0)).astype(float)[:, None]
     found = em.measure_columns(x, np.ones(500))
-    want = step / math.sqrt(2 * math.pi)
-    assert found.floor * found.scaling.scale == pytest.approx(want, rel=1e-5)
+    assert found.floor * found.scaling.scale == pytest.approx(step / 4, rel=1e-5)
 
 
 TAG = np.array([0.0, 1.08653808, 2.17307615])

@@ -8,7 +8,7 @@ from example_bases import clusters, make_mixture, make_rows
 
 import tgpfast as tgp
 from tgpfast.bases import mixture_growth
-from tgpfast.bases.expectation_maximization import measure_columns
+from tgpfast.bases.expectation_maximization import WIDTH_OF_A_STEP, measure_columns
 from tgpfast.bases.mixture_growth import grow_mixture
 from tgpfast.kernels import thread_choice
 from tgpfast.kernels.thread_choice import Threads
@@ -225,15 +225,21 @@ def test_hard_rows_neither_crash_nor_win_by_spikes(name):
     assert np.isfinite(grown.refit(x, np.ones(len(x))).log_density(x)).all()
 
 
-def test_a_grid_gains_no_more_than_its_histogram():
-    """All points of a grid, equally often: no density with steps can be above 1 / step^2."""
+def test_the_cells_of_a_grid_keep_their_probability():
+    """All points of a grid, equally often. Each cell has a probability of 1 / 144, and little of it
+    is lost between components; spikes are bounded by the least width of components."""
     axis = np.arange(12.0)
-    x = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     rng = np.random.default_rng(0)
-    x = np.concatenate([rng.permutation(x) for _ in range(8)])
-    grown = grow(x)
-    held_out = grown.mixture.log_density(x[round(0.8 * len(x)) :]).mean()
-    assert held_out < -2 * math.log(12) + 0.35  # the uniform density, and its edges
+    grown = grow(np.concatenate([rng.permutation(points) for _ in range(8)]))
+    spike = 1.0 / (2.0 * np.pi * WIDTH_OF_A_STEP**2)  # the peak of one component a cell
+    at_points = grown.mixture.log_density(points)
+    assert at_points.mean() < -math.log(144) + math.log(spike) + 0.05
+    nodes = np.stack(np.meshgrid(*2 * [(np.arange(9) - 4) / 9.0]), axis=-1).reshape(-1, 2)
+    rows = (points[:, None] + nodes).reshape(-1, 2)
+    cells = np.exp(grown.mixture.log_density(rows)).reshape(144, -1).mean(axis=1)
+    assert np.log(cells).mean() > -math.log(144) - 0.05
+    assert cells.max() < 1.3 / 144
 
 
 def test_an_outlier_among_new_rows_costs_what_the_guard_costs():

@@ -36,8 +36,9 @@ LARGEST_COORDINATE, LEAST_OF_LARGEST = 1e4, 1e-7
 SPREAD_OF_QUARTILES = 1.349  # distance between the quartiles of a standard normal
 SAME_VALUE = 1e-6  # spreads within which values count as one: they differ by rounding
 RESOLUTION_SHARE = 0.1  # share of the rows that may lie closer to another value than the resolution
-# a component of the width step / sqrt(2 pi) on one value of a grid is as dense as the histogram
-WIDTH_OF_A_STEP = 1.0 / np.sqrt(2.0 * np.pi)
+# Least width of a component, in steps: 95 % of one on a value of a grid lies in the cell of that
+# value. Wider ones lose the probability of cells, and narrower ones gain spikes alone.
+WIDTH_OF_A_STEP = 0.25
 BORROWED_ROWS = 3.0  # rows that the pooled widths count as in the widths of a target
 LANE_ROWS, MOST_LANES = 1_024, 16  # rows a lane of the kernel has at least; lanes at most
 FEW_MATRICES = 32  # matrices up to which LAPACK inverts faster, one by one
