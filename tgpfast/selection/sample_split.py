@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, ProductBase
+from ..bases.bounded import BoundedMixtureBase, Domain, ProductBase
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, MixtureBase
 from ..data.blocks import Blocks
@@ -103,9 +103,15 @@ class SampleSplit:
         """
         if not self.holds_out or isinstance(base, GaussianBase):
             return base
+        return self.fit_base(self._kind_of(base), use_all=True)
+
+    def _kind_of(self, base: Base) -> str:
+        """The word for a base of `fit_base`: that of the columns without a period."""
+        if self.domain is not None and self.domain.periodic.all():
+            return "empirical"
         rest = base.factors[-1] if isinstance(base, ProductBase) else base
-        kind = "mixture" if isinstance(rest, MixtureBase) else rest.kind
-        return self.fit_base(kind, use_all=True)
+        is_mixture = isinstance(rest, MixtureBase | BoundedMixtureBase)
+        return "mixture" if is_mixture else rest.kind
 
     def split(self, most_kept: int) -> Split:
         """At most so many random rows of those that are kept, and all rows that are held out."""
@@ -125,4 +131,8 @@ def narrow_guard(base: Base) -> Base:
     """
     if isinstance(base, ProductBase):
         return ProductBase([narrow_guard(f) for f in base.factors], [c for _, c in base.each])
+    if isinstance(base, BoundedMixtureBase):
+        return BoundedMixtureBase.confine(
+            base.mixture.with_narrower_guard(MAPPED_GUARD), base.domain
+        )
     return base.with_narrower_guard(MAPPED_GUARD) if isinstance(base, MixtureBase) else base
