@@ -1,6 +1,7 @@
 """Bases on domains: against scipy.stats, sums of images, numerical integrals and derivatives."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -53,6 +54,10 @@ BASES = {
     "wall and period": BoundedMixtureBase(
         *mixture(2, 0.8), [0.0, 0.0], [1.0, 1.0], [False, True]
     ),
+    "period and open": BoundedMixtureBase(
+        *mixture(2, 0.8), [0.0, -INF], [1.0, INF], [True, False]
+    ),
+    "torus": BoundedMixtureBase(*mixture(2, 0.5), [0.0, 0.0], [1.0, 1.0], [True, True]),
     "wall and open": BoundedMixtureBase(*mixture(2, 0.8), [0.0, -INF], [1.0, INF]),
     "three": BoundedMixtureBase(
         *mixture(3, 0.5), [0.0, 0.0, -INF], [1.0, 1.0, 0.9], [False, True, False]
@@ -242,6 +247,30 @@ def test_the_mass_between_walls_is_that_of_scipy():
     ]
     assert np.exp(base.log_mass) == pytest.approx(base.mixture.weights @ masses, abs=1e-5)
     assert np.exp(base.log_mass) < 0.9  # the walls do cut
+
+
+def test_wrapped_columns_of_many():
+    """Five columns, two of them periodic: sums of Gaussians of scipy over images."""
+    rng = np.random.default_rng(4)
+    roots = 0.25 * rng.normal(size=(3, 5, 5)) + 0.4 * np.eye(5)
+    shares, means = np.array([0.2, 0.5, 0.3]), rng.uniform(-0.5, 1.5, (3, 5))
+    covariances = roots @ roots.transpose(0, 2, 1)
+    periodic = np.array([False, True, False, True, False])
+    low, high = np.where(periodic, 0.0, -INF), np.where(periodic, [1, 2.0, 1, 3.0, 1], INF)
+    base = BoundedMixtureBase(shares, means, covariances, low, high, periodic)
+    x, expected = rng.normal(size=(40, 5)), 0.0
+    for j, k in itertools.product(range(-8, 9), repeat=2):
+        image = x + np.array([0.0, 2.0 * j, 0.0, 3.0 * k, 0.0])
+        for share, mean, square in zip(shares, means, covariances, strict=True):
+            expected = expected + share * stats.multivariate_normal(mean, square).pdf(image)
+    np.testing.assert_allclose(base.log_density(x), np.log(expected), rtol=1e-10)
+    moved = x + np.array([0.0, 4.0, 0.0, -3.0, 0.0])
+    np.testing.assert_allclose(base.log_density(moved), np.log(expected), rtol=1e-10)
+    draws = base.draw(200_000, rng)
+    np.testing.assert_allclose(base.mean, draws.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(base.covariance, np.cov(draws.T), atol=0.01)
+    with pytest.raises(AssertionError):  # the moments without wrapping are others
+        np.testing.assert_allclose(base.mixture.covariance, np.cov(draws.T), atol=0.01)
 
 
 def test_far_from_walls_nothing_changes():

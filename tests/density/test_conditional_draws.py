@@ -9,9 +9,15 @@ from answer_models import covariance
 from scipy import stats
 
 import tgpfast as tgp
-from tgpfast.bases.bounded import ProductBase, UniformBase
+from tgpfast.bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
 from tgpfast.bases.von_mises import VonMisesBase
-from tgpfast.density.conditional_draws import PointSets, draw_given
+from tgpfast.density.base_marginals import base_cdf
+from tgpfast.density.conditional_draws import (
+    PointSets,
+    draw_along_line,
+    draw_given,
+    is_known_for_rows,
+)
 from tgpfast.density.density import Density
 from tgpfast.density.discrete import DiscreteDensity
 from tgpfast.density.exponent import PointTilt
@@ -48,6 +54,42 @@ def test_draws_of_a_product_follow_the_conditional(paired):
     assert abs(np.cos(np.pi * (turned - 0.3)).mean() - 0.6978) < 1e-3  # I_1(2) / I_0(2)
     correlation = np.corrcoef([uniform, turned, other])
     assert np.abs(correlation[np.triu_indices(3, 1)]).max() < 0.02
+
+
+@pytest.mark.parametrize("turning", [[0], [1], [0, 1]], ids=["given", "drawn", "both"])
+@pytest.mark.parametrize("paired", [False, True])
+def test_draws_of_a_wrapped_mixture_follow_the_conditional(turning, paired):
+    """Of a mixture of two columns with periods of 1.5, one of them given: sums on a grid."""
+    low, high = np.full(2, -np.inf), np.full(2, np.inf)
+    low[turning], high[turning] = -0.5, 1.0
+    periodic = np.isin([0, 1], turning)
+    base = BoundedMixtureBase(SHARES, MEANS, COVARIANCES, low, high, periodic)
+    points, at = PointSets([5, 6], 14), 0.4
+    y = np.full((1, points.n_points if paired else 1, 1), at + 3.0 * periodic[0])
+    log_density, draws = draw_given(base, [0], y, points)
+    line = np.arange(-0.5, 1.0, 0.001) if periodic[1] else np.arange(-7.0, 7.0, 0.001)
+    joint = np.exp(base.log_density(np.c_[np.full(len(line), at), line])) * 0.001
+    assert np.abs(log_density - math.log(joint.sum())).max() < 1e-6
+    assert is_known_for_rows(base)
+    expected = joint @ np.exp(2j * np.pi * line / 1.5) / joint.sum()
+    assert abs(np.exp(2j * np.pi * draws[0, :, 0] / 1.5).mean() - expected) < 2e-3
+    assert draws.min() >= line[0]
+    assert draws.max() <= 1.0 or not periodic[1]
+    assert base_cdf(base, np.array([0.0, 1.0]), line[-1:] + 0.001)[0] == pytest.approx(1.0)
+
+
+def test_strata_of_a_wrapped_mixture_sum_to_its_margin():
+    """The weights of the draws along a line, in any period, against a sum over the other column."""
+    base = BoundedMixtureBase(
+        SHARES, MEANS, COVARIANCES, [-0.5, -np.inf], [1.0, np.inf], [True, False]
+    )
+    line, other = np.array([-0.4, 0.1, 0.7]), np.arange(-7.0, 7.0, 0.001)
+    found = np.full(3, -np.inf)
+    for block in draw_along_line(base, 0, line + 1.5, PointSets([0], 8)):
+        found[block.places] = np.logaddexp(found[block.places], block.log_density)
+    for place, value in zip(line, found, strict=True):
+        rows = np.c_[np.full(len(other), place), other]
+        assert value == pytest.approx(math.log(np.exp(base.log_density(rows)).sum() * 0.001))
 
 
 class Counts:

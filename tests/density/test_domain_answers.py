@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
+from tgpfast.density import conditionals
 
 
 def make_rows(d=4, n=600):
@@ -98,9 +99,9 @@ def test_bounds_in_the_wrong_order_name_the_column(counts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 4])
-def test_given_a_value_on_a_wall_nothing_is_extrapolated(d):
+def test_given_a_value_on_a_wall_nothing_is_extrapolated(d, monkeypatch):
     """y = 2 x + noise with x exponential: given x = 0, y has mean 0; also above a wall turned
-    around. A value next to the wall is taken as it is."""
+    around, and given values next to the wall."""
     rng = np.random.default_rng(0)
     x = rng.exponential(size=1_000)
     rest = rng.normal(size=(1_000, d - 2))
@@ -111,5 +112,21 @@ def test_given_a_value_on_a_wall_nothing_is_extrapolated(d):
         assert abs(model.conditional(values).median()[0]) < 0.4
         table = model.conditional({k: [v] for k, v in values.items()})
         assert abs(table.mean[0]) < 0.4
-        near = values | {0: sign * 1e-12}  # the negative control: the map takes it far out
-        assert abs(model.conditional(near).median()[0]) > 1.0
+        near, places = values | {0: sign * 1e-9}, np.array([[-1.0], [0.5]])
+        np.testing.assert_array_equal(
+            model.conditional(near).log_density(places),
+            model.conditional(values).log_density(places),
+        )
+        near_table = model.conditional({k: [v] for k, v in near.items()})
+        np.testing.assert_array_equal(near_table.mean, table.mean)
+        # values where the rows are stay as they are: joint less marginal, by a sum over y
+        inner, line = values | {0: sign * 0.01}, np.linspace(-9.0, 9.0, 2_001)
+        joint = np.tile([inner.get(k, 0.0) for k in range(d)], (len(line), 1))
+        joint[:, 1] = line
+        log_joint = model.log_density(joint)
+        expected = log_joint - np.log(np.exp(log_joint).sum() * (line[1] - line[0]))
+        found = model.conditional(inner).log_density(line[:, None])
+        np.testing.assert_allclose(found[expected > -9.0], expected[expected > -9.0], atol=1e-3)
+        with monkeypatch.context() as patch:  # negative control: the map takes it far out
+            patch.setattr(conditionals, "WALL_SHARE", 1e-300)
+            assert abs(model.conditional(near).median()[0]) > 1.0

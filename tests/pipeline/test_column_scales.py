@@ -6,6 +6,7 @@ import pytest
 import tgpfast
 from tgpfast.data.column_maps import MappedScaling
 from tgpfast.data.row_sample import SAMPLE_ROWS
+from tgpfast.selection import sample_split
 from tgpfast.selection.scale_choice import ScaleScores, compare_scales
 
 FIXED = {"method": "fd", "lam": 30.0, "n_features": 30, "base": "empirical", "gamma": 1.0}
@@ -233,7 +234,7 @@ def test_walls_take_no_pass_of_their_own_where_the_sample_is_a_part_of_the_rows(
 
 
 @pytest.mark.slow
-def test_tails_stay_near_the_rows_after_maps_of_walls():
+def test_tails_stay_near_the_rows_after_maps_of_walls(monkeypatch):
     """Student bases and wide guards gave a price of 4.6e7 where the largest was 217."""
     rng = np.random.default_rng(0)
     n = 600
@@ -245,8 +246,13 @@ def test_tails_stay_near_the_rows_after_maps_of_walls():
     drawn = model.sample(40_000, seed=1)
     assert drawn[:, 0].max() < 20.0 * x[:, 0].max()
     assert drawn[:, 0].mean() == pytest.approx(x[:, 0].mean(), rel=0.1)
-    # beta(2, 3) has 6e-8 of its mass below 1e-4, and is lower there than at its mean
-    near_wall = np.tile(x[:1], (3, 1))
-    near_wall[:, 1] = 0.4, 1e-3, 1e-8
+    # beta(2, 3) has 6e-8 of its mass below 1e-4
     assert (drawn[:, 1] > 1e-5).all()
-    assert (model.log_density(near_wall)[1:] < model.log_density(near_wall)[0] - 2.0).all()
+    near_wall = np.tile(x[:1], (7, 1))
+    near_wall[:, 1] = 0.4, 1e-2, 1e-3, 1e-5, 1e-8, 1e-15, 1e-30
+    assert (np.diff(model.log_density(near_wall)) < -1.0).all()  # beta(2, 3) is 0 at the wall
+    # negative control: a guard of twice the deviation has a pole there
+    with monkeypatch.context() as patch:
+        patch.setattr(sample_split, "MAPPED_GUARD", 0.4)
+        wide = tgpfast.fit(x, support={0: (0, None), 1: (0, 1)})
+    assert (np.diff(wide.log_density(near_wall)) > 0.0).any()

@@ -108,8 +108,14 @@ def test_files_keep_the_density_and_its_samples(model, tmp_path):
 def test_open_settings_are_chosen_with_periods():
     chosen = tgp.fit(clock_rows(600, 0), period={1: PERIOD}, effort="fast")
     held = clock_rows(1000, 3)
-    product = chosen.base.log_density(chosen.scaling.apply(held)) - chosen.scaling.log_volume
-    assert chosen.log_density(held).mean() > product.mean() + 0.2
+    # the same rows as a von Mises distribution times a Gaussian, by scipy
+    x, rest = clock_rows(600, 0), [0, 2, 3]
+    product = stats.multivariate_normal(x[:, rest].mean(axis=0), np.cov(x[:, rest].T)).logpdf(
+        held[:, rest]
+    )
+    product += stats.vonmises(1.0).logpdf(2 * np.pi * held[:, 1] / PERIOD)
+    product += np.log(2 * np.pi / PERIOD)
+    assert chosen.log_density(held).mean() > product.mean() + 0.4
     angles = np.random.default_rng(5).vonmises([0, 1, 2, 3], [1, 2, 3, 0.5], (300, 4))
     torus = tgp.fit(angles, period=dict.fromkeys(range(4), 2 * np.pi), effort="fast")
     assert np.isfinite(torus.log_density(angles + 2 * np.pi)).all()
@@ -159,3 +165,95 @@ def test_rows_of_many_periods_take_no_pass_of_their_own():
     )  # fmt: skip
     assert model.settings["n_passes"] == len(calls) == 2
     assert 0.0 <= np.asarray(model.sample(100, seed=0))[:, 3].max() <= 24.0
+
+
+def rush_rows(n, seed):
+    """Three rush hours, one at midnight, a column that depends on the hour, and three others."""
+    rng = np.random.default_rng(seed)
+    hour = rng.normal(np.array([8.0, 13.0, 24.0])[rng.choice(3, n)], 1.2) % 24.0
+    angle = 2.0 * np.pi * hour / 24.0
+    height = 2.0 * np.cos(angle) + 0.3 * rng.normal(size=n)
+    return np.c_[rng.normal(size=(n, 2)), hour, height, np.exp(0.5 * rng.normal(size=n))]
+
+
+def rush_log_density(x):
+    turns = x[:, 2] - np.array([8.0, 13.0, 24.0])[:, None] + 24.0 * np.arange(-2, 3)[:, None, None]
+    density = stats.norm(0.0, 1.2).pdf(turns).sum(axis=0).mean(axis=0)
+    density = density * stats.norm(2.0 * np.cos(np.pi * x[:, 2] / 12.0), 0.3).pdf(x[:, 3])
+    density = density * stats.norm.pdf(x[:, :2]).prod(axis=1)
+    return np.log(density * stats.lognorm(0.5).pdf(x[:, 4]))
+
+
+@pytest.fixture(scope="module")
+def rush():
+    return tgp.fit(rush_rows(1500, 0), period={2: 24.0})
+
+
+@pytest.mark.slow
+def test_hours_with_several_peaks_are_followed(rush):
+    """Within 0.25 nats per row of the truth, and the hour within a KS distance of 0.05."""
+    held = rush_rows(4000, 1)
+    loss = rush_log_density(held) - rush.log_density(held)
+    assert loss.mean() < 0.25
+    hours = np.arange(0.0, 24.0, 0.02)
+    density = np.exp(rush.marginal([2]).log_density(hours[:, None]))
+    assert density.sum() * 0.02 == pytest.approx(1.0, abs=2e-3)
+    turns = hours - np.array([8.0, 13.0, 24.0])[:, None] + 24.0 * np.arange(-2, 3)[:, None, None]
+    truth = stats.norm(0.0, 1.2).pdf(turns).sum(axis=0).mean(axis=0)
+    assert np.abs(np.cumsum(density - truth)).max() * 0.02 < 0.05
+    # negative control: an hour that is learned by one peak
+    angles = np.exp(2j * np.pi * rush_rows(1500, 0)[:, 2] / 24.0)
+    one = stats.vonmises(1.2, loc=np.angle(angles.mean())).pdf(2.0 * np.pi * hours / 24.0)
+    assert np.abs(np.cumsum(one * 2.0 * np.pi / 24.0 - truth)).max() * 0.02 > 0.08
+
+
+@pytest.mark.slow
+def test_a_wrapped_mixture_answers_questions(rush, tmp_path):
+    held = rush_rows(60, 2)
+    start, end = held.copy(), held.copy()
+    start[:, 2], end[:, 2] = 0.0, 24.0
+    np.testing.assert_allclose(rush.log_density(start), rush.log_density(end), atol=1e-9)
+    slopes = [rush.grad_log_density(rows)[:, 2] for rows in (start, end)]
+    np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-9)
+    assert np.abs(slopes[0]).max() > 0.01
+    rush.save(tmp_path / "rush.npz")
+    again = tgp.load(tmp_path / "rush.npz")
+    np.testing.assert_array_equal(again.log_density(held), rush.log_density(held))
+    np.testing.assert_array_equal(again.sample(50, seed=1), rush.sample(50, seed=1))
+    given = rush.conditional({2: 24.5, 0: 0.0})  # half past midnight, in the next period
+    hour = rush.marginal([0, 2])
+    rows = held.copy()
+    rows[:, 2], rows[:, 0] = 0.5, 0.0
+    expected = rush.log_density(rows) - hour.log_density([[0.0, 0.5]])
+    np.testing.assert_allclose(given.log_density(held[:, [1, 3, 4]]), expected, atol=0.01)
+    law = rush.conditional({0: 0.1, 1: 0.2, 3: 1.8, 4: 1.0})
+    levels = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(law.cdf(law.quantile(levels)), levels, atol=1e-6)
+    assert law.probability(22.0, 26.0) > 0.8  # high at midnight
+    draws = rush.sample(4000, seed=0)
+    night = rush.probability({2: 22.0}, {2: 26.0})
+    share = np.mean((draws[:, 2] > 22.0) | (draws[:, 2] < 2.0))
+    assert night == pytest.approx(share, abs=5 * np.sqrt(0.25 / 4000) + 5 * night.standard_error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["map", "fd"])
+def test_a_tilt_of_a_wrapped_mixture_has_mass_one(method):
+    tilted = tgp.fit(
+        rush_rows(1500, 0), period={2: 24.0}, base="mixture", method=method, lam=3.0, gamma=1.5,
+        n_features=80,
+    )  # fmt: skip
+    assert type(tilted.base).__name__ == "BoundedMixtureBase"
+    rng, n = np.random.default_rng(2), 40_000
+    rows = rush_rows(n, 3)
+    rows[:, 2] = rng.uniform(0.0, 24.0, n)
+    rows[:, :2] *= 1.3
+    rows[:, 3] = 1.8 * rng.standard_normal(n)
+    log_density = -np.log(24.0) + stats.norm(0.0, 1.3).logpdf(rows[:, :2]).sum(axis=1)
+    log_density += stats.norm(0.0, 1.8).logpdf(rows[:, 3])
+    rows[:, 4] = np.exp(0.7 * rng.normal(size=n))
+    log_density += stats.lognorm(0.7).logpdf(rows[:, 4])
+    ratios = np.exp(tilted.log_density(rows) - log_density)
+    error = ratios.std() / np.sqrt(n)
+    assert error < 0.05
+    assert ratios.mean() == pytest.approx(1.0, abs=4 * error)

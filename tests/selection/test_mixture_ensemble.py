@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import tgpfast as tgp
+from tgpfast.bases.bounded import Domain
 from tgpfast.bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
 from tgpfast.bases.mixture import MixtureBase, average_mixtures
 from tgpfast.selection import candidates, mixture_ensemble
@@ -64,6 +65,39 @@ def test_scored_rows_have_no_part_in_the_mixture_of_their_fold():
         moved = MixtureEnsemble(x, ensemble.weights, QUICK)
         assert moved.fit_without(k).fingerprint != ensemble.fit_without(k).fingerprint
     assert seen.max() == 1.0
+
+
+@pytest.mark.parametrize("depends", [True, False])
+def test_mixtures_are_wrapped_where_columns_depend_on_the_hour(depends):
+    """Else one mixture of the open columns needs fewer components."""
+    rng, domain = np.random.default_rng(3), Domain(
+        [-np.inf, -np.pi, -np.inf, -np.inf], [np.inf, np.pi, np.inf, np.inf],
+        [False, True, False, False],
+    )  # fmt: skip
+    angle, x = rng.vonmises(np.pi, 1.0, 400), rng.normal(size=(400, 4))
+    x[:, 1] = angle
+    x[:, 0] = np.where(rng.random(400) < 0.5, 4.0, 0.0) + 0.3 * x[:, 0]
+    if depends:
+        x[:, 2] = 2.0 * np.cos(angle) + 0.2 * x[:, 2]
+    ensemble = MixtureEnsemble(x, np.ones(400), QUICK, domain=domain)
+    assert ensemble.is_wrapped == depends
+    base = ensemble.fit(x, np.ones(400))
+    assert type(base).__name__ == ("BoundedMixtureBase" if depends else "ProductBase")
+    other = x + np.array([0.0, 2.0 * np.pi, 0.0, 0.0])
+    np.testing.assert_allclose(base.log_density(other), base.log_density(x), atol=1e-9)
+    assert ensemble.averaging_gain > 0.0
+    assert type(ensemble.fit_without(0)) is type(base)
+    if depends:  # by how much the product of distributions is worse, which is what it is for
+        apart = ensemble._multiply(ensemble.open_members[0].mixture, x, np.ones(400))
+        assert (base.log_density(x) - apart.log_density(x)).mean() > 0.5
+
+
+def test_many_periodic_columns_are_not_wrapped():
+    rng = np.random.default_rng(0)
+    low = np.array([-np.inf] + 3 * [-np.pi])
+    domain = Domain(low, -low, np.isfinite(low))
+    x = np.c_[rng.normal(size=200), rng.vonmises(0.0, 1.0, (200, 3))]
+    assert not MixtureEnsemble(x, np.ones(200), QUICK, domain=domain).is_wrapped
 
 
 def with_members(mixtures):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
 from ..data.scaling import Scaling
 from ..validation import Array
@@ -220,19 +220,21 @@ class BoundedMixtureBase(Base):
     weights : (K,) array
         Weights of the mixture without walls.
     means : (K, d) array
-        Its means, d <= 3.
+        Its means; d <= 3 where there are walls.
     covariances : (K, d, d) array
         Its covariances.
     low, high : (d,) arrays
         Ends of the axes; -inf and inf where there is no wall.
     periodic : (d,) bools, default none
         Axes whose ends are the same place, as in `Domain`.
+    has_guard : bool, default False
+        Whether the last component is a guard against outliers, as in `MixtureBase`.
 
     Raises
     ------
     ValueError
-        For more than three columns; for a component that is wider than a period, or whose columns
-        are correlated and that has almost no mass between the walls.
+        For more than three columns with walls; for a component that is wider than a period, or
+        whose columns are correlated and that has almost no mass between the walls.
 
     Examples
     --------
@@ -249,29 +251,29 @@ class BoundedMixtureBase(Base):
     kind = "bounded_mixture"
 
     def __init__(
-        self, weights: Any, means: Any, covariances: Any, low: Any, high: Any, periodic: Any = None
-    ) -> None:
-        self.mixture = MixtureBase(weights, means, covariances)
+        self, weights: Any, means: Any, covariances: Any, low: Any, high: Any,
+        periodic: Any = None, *, has_guard: bool = False,
+    ) -> None:  # fmt: skip
+        self.mixture = MixtureBase(weights, means, covariances, has_guard=has_guard)
         self.domain = Domain(low, high, periodic)
         d = self.mixture.dimension
         if self.domain.dimension != d:
             raise ValueError(f"low has {self.domain.dimension} entries, the means have {d}")
-        if d > MASS_DIMENSIONS:
+        if d > MASS_DIMENSIONS and self.has_walls:
             raise ValueError(
-                f"a bounded mixture has at most {MASS_DIMENSIONS} columns, got {d}; use a product "
-                "of bases"
+                f"a mixture with walls has at most {MASS_DIMENSIONS} columns, got {d}; use a "
+                "product of bases"
             )
         self._check_widths()
-        parts = [self._moments_inside(part) for part in self.mixture._parts]
-        masses = np.array([mass for mass, _, _ in parts])
+        masses, places, spreads = self._find_moments()
         self._log_shares = np.log(self.mixture.weights) + masses
         self.log_mass = float(logsumexp(self._log_shares))
         self._log_shares -= self.log_mass
         self._check_masses(masses)
-        shares, places = np.exp(self._log_shares), np.array([mean for _, mean, _ in parts])
+        shares = np.exp(self._log_shares)
         self.mean = np.asarray(shares @ places)
         about = places - self.mean
-        within = np.einsum("k,kij->ij", shares, np.array([spread for _, _, spread in parts]))
+        within = np.einsum("k,kij->ij", shares, spreads)
         self.covariance = np.asarray(within + (about.T * shares) @ about)
 
     @classmethod
@@ -297,7 +299,20 @@ class BoundedMixtureBase(Base):
             base = MixtureBase(np.ones(1), base.mean[None], base.covariance[None])
         if not isinstance(base, MixtureBase):
             raise TypeError(f"expected a GaussianBase or a MixtureBase, got {type(base).__name__}")
-        return cls(base.weights, base.means, base.covariances, **domain.parameters())
+        return cls(
+            base.weights, base.means, base.covariances, **domain.parameters(),
+            has_guard=base.has_guard,
+        )
+
+    @property
+    def has_walls(self) -> bool:
+        """Whether an axis ends at a wall, rather than going on from its other end."""
+        return bool(np.isfinite(self.domain.walls).any())
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, each of them with all of its images."""
+        return self.mixture.n_components
 
     def _check_widths(self) -> None:
         widths = np.sqrt(np.einsum("kii->ki", self.mixture.covariances))
@@ -314,6 +329,17 @@ class BoundedMixtureBase(Base):
     @functools.cached_property
     def _is_diagonal(self) -> NDArray[np.bool_]:
         return np.array([not np.any(c - np.diag(np.diag(c))) for c in self.mixture.covariances])
+
+    def _find_moments(self) -> tuple[Array, Array, Array]:
+        """Logs of the masses of the components in the domain, and means and covariances there."""
+        mixture = self.mixture
+        if not self.has_walls:
+            masses = np.zeros(mixture.n_components)
+            return masses, *wrap_moments(mixture.means, mixture.covariances, self.domain)
+        parts = [self._moments_inside(part) for part in mixture._parts]
+        log_masses = np.array([mass for mass, _, _ in parts])
+        places = np.array([mean for _, mean, _ in parts])
+        return log_masses, places, np.array([spread for _, _, spread in parts])
 
     def _moments_inside(self, part: GaussianBase) -> tuple[float, Array, Array]:
         """Log of a component's mass in the domain, and its mean and covariance there."""
@@ -337,11 +363,9 @@ class BoundedMixtureBase(Base):
     @functools.cached_property
     def _images(self) -> tuple[MixtureBase, float]:
         """The mixture with its images along periodic axes, and log of the sum of their weights."""
-        shifts = [self._shifts(part) for part in self.mixture._parts]
-        counts = np.array([len(some) for some in shifts])
-        return self.with_images(self.domain.periodic), math.log(self.mixture.weights @ counts)
+        return self.with_images(self.domain.periodic)
 
-    def with_images(self, axes: NDArray[np.bool_]) -> MixtureBase:
+    def with_images(self, axes: NDArray[np.bool_]) -> tuple[MixtureBase, float]:
         """The mixture without walls, with its images along some periodic axes.
 
         Parameters
@@ -351,8 +375,10 @@ class BoundedMixtureBase(Base):
 
         Returns
         -------
-        MixtureBase
+        mixture : MixtureBase
             Its weights are rescaled to sum to 1.
+        log_total : float
+            Log of the sum of the weights before that.
         """
         weights, means, covariances = [], [], []
         for weight, part in zip(self.mixture.weights, self.mixture._parts, strict=True):
@@ -360,7 +386,8 @@ class BoundedMixtureBase(Base):
                 weights.append(weight)
                 means.append(part.mean + shift)
                 covariances.append(part.covariance)
-        return MixtureBase(np.array(weights), np.array(means), np.array(covariances))
+        images = MixtureBase(np.array(weights), np.array(means), np.array(covariances))
+        return images, math.log(sum(weights))
 
     def _shifts(self, part: GaussianBase) -> list[tuple[float, ...]]:
         """Whole periods, by axis, by which a component reaches into the domain."""
@@ -392,6 +419,8 @@ class BoundedMixtureBase(Base):
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """n independent draws, (n, d)."""
+        if not self.has_walls:
+            return self.domain.wrap(self.mixture.draw(n, rng))
         index = rng.choice(len(self._log_shares), size=n, p=np.exp(self._log_shares))
         x = np.empty((n, self.dimension))
         for k, part in enumerate(self.mixture._parts):
@@ -407,7 +436,10 @@ class BoundedMixtureBase(Base):
         return self.domain.wrap(x)
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
-        """2^log2_n quasi-random draws; independent ones where columns are correlated."""
+        """2^log2_n quasi-random draws; independent ones where columns beside walls are
+        correlated."""
+        if not self.has_walls:
+            return self.domain.wrap(self.mixture.draw_sobol(log2_n, seed))
         if not self._is_diagonal.all():
             return self.draw(2**log2_n, np.random.default_rng(seed))
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
@@ -460,6 +492,97 @@ class BoundedMixtureBase(Base):
 def _mass_rule(k: int, widest: float) -> tuple[Array, Array]:
     x, weights = panel_rule(1, RULE_NODES)
     return x, np.log(weights)
+
+
+def wrap_moments(means: Array, covariances: Array, domain: Domain) -> tuple[Array, Array]:
+    """Means (K, d) and covariances (K, d, d) of Gaussians whose rows are moved by whole periods
+    into the domain.
+
+    By Stein's lemma Cov(y, wrap(x)) = Cov(y, x) (1 - P sum of the density of x at the ends of all
+    periods), where y is a column without a period. Two correlated periodic columns take a rule.
+
+    Parameters
+    ----------
+    means : (K, d) array
+    covariances : (K, d, d) array
+    domain : Domain
+        Without walls.
+
+    Examples
+    --------
+    >>> domain = Domain([0.0], [24.0], [True])
+    >>> places, squares = wrap_moments(np.array([[0.0]]), np.array([[[1.0]]]), domain)
+    >>> places.round(6).tolist()  # half of the rows are close to 24
+    [[12.0]]
+    """
+    places, spreads = means.copy(), covariances.copy()
+    turning = np.flatnonzero(domain.periodic).tolist()
+    for k in turning:
+        deviations = np.sqrt(covariances[:, k, k])
+        places[:, k], variances, factors = _wrap_column(
+            means[:, k], deviations, float(domain.low[k]), float(domain.periods[k])
+        )
+        spreads[:, k] *= factors[:, None]
+        spreads[:, :, k] *= factors[:, None]
+        spreads[:, k, k] = variances
+    for j, k in itertools.combinations(turning, 2):
+        slopes = covariances[:, j, k] / covariances[:, j, j]
+        rest = np.sqrt(covariances[:, k, k] - slopes * covariances[:, j, k])
+        deviations, period = np.sqrt(covariances[:, j, j]), float(domain.periods[j])
+        reach = GAUSSIAN_REACH * deviations
+        first = math.floor(float((means[:, j] - reach - domain.low[j]).min()) / period)
+        last = math.ceil(float((means[:, j] + reach - domain.low[j]).max()) / period)
+        products = np.zeros(len(means))
+        t, weights = panel_rule(1, RULE_NODES)
+        for m in range(first, last):
+            # nodes of the part of this period that a component reaches
+            ends = domain.low[j] + period * np.array([m, m + 1.0])
+            a = np.clip(means[:, j] - reach, *ends)
+            x = a[:, None] + (np.clip(means[:, j] + reach, *ends) - a)[:, None] * t
+            z = (x - means[:, j, None]) / deviations[:, None]
+            density = np.exp(-0.5 * np.square(z)) / (math.sqrt(2.0 * math.pi) * deviations[:, None])
+            centers = means[:, k, None] + slopes[:, None] * (x - means[:, j, None])
+            found = _wrap_column(
+                centers.ravel(), np.repeat(rest, len(t)), float(domain.low[k]),
+                float(domain.periods[k]),
+            )[0].reshape(x.shape)  # fmt: skip
+            terms = density * (x - period * m - places[:, j, None]) * (found - places[:, k, None])
+            products += (np.clip(means[:, j] + reach, *ends) - a) * (terms @ weights)
+        spreads[:, j, k] = spreads[:, k, j] = np.where(covariances[:, j, k] == 0.0, 0.0, products)
+    return places, spreads
+
+
+def _wrap_column(
+    means: Array, deviations: Array, low: float, period: float
+) -> tuple[Array, Array, Array]:
+    """Means and variances of Gaussians moved into [low, low + period), and the factors of their
+    covariances with other columns, (K,) each."""
+    reach = GAUSSIAN_REACH * deviations
+    first = math.floor(float((means - reach - low).min()) / period)
+    last = math.ceil(float((means + reach - low).max()) / period)
+    cells = np.arange(first, max(last, first + 1))
+    edges = low + period * np.arange(first, cells[-1] + 2)
+    z = (edges - means[:, None]) / deviations[:, None]
+    density = np.exp(-0.5 * np.square(z)) / math.sqrt(2.0 * math.pi)
+    mass = np.diff(ndtr(z), axis=1)
+    about = -deviations[:, None] * np.diff(density, axis=1)  # integrals of x - mean
+    square = np.square(deviations)[:, None] * (mass - np.diff(z * density, axis=1))
+    places = means - period * (mass @ cells)
+    gaps = (means - places)[:, None] - period * cells
+    variances = (square + 2.0 * gaps * about + np.square(gaps) * mass).sum(axis=1)
+    factors = 1.0 - period / deviations * density.sum(axis=1)
+    return places, variances, factors
+
+
+def confine_mixture(mixture: MixtureBase, domain: Domain) -> Base:
+    """A mixture on a domain, or the mixture itself where the domain is open.
+
+    Parameters
+    ----------
+    mixture : MixtureBase
+    domain : Domain
+    """
+    return mixture if domain.is_open else BoundedMixtureBase.confine(mixture, domain)
 
 
 def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:

@@ -15,7 +15,7 @@ import numpy as np
 from ..data.scaling import Scaling
 from ..validation import Array
 from .base import Base, RescaledBase
-from .bounded import BoundedMixtureBase, ProductBase, UniformBase
+from .bounded import BoundedMixtureBase, ProductBase, UniformBase, confine_mixture
 from .gaussian import GaussianBase
 from .mixture import MixtureBase
 from .quasirandom import logsumexp
@@ -200,8 +200,8 @@ def _(base: BoundedMixtureBase, columns: Sequence[int]) -> Base | None:
         return None
     domain = base.domain.choose(columns)
     known = marginal_base(base.mixture, columns)
-    assert known is not None
-    return BoundedMixtureBase.confine(known, domain)
+    assert isinstance(known, MixtureBase)
+    return confine_mixture(known, domain)
 
 
 @marginal_base.register
@@ -303,10 +303,10 @@ def _(base: BoundedMixtureBase, fixed: Sequence[int], values: Array) -> Base:
     given, free = split_columns(base.dimension, fixed)
     domain = base.domain
     inside = domain.choose(given).wrap(values[None])[0]
-    images = base.with_images(domain.periodic & np.isin(np.arange(base.dimension), given))
-    return BoundedMixtureBase.confine(
-        condition_base(images, given, inside), domain.choose(free)
-    )
+    images, _ = base.with_images(domain.periodic & np.isin(np.arange(base.dimension), given))
+    conditioned = condition_base(images, given, inside)
+    assert isinstance(conditioned, MixtureBase)
+    return confine_mixture(conditioned, domain.choose(free))
 
 
 @condition_base.register

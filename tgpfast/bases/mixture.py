@@ -162,18 +162,18 @@ class MixtureBase(Base):
             has_guard=True,
         )
 
-    def with_narrower_guard(self, factor: float) -> MixtureBase:
+    def with_narrower_guard(self, factors: Array) -> MixtureBase:
         """The mixture whose guard, if it has one, is narrower.
 
         Parameters
         ----------
-        factor : float
-            Width of the new guard as a share of the old one.
+        factors : (d,) array
+            Width of the new guard along each column as a share of the old one.
         """
         if not self.has_guard:
             return self
         covariances = self.covariances.copy()
-        covariances[-1] *= factor**2
+        covariances[-1] *= np.outer(factors, factors)
         return MixtureBase(self.weights, self.means, covariances, has_guard=True)
 
     def without_guard(self) -> MixtureBase:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..validation import Array
 from .scaling import Scaling
@@ -346,8 +347,9 @@ class MappedScaling(Scaling):
         return False
 
     @property
-    def maps_walls(self) -> bool:
-        return any(math.isfinite(one.low) or math.isfinite(one.high) for one in self.maps.maps)
+    def mapped_walls(self) -> NDArray[np.bool_]:
+        """Columns that have walls, (d,)."""
+        return np.array([one.has_walls for one in self.maps.maps])
 
     @property
     def affine(self) -> Scaling:

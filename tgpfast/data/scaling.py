@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..validation import Array
 
@@ -48,9 +49,14 @@ class Scaling:
         return True
 
     @property
+    def mapped_walls(self) -> NDArray[np.bool_]:
+        """Columns whose walls are mapped to infinity, (d,)."""
+        return np.zeros(len(self.shift), bool)
+
+    @property
     def maps_walls(self) -> bool:
         """Whether walls of some column are mapped to infinity."""
-        return False
+        return bool(self.mapped_walls.any())
 
     @property
     def affine(self) -> Scaling:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase, domain_of
+from ..bases.conditioning import marginal_base
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.part_widths import part_widths
@@ -63,6 +64,10 @@ def base_cdf(base: Base, direction: Array, places: Array) -> Array:
         for factor, columns in base.each:
             if np.count_nonzero(direction[columns]) == np.count_nonzero(direction):
                 return base_cdf(factor, direction[columns], places)
+    used = np.flatnonzero(direction).tolist()
+    known = marginal_base(base, used) if len(used) < base.dimension else None
+    if known is not None:
+        return base_cdf(known, direction[used], places)
     rule = _covering_rule(base)
     if rule is not None:
         count = max(len(nodes) for nodes in rule.nodes)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..bases.bounded import ProductBase, UniformBase
+from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
 from ..bases.conditioning import (
     MixtureParts,
     SplitMixture,
@@ -99,6 +99,8 @@ def draw_given(
         return _draw_of_student(base, kept, y, sets, group)
     if isinstance(base, UniformBase):
         return _draw_of_product(_split_uniform(base), kept, y, sets, group)
+    if is_wrapped_mixture(base):
+        return _draw_of_wrapped(base, kept, y, sets, group)
     return _draw_row_by_row(base, kept, y, sets, group)
 
 
@@ -106,7 +108,20 @@ def is_known_for_rows(base: Base) -> bool:
     """Whether draws of all rows are made together."""
     if isinstance(base, ProductBase):
         return all(len(c) == 1 or is_known_for_rows(factor) for factor, c in base.each)
-    return isinstance(base, (GaussianBase, MixtureBase, StudentBase, UniformBase))
+    known = isinstance(base, (GaussianBase, MixtureBase, StudentBase, UniformBase))
+    return known or is_wrapped_mixture(base)
+
+
+def is_wrapped_mixture(base: Base) -> TypeGuard[BoundedMixtureBase]:
+    """Whether a base is a mixture with periods and without walls."""
+    return isinstance(base, BoundedMixtureBase) and not base.has_walls
+
+
+def unwrap_columns(base: BoundedMixtureBase, kept: list[int]) -> tuple[MixtureBase, float]:
+    """A wrapped mixture as one that has images along some columns, and log of the sum of the
+    weights of these images. Rows of the mixture may lie in any period of the other columns."""
+    is_kept = np.isin(np.arange(base.dimension), kept)
+    return base.with_images(base.domain.periodic & is_kept)
 
 
 def _split_uniform(base: UniformBase) -> ProductBase:
@@ -149,6 +164,17 @@ def _draw_of_mixture(
     means = split.means_of(places, index.ravel()).reshape(n, sets.n_points, -1)
     offsets = np.einsum("kij,gj->gki", split.cholesky, normals)  # (G, K, b)
     return log_density, means + offsets[np.arange(len(normals)), index]
+
+
+def _draw_of_wrapped(
+    base: BoundedMixtureBase, kept: list[int], y: Array, sets: PointSets, group: int
+) -> tuple[Array, Array]:
+    images, log_total = unwrap_columns(base, kept)
+    rest = split_columns(base.dimension, kept)[1]
+    of_kept, of_rest = base.domain.choose(kept), base.domain.choose(rest)
+    inside = of_kept.wrap(y.reshape(-1, len(kept))).reshape(y.shape)
+    log_density, draws = _draw_of_mixture(images, kept, inside, sets, group)
+    return log_density + log_total, of_rest.wrap(draws.reshape(-1, len(rest))).reshape(draws.shape)
 
 
 def _draw_of_student(
@@ -232,6 +258,11 @@ def draw_along_line(
     parts = base.each if isinstance(base, ProductBase) else whole
     at = next(j for j, (_, mine) in enumerate(parts) if column in mine)
     factor, mine = parts[at]
+    places, log_total = line[:, None], 0.0
+    if is_wrapped_mixture(factor) and len(mine) > 1:
+        own_place = [mine.index(column)]
+        places = factor.domain.choose(own_place).wrap(places)
+        factor, log_total = unwrap_columns(factor, own_place)
     if not (isinstance(factor, MixtureBase) and factor.n_components > 1 and len(mine) > 1):
         for some in split_rows(np.arange(len(line)), sets.n_points):
             log_density, draws = draw_given(base, [column], line[some, None, None], sets)
@@ -239,7 +270,7 @@ def draw_along_line(
         return
     own = [rest.index(k) for k in mine if k != column]
     with np.errstate(all="ignore"):
-        given = condition_mixture(factor, [mine.index(column)], line[:, None])
+        given = condition_mixture(factor, [mine.index(column)], places)
     means = np.sqrt(np.exp(given.log_shares).mean(axis=0))
     for k, root in enumerate(given.cholesky):
         rows = np.flatnonzero(given.log_shares[:, k] > LEAST_LINE_LOG_SHARE)
@@ -255,7 +286,7 @@ def draw_along_line(
         for some in split_rows(rows, stratum.n_points):
             draws = np.tile(others, (len(some), 1, 1))
             draws[:, :, own] = given.means[some, k][:, None] + offsets
-            log_density = given.log_density[some] + given.log_shares[some, k]
+            log_density = log_total + given.log_density[some] + given.log_shares[some, k]
             yield LineDraws(some, log_density, draws, stratum.log2_points)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..bases.bounded import ProductBase
+from ..bases.bounded import BoundedMixtureBase, ProductBase
 from ..bases.conditioning import as_mixture, condition_mixture, marginal_base, split_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
@@ -143,7 +143,7 @@ def uses_draws(model: TiltedDensity, kept: list[int]) -> bool:
     if isinstance(model.base, MixtureBase):
         many = model.base.n_components > RULE_COMPONENTS
     else:  # a rule over the range of all components has as many nodes
-        many = isinstance(model.base, ProductBase)
+        many = isinstance(model.base, (ProductBase, BoundedMixtureBase))
     return b > RULE_DIMENSIONS or (b > 1 and model.dimension > QUADRATURE_DIMENSIONS and many)
 
 
@@ -438,7 +438,7 @@ def count_components(base: Base) -> int:
     """Components of a mixture, or of the largest one in a product."""
     if isinstance(base, ProductBase):
         return max(count_components(factor) for factor in base.factors)
-    return base.n_components if isinstance(base, MixtureBase) else 1
+    return base.n_components if isinstance(base, (MixtureBase, BoundedMixtureBase)) else 1
 
 
 def average_sets(sets: Array) -> tuple[Array, Array]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, ProductBase, UniformBase, domain_of
+from ..bases.bounded import BoundedMixtureBase, Domain, ProductBase, UniformBase, domain_of
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.quasirandom import logsumexp
+from ..bases.wrapped_mixture import limit_widths
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .exponent import Tilt
@@ -37,11 +38,16 @@ def widen_base(base: Base) -> Base:
 
     Its components are those of the base and a Gaussian of the base's mean and covariance, all
     wider by 1 + 1 / sqrt(d) standard deviations: more would waste draws in many dimensions. In a
-    product every factor is widened; one on a bounded domain becomes uniform.
+    product every factor is widened; a wrapped mixture is widened to half a period at most, and
+    any other base on a bounded domain becomes uniform.
     """
     if isinstance(base, ProductBase):
         return ProductBase([widen_base(f) for f in base.factors], [c for _, c in base.each])
     domain = domain_of(base)
+    if isinstance(base, BoundedMixtureBase) and not base.has_walls:
+        wide = widen_base(base.mixture)
+        assert isinstance(wide, MixtureBase)
+        return BoundedMixtureBase.confine(limit_widths(wide, domain), domain)
     if not domain.is_open:
         return UniformBase(**domain.parameters()) if domain.is_bounded else base
     square = (1.0 + base.dimension**-0.5) ** 2

@@ -223,7 +223,7 @@ def _apply_maps(rows: Rows, settings: Settings, maps: ColumnMaps) -> Rows:
     blocks = rows.blocks.mapped(scaling.apply_inside, factor)
     split = split_sample(blocks, settings) if settings.needs_sample else None
     if split is not None:
-        split = replace(split, has_mapped_walls=scaling.maps_walls)
+        split = replace(split, mapped_walls=scaling.mapped_walls)
     return replace(
         rows, blocks=blocks, moments=moments, scaling=scaling, weight_factor=factor,
         has_late_weights=False, are_weighted=moments.n != moments.n_effective,

@@ -162,8 +162,9 @@ def fit(
     period : dict, default None
         Column -> period, such as {"hour": 24}: the density repeats itself, and rows of any period
         are moved into the first. With more than three columns the frequencies of random features
-        are whole multiples of 2 pi / period, and each periodic column of the base has a von Mises
-        distribution; "map" and "fd" learn it. NCFD has no period.
+        are whole multiples of 2 pi / period, and periodic columns of the base have distributions
+        of their own, or components that are wrapped around; "map" and "fd" learn it. NCFD has no
+        period.
     one_standard_error : bool, default False
         Pick the smoothest settings within one standard error of the best, row by row: the largest
         lambda, then the largest bandwidth.

@@ -443,7 +443,7 @@ class BaseMaker:
     def _confine(self, base: Base) -> Base:
         """The base on the domain of the fit."""
         if self.rows.scaling.maps_walls:
-            base = narrow_guard(base)
+            base = narrow_guard(base, self.rows.scaling.mapped_walls)
         if self.axes.is_open or isinstance(base, CONFINED):
             return base
         return BoundedMixtureBase.confine(base, self.axes.domain)

@@ -8,8 +8,8 @@ from ..bases.base import Base
 from ..bases.bounded import Domain
 from ..bases.gaussian import GaussianBase
 from ..bases.student import StudentBase
-from ..bases.von_mises import multiply_by_circles
 from ..validation import Array
+from .circle_fits import multiply_by_fitted_circles
 
 
 def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = None) -> Base:
@@ -21,7 +21,7 @@ def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = Non
     x : (n, d) array
     weights : (n,) array
     domain : Domain, default None
-        Its periodic columns have von Mises distributions, and the kind is that of the others.
+        Its periodic columns have distributions of their own, and the kind is that of the others.
 
     Raises
     ------
@@ -34,8 +34,8 @@ def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = Non
         rest = x[:, ~domain.periodic]
         if not rest.shape[1]:
             check_open_columns(kind)
-            return multiply_by_circles(None, x, weights, domain)
-        return multiply_by_circles(fit_base(kind, rest, weights), x, weights, domain)
+            return multiply_by_fitted_circles(None, x, weights, domain)
+        return multiply_by_fitted_circles(fit_base(kind, rest, weights), x, weights, domain)
     if kind == "student":
         return StudentBase.by_em(x, weights)
     return GaussianBase.from_data(x, sample_weight=weights)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, ProductBase
+from ..bases.bounded import BoundedMixtureBase, Domain, ProductBase
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import EM_ROWS, MixtureBase
+from ..bases.mixture import EM_ROWS, GUARD_WIDTH, MixtureBase
 from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
 from ..validation import Array
@@ -20,9 +20,11 @@ from .folds import FEW_ROWS, Mask, Split, assign_folds, distinct_rows
 from .mixture_ensemble import MixtureEnsemble
 
 REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
-# Width of the guard of a mixture where maps take walls to infinity, as a share of the usual one:
-# ten standard deviations after the map of a price are millions of it.
-MAPPED_GUARD = 0.4
+# Width of the guard of a mixture along columns whose walls maps take to infinity, as a share of the
+# usual one: one standard deviation of the column. Ten deviations after the map of a price are
+# millions of it, and a density t^p at a distance t from a wall is t^((1 + p) / w^2 - 1) in a guard
+# w deviations wide, which has a pole for wide ones.
+MAPPED_GUARD = 1.0 / GUARD_WIDTH
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +45,8 @@ class SampleSplit:
         Of the growth of mixtures.
     domain : Domain or None, default None
         Its periodic columns have bases of their own.
-    has_mapped_walls : bool, default False
-        Whether maps have taken walls to infinity. Guards of mixtures are then narrower.
+    mapped_walls : (d,) array of bool or None, default None
+        Columns whose walls maps have taken to infinity. Guards of mixtures are narrower there.
     """
 
     x: Array
@@ -54,7 +56,7 @@ class SampleSplit:
     threads: Threads = field(default_factory=Threads, kw_only=True)
     budget: Budget = field(default_factory=Budget, kw_only=True)
     domain: Domain | None = field(default=None, kw_only=True)
-    has_mapped_walls: bool = field(default=False, kw_only=True)
+    mapped_walls: Mask | None = field(default=None, kw_only=True)
     _mixtures: dict[bool, Base] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -93,7 +95,8 @@ class SampleSplit:
             return fit_base(kind, self.x[kept], self.weights[kept], domain=self.domain)
         if use_all not in self._mixtures:
             base = self.ensemble.fit(self.x[kept], self.weights[kept])
-            self._mixtures[use_all] = narrow_guard(base) if self.has_mapped_walls else base
+            narrow = self.mapped_walls
+            self._mixtures[use_all] = base if narrow is None else narrow_guard(base, narrow)
         return self._mixtures[use_all]
 
     def refit_base(self, base: Base) -> Base:
@@ -103,9 +106,15 @@ class SampleSplit:
         """
         if not self.holds_out or isinstance(base, GaussianBase):
             return base
+        return self.fit_base(self._kind_of(base), use_all=True)
+
+    def _kind_of(self, base: Base) -> str:
+        """The word for a base of `fit_base`: that of the columns without a period."""
+        if self.domain is not None and self.domain.periodic.all():
+            return "empirical"
         rest = base.factors[-1] if isinstance(base, ProductBase) else base
-        kind = "mixture" if isinstance(rest, MixtureBase) else rest.kind
-        return self.fit_base(kind, use_all=True)
+        is_mixture = isinstance(rest, MixtureBase | BoundedMixtureBase)
+        return "mixture" if is_mixture else rest.kind
 
     def split(self, most_kept: int) -> Split:
         """At most so many random rows of those that are kept, and all rows that are held out."""
@@ -116,13 +125,23 @@ class SampleSplit:
         )
 
 
-def narrow_guard(base: Base) -> Base:
-    """The base with narrower guards of its mixtures, as suits columns whose walls are mapped.
+def narrow_guard(base: Base, mapped_walls: Mask) -> Base:
+    """The base with guards of its mixtures that are narrower along some columns.
 
     Parameters
     ----------
     base : Base
+    mapped_walls : (d,) array of bool
+        Columns whose walls are mapped to infinity.
     """
     if isinstance(base, ProductBase):
-        return ProductBase([narrow_guard(f) for f in base.factors], [c for _, c in base.each])
-    return base.with_narrower_guard(MAPPED_GUARD) if isinstance(base, MixtureBase) else base
+        factors = [narrow_guard(factor, mapped_walls[columns]) for factor, columns in base.each]
+        return ProductBase(factors, [columns for _, columns in base.each])
+    factors_of_columns = np.where(mapped_walls, MAPPED_GUARD, 1.0)
+    if isinstance(base, BoundedMixtureBase):
+        return BoundedMixtureBase.confine(
+            base.mixture.with_narrower_guard(factors_of_columns), base.domain
+        )
+    if isinstance(base, MixtureBase):
+        return base.with_narrower_guard(factors_of_columns)
+    return base
