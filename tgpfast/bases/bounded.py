@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
 from ..data.scaling import Scaling
 from ..validation import Array
@@ -524,7 +523,8 @@ def fit_truncated(mean: float, deviation: float, low: float, high: float) -> tup
     low, high : float
         Walls; infinite where there is none.
     """
-    from scipy.optimize import minimize  # slow to import
+    from scipy.optimize import minimize
+    from scipy.special import log_ndtr
 
     def loss(point: Array) -> float:
         m, s = float(point[0]), math.exp(float(point[1]))

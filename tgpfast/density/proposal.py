@@ -20,6 +20,7 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .exponent import Tilt
 
+QUADRATURE_DIMENSIONS = 3  # columns up to which grids are affordable; in more, draws
 ROUGH_LOG2_DRAWS = 10  # base-2 logarithm of the draws behind a rough log Z
 MOST_IMAGES = 3  # periods on either side: a mode is narrower than half a period
 MODE_SEEDS = 1_000  # offset of the seeds of draws at modes, which differ from those of the base

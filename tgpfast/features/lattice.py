@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import fft
 
 from ..validation import (
     LEAST_BANDWIDTH,
@@ -26,7 +25,13 @@ from ..validation import (
     whole,
 )
 from .lattice_box import AXIS_KINDS, choose_box, taper_step, tapered_sides
-from .lattice_transform import LatticeTransform, Modes, half_axis, wave_numbers
+from .lattice_transform import (
+    LatticeTransform,
+    Modes,
+    fast_length,
+    half_axis,
+    wave_numbers,
+)
 from .spectral_density import KERNELS, spectral_density
 
 LATTICE_DIMENSIONS = 3
@@ -400,7 +405,7 @@ class LatticeFeatures:
         """
         needed = [m if c else 2 * m for m, c in zip(self.n_modes, self.cosine, strict=True)]
         return tuple(
-            fft.next_fast_len(max(math.ceil(oversampling * n), n + 1), True) for n in needed
+            fast_length(max(math.ceil(oversampling * n), n + 1)) for n in needed
         )
 
     def nodes(self, shape: Sequence[int]) -> list[Array]:

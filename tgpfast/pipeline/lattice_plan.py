@@ -37,7 +37,6 @@ from ..selection.lattice_choice import (
 from ..selection.lattice_search import HeldOutRows, LatticeSearch
 from ..selection.sample_split import narrow_guard
 from ..solvers.lattice_map import check_lam
-from ..solvers.lattice_score_matching import DENSE_FEATURES
 from ..solvers.solver import base_alone, solve
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.lattice_sums import Folds, accumulate_lattice, accumulate_lattice_folds
@@ -240,6 +239,8 @@ def _held_folds(rows: Rows) -> list[int]:
 
 def _plan_as_given(settings: Settings, rows: Rows, axes: Axes, sample: Sample) -> LatticePlan:
     """The plan with the settings as given; open ones take values that suit most data."""
+    from ..solvers.lattice_score_matching import DENSE_FEATURES
+
     method = "map" if settings.method == "auto" else settings.method
     kernel = DEFAULT_KERNEL if settings.kernel == "auto" else settings.kernel
     gamma, lam, word = settings.gamma, settings.lam, settings.base

@@ -23,7 +23,6 @@ from ..selection.refinement import (
     Tempering,
     bandwidth_candidates,
 )
-from ..solvers.learned_base import learn_base
 from ..solvers.solver import base_alone, solve
 from ..statistics.accumulation import accumulate
 from ..statistics.feature_means import FeatureMeans
@@ -246,6 +245,8 @@ class RandomFeaturesProblem:
         if lam == BASE_ALONE:
             return base_alone(stats, base, self.settings.threads)
         if self.settings.base == "learned" and isinstance(base, GaussianBase):
+            from ..solvers.learned_base import learn_base
+
             # together with theta, so for every lambda anew
             base = learn_base(stats, base, lam)  # type: ignore[arg-type]
         return solve(

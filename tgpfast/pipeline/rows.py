@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from ..data.row_sample import RowSample
 from ..data.scaling import Scaling
 from ..data.table import Table, column_name
 from ..selection.sample_split import SampleSplit
-from ..statistics.spectrum import Spectrum
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import Array
 from .settings import STANDARD_SCALES, Settings
+
+if TYPE_CHECKING:
+    from ..statistics.spectrum import Spectrum
 
 STREAM_FIRST_ROWS = 1_000  # of an iterator read once; their spread is taken for that of all rows
 # The grid of such an iterator resolves Scott's bandwidth for so many rows, with frequencies up to
@@ -189,6 +191,8 @@ def make_scaling(scale: str, moments: Moments) -> Scaling:
 
 def _read_once(blocks: Blocks, settings: Settings) -> Spectrum:
     """Read an iterator of up to three columns into a grid, and keep a sample of its rows."""
+    from ..statistics.spectrum import Spectrum
+
     started = blocks.start_pass()
     started.read(STREAM_FIRST_ROWS)
     first = started.sample(STREAM_FIRST_ROWS)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
 from .. import kernels
 from ..bases.base import Base
@@ -431,6 +430,8 @@ def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> fl
     >>> [round(required_gain_errors(n), 2) for n in (20, 200, 1e9)]
     [3.45, 3.04, 3.0]
     """
+    from scipy.special import ndtr, stdtrit
+
     if not math.isfinite(n_rows):
         return errors
     return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-errors)))

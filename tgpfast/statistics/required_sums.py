@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
@@ -22,10 +22,11 @@ from .feature_means import (
     accumulate_feature_means_of_each,
 )
 from .lattice_statistics import LatticeStatistics
-from .spectrum import Spectrum
-from .spread_grid import OutsideError
 from .statistics import Statistics
 from .transforms import TRANSFORM_DIMENSIONS, has_finufft
+
+if TYPE_CHECKING:
+    from .spectrum import Spectrum
 
 MANY_ROWS = 50_000  # from here on a further pass over the rows is not cheap
 FEATURE_MEAN_TOLERANCE = 1e-9  # largest error of a mean of features: far below its sampling error
@@ -110,6 +111,9 @@ class RequiredSums:
         candidates : sequence of Features
             Some of the features, with the bandwidths that are to be compared.
         """
+        from .spectrum import Spectrum
+        from .spread_grid import OutsideError
+
         if self.means_only:
             known = accumulate_feature_means_of_each(
                 self.rows, candidates, self.origin, tolerance=FEATURE_MEAN_TOLERANCE,
