@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .. import kernels
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 
 COVARIANCES = ("full", "diagonal", "tied")
@@ -62,7 +63,7 @@ class Components(NamedTuple):
 # -- standard coordinates -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Standards:
     """Standard coordinates of a table, and the least width of components in them.
 
@@ -159,7 +160,7 @@ class Terms(NamedTuple):
     sums: Array  # (lanes, K, P) or (lanes, G, K, P), or (0, 0, 0)
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Rows:
     """Rows in standard coordinates.
 
@@ -235,7 +236,7 @@ def work_of(n: int, K: int, P: int, *, sums: bool) -> float:
 # -- steps ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Learner:
     """How components follow from sums over rows.
 
@@ -451,7 +452,7 @@ def invert_cholesky(covariances: Array) -> Array:
     return inverse
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class EMRun:
     """Result of `run_em`.
 

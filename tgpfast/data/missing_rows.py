@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.records import record
 from ..validation import Array
 from .table import column_name, is_frame
 
 MISSING_ROWS = ("error", "drop")  # what to do with them
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class MissingCounts:
     """How many rows of a pass had missing values. Counts of different rows add.
 

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..features.evaluation import Angles, feature_blocks
 from ..features.random import Features
 from ..kernels import read_only
 from ..kernels.thread_choice import COSINE_WORK, Threads
+from ..runtime.records import record
 from ..validation import Array
 from .lattice_exponent import LatticeTilt
 
@@ -148,7 +148,7 @@ class Exponent(abc.ABC):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class PointTilt(Exponent):
     """f(x) = theta^T phi(x), the exponent of FD, NCFD and MAP (Eq. density of the paper).
 
@@ -223,7 +223,7 @@ class PointTilt(Exponent):
         return value
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class PredictiveTilt(Exponent):
     """f(x) = phi^T M^-1 phi / 2 - phi^T M^-1 m, the exponent of FVPD (Eq. predictive).
 

@@ -7,7 +7,6 @@ the mixture of both, whichever it came from.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..bases.quasirandom import logsumexp
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 from .exponent import Tilt
 
@@ -96,7 +96,7 @@ class WrappedModes:
         return np.asarray(logsumexp(terms, axis=1))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Proposal:
     """Half of the draws from the base, half from a mixture.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from ..bases.bounded import domain_of
 from ..bases.gaussian import GaussianBase
 from ..density.density import Density
 from ..features.random import Features
+from ..runtime.records import record
 from ..selection.candidates import BASE_ALONE, PILOT_LAMS, Selection
 from ..selection.effort import FULL_MAP_DRAWS
 from ..selection.refinement import (
@@ -50,7 +51,7 @@ LEAST_SPECTRAL_TOLERANCE = 1e-13  # smallest tolerance used, relative to n
 LOG_TOLERANCE = 1e-4  # change of a log density that its errors may cause
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class RandomFeaturesPlan:
     """Complete settings with random Fourier features.
 
@@ -196,7 +197,7 @@ class RandomFeaturesPlan:
         return {"fd": PILOT_LAMS, "map": (10.0 * lam, lam)}.get(method, (lam,))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class RandomFeaturesProblem:
     """Statistics of all rows and a base; `solve` gives the density for a method and lambda.
 

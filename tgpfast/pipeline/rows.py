@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..data.moments import (
 from ..data.row_sample import RowSample
 from ..data.scaling import Scaling
 from ..data.table import Table, column_name
+from ..runtime.records import record
 from ..selection.sample_split import SampleSplit
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import Array
@@ -35,7 +36,7 @@ STREAM_FIRST_ROWS = 1_000  # of an iterator read once; their spread is taken for
 STREAM_ROWS, STREAM_FREQUENCIES = 1e6, 5.0
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class Rows:
     """The rows of one `fit`, and what the first pass over them found.
 

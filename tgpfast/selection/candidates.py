@@ -20,6 +20,7 @@ from ..bases.bounded import ProductBase
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
+from ..runtime.records import record
 from ..validation import Array
 from .base_fits import fit_base
 from .effort import CAREFUL_ROWS
@@ -121,7 +122,7 @@ class Candidate:
         return standard_error([mine.gain_over(theirs.values) for mine, theirs in pairs])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class SearchSpace:
     """The values that each setting may take.
 
@@ -168,7 +169,7 @@ class SearchSpace:
         return self.etas or tuple(multiple / gamma**2 for multiple in self.eta_multiples)
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Pilot:
     """Rows that candidates are compared on.
 
@@ -240,7 +241,7 @@ def scott_bandwidth(n: float, d: int, variance: float) -> float:
     return float(n ** (-1.0 / (d + 4)) * np.sqrt(variance))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Selection:
     """The best candidate, and all of them.
 

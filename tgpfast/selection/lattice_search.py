@@ -22,6 +22,7 @@ from ..bases.base import Base
 from ..bases.node_masses import BaseGrids, NodeMasses, log_partition
 from ..features.lattice import OVERSAMPLING, LatticeFeatures
 from ..features.lattice_transform import Modes
+from ..runtime.records import record
 from ..solvers.conjugate_gradients import Operator, inner_products
 from ..solvers.lattice_posterior import LatticePosteriors, maximize_posteriors
 from ..solvers.small_lattice import FeatureCovariance, is_small
@@ -66,7 +67,7 @@ class LatticeCandidate:
         return (self.lam * self.bandwidth, -float(self.n_modes))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class ScoredCandidate:
     """A candidate and what held-out rows say of it.
 
@@ -86,7 +87,7 @@ class ScoredCandidate:
     log_z: Array | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class HeldOutRows:
     """A sample of the held-out rows, by which standard errors of differences are estimated.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from ..density.proposal import Proposal, widen_base
 from ..features.evaluation import evaluate_features, sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..solvers.closed_form import fd_thetas, fvpd_exponent, fvpd_system
 from ..solvers.linear_systems import cholesky_factor, shifted
 from ..solvers.node_posterior import StoredObjective, weighted_gram
@@ -45,7 +46,7 @@ NO_EQUATIONS = np.zeros((0, 0)), np.zeros(0)
 PILOT_MAP_GAIN = 1e-4  # gain of the objective for each row below which the ascent ends
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class HeldOutScore:
     """What the rows held out in one fold say of a density.
 
@@ -100,7 +101,7 @@ class Draws(NamedTuple):
     log_ratios: Array
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Fold:
     """A base, the rows of one split, and draws from the base and from a wider one.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ..data.table import column_name
 from ..density.density import Density
 from ..density.normalizer import MOST_LOG_Z_ERROR
+from ..runtime.records import record
 from ..validation import Array
 from .candidates import BASE_ALONE, LEAST_PILOT_ROWS
 from .scoring import (
@@ -43,7 +44,7 @@ LAM_FACTORS = (1.0, 1e1, 1e2, 1e3)  # of lambda, tried in turn
 MAP_LAM_FACTORS = (1.0, 1e1)  # of lambda, or of 1 if that is more, tried with MAP
 
 
-@dataclass(frozen=True)
+@record
 class Verification:
     """Measurements of a density, and their limits.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import kernels
 from ..data.blocks import Blocks
+from ..runtime.records import record
 from . import costs
 from .pass_options import PassOptions
 from .transforms import has_finufft
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 HELD_SHARE = 8  # the rows of a stream that decide the engine take 1/8 of the budget at most
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class EngineChoice:
     """The engine, and what is known of the choice.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import kernels
 from ..features.random import Features
 from ..runtime import memory
+from ..runtime.records import record
 from ..validation import Array, check_choice, check_flag, positive
 from .direct import DTYPES, required_memory
 from .statistics import check_features, check_levels, check_origin
@@ -22,7 +22,7 @@ PRECISIONS = ("auto", *DTYPES)
 FINEST_TOLERANCE = 1e-13  # of the spectral engine: float64 keeps no more digits of F(w) / n
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class PassOptions:
     """What ``accumulate`` was asked for; ``check`` makes it.
 

@@ -6,7 +6,7 @@ MAP needs the sum of the features alone; the other methods need `Statistics`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..bases.base import Base
@@ -14,6 +14,7 @@ from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 from .accumulation import accumulate
 from .feature_means import (
@@ -34,7 +35,7 @@ FEATURE_MEAN_TOLERANCE = 1e-9  # largest error of a mean of features: far below 
 RowSums = Statistics | FeatureMeans
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class RequiredSums:
     """Call it with features to get their sums over all rows.
 
