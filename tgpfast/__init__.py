@@ -8,8 +8,8 @@ questions.
 `fit` rests on two functions: `accumulate` sums `Statistics` over rows, which can be added, saved
 and loaded; `solve` computes a density from them.
 
-Importing this package imports neither Numba nor any optional package. The submodules ``cli``,
-``dask``, ``datasets``, ``paper``, ``plot`` and ``sklearn`` are imported at first use.
+Importing this package imports what a fit of random or lattice features needs of it, of NumPy and of
+``scipy.linalg``; everything else, Numba and optional packages too, is imported at first use.
 
 References
 ----------
@@ -35,21 +35,12 @@ from .bases.gaussian import GaussianBase
 from .bases.mixture import MixtureBase
 from .bases.student import StudentBase
 from .data.blocks import register_collection
-from .data.storage import load
-from .density.density import Density
-from .density.describing import register_model_plotter
-from .density.grouped import GroupedDensity
-from .density.regions import register_region_plotter
-from .evaluation.evaluation import evaluate
-from .evaluation.exact_kde import ExactKDE
-from .evaluation.fourier_kde import FourierKDE
+from .density.density import Density, register_updater
+from .density.describing import register_plotter
 from .features.lattice import LatticeFeatures
 from .features.random import Features
-from .pipeline import updating as _updating  # noqa: F401 - registers Density.update
 from .pipeline.fitting import fit
-from .pipeline.groups import fit_groups
 from .pipeline.settings import PAPER
-from .pipeline.warming import warmup
 from .runtime.warnings import (
     DataWarning,
     FallbackWarning,
@@ -59,10 +50,8 @@ from .runtime.warnings import (
     PrecisionWarning,
     TGPWarning,
 )
-from .solvers.learned_base import learn_base
 from .solvers.solver import solve
 from .statistics.accumulation import accumulate
-from .statistics.spectrum import Spectrum
 from .statistics.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -72,9 +61,29 @@ if TYPE_CHECKING:
     from . import paper as paper
     from . import plot as plot
     from . import sklearn as sklearn
+    from .density.grouped import GroupedDensity
+    from .density.loading import load
+    from .evaluation.evaluation import evaluate
+    from .evaluation.exact_kde import ExactKDE
+    from .evaluation.fourier_kde import FourierKDE
+    from .pipeline.groups import fit_groups
+    from .pipeline.warming import warmup
+    from .solvers.learned_base import learn_base
+    from .statistics.spectrum import Spectrum
 
 # imported at first use: `fit` does not need them, and some need optional packages
 _SUBMODULES = ("cli", "dask", "datasets", "paper", "plot", "sklearn")
+_LATER = {  # public name -> module that defines it, which is imported when the name is used
+    "ExactKDE": "evaluation.exact_kde",
+    "FourierKDE": "evaluation.fourier_kde",
+    "GroupedDensity": "density.grouped",
+    "Spectrum": "statistics.spectrum",
+    "evaluate": "evaluation.evaluation",
+    "fit_groups": "pipeline.groups",
+    "learn_base": "solvers.learned_base",
+    "load": "density.loading",
+    "warmup": "pipeline.warming",
+}
 
 __all__ = [
     "PAPER",
@@ -112,6 +121,10 @@ __all__ = [
 if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
+        if name in _LATER:
+            value = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+            globals()[name] = value  # found without this function from now on
+            return value
         if name not in _SUBMODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
@@ -121,7 +134,16 @@ if not TYPE_CHECKING:  # with __getattr__ a type checker would accept any name
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES})
+    return sorted({*globals(), *_SUBMODULES, *_LATER})
+
+
+def _update_model(*arguments: Any) -> Density:
+    from .pipeline.updating import update_model
+
+    return update_model(*arguments)
+
+
+register_updater(_update_model)
 
 
 def _open_dask_collection(X: Any, **options: Any) -> Any:
@@ -139,7 +161,7 @@ def _draw_region(region: Any, X: Any) -> Any:
     return highest_density_region(region, X)
 
 
-register_region_plotter(_draw_region)
+register_plotter("region", _draw_region)
 
 
 def _draw_model(model: Any, X: Any, **options: Any) -> Any:
@@ -148,4 +170,4 @@ def _draw_model(model: Any, X: Any, **options: Any) -> Any:
     return plot_model(model, X, **options)
 
 
-register_model_plotter(_draw_model)
+register_plotter("density", _draw_model)

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import oracle
 import pytest
+import scipy.special
 import scipy.stats
 from conftest import doctored, set_costs, slow
 from example_bases import (
@@ -270,6 +271,20 @@ def test_from_data_reads_frames_lists_and_callables(kind):
     want = kind.from_data(x)
     for rows in (pandas.DataFrame(x, columns=["a", "b"]), [x], lambda: iter([x]), iter([x])):
         assert kind.from_data(rows).fingerprint == want.fingerprint
+
+
+def test_rises_of_the_log_gamma_function():
+    for a in np.geomspace(1e-3, 1e3, 25):
+        for step in (0.5, 1.0, 3.5, 50.0):
+            value, slope = student_base.log_gamma_rise(a, step)
+            want = scipy.special.gammaln(a + step) - scipy.special.gammaln(a)
+            assert value == pytest.approx(want, rel=1e-11, abs=1e-11)
+            want = scipy.special.digamma(a + step) - scipy.special.digamma(a)
+            assert slope == pytest.approx(want, rel=1e-11)
+    for a in (0.3, 20.0, 1e8):  # Gamma(a + 3) is a (a + 1) (a + 2) Gamma(a)
+        value, slope = student_base.log_gamma_rise(a, 3.0)
+        assert value == pytest.approx(sum(math.log(a + k) for k in range(3)), rel=1e-14)
+        assert slope == pytest.approx(sum(1.0 / (a + k) for k in range(3)), rel=1e-7)
 
 
 # -- EM of Student -------------------------------------------------------------------------------

@@ -128,7 +128,9 @@ def test_html_is_escaped_and_has_a_picture(monkeypatch):
 
 
 def test_the_registered_function_draws(monkeypatch):
-    monkeypatch.setattr(describing, "_plotters", [])
-    describing.register_model_plotter(lambda model, X, **options: (model, X, options))
+    monkeypatch.setattr(describing, "_plotters", {})
     model = tilted(2)
+    with pytest.raises(ImportError, match="import tgpfast first"):
+        model.plot()
+    describing.register_plotter("density", lambda model, X, **options: (model, X, options))
     assert model.plot([[0.0, 0.0]], title="t") == (model, [[0.0, 0.0]], {"title": "t"})

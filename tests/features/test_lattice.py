@@ -6,6 +6,8 @@ import pickle
 import lattice_oracle as oracle
 import numpy as np
 import pytest
+import scipy.fft
+import scipy.special
 
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.features import lattice_transform
@@ -209,6 +211,9 @@ def test_taper_is_one_in_the_core_zero_outside_and_continuous():
     assert (lattice.taper(np.array([lattice.origin - 1e-9, ends + 1e-9, ends + 1e9])) == 0.0).all()
     t = np.linspace(-0.1, 1.1, 100_001)
     assert np.abs(np.diff(taper_step(t))).max() < 3e-5  # slope at most 2 or so
+    inside = t[(t > 0.001) & (t < 0.999)]
+    step = scipy.special.expit(1.0 / (1.0 - inside) - 1.0 / inside)
+    np.testing.assert_allclose(taper_step(inside), step, rtol=1e-12)
     # the same on a grid
     axes = lattice.nodes((7, 5))
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -355,3 +360,8 @@ def test_walls_and_periods_make_the_box():
 def test_rows_that_are_all_equal_have_a_box():
     lattice = LatticeFeatures.for_data(np.full((5, 1), 7.0), 4)
     assert lattice.taper(np.array([[7.0]]))[0] == 1.0
+
+
+def test_fast_lengths_are_those_of_scipy():
+    for n in [*range(1, 3_000), *np.random.default_rng(0).integers(1, 2**40, 500).tolist()]:
+        assert lattice_transform.fast_length(n) == scipy.fft.next_fast_len(n, real=True)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import interpolate, stats
 
-from tgpfast.selection.column_gaussians import learn_maps
+from tgpfast.selection.column_gaussians import _smooth, learn_maps
 
 OPEN = np.array([-np.inf]), np.array([np.inf])
 
@@ -75,3 +75,26 @@ def test_columns_that_are_not_bent_stay():
     maps = learn_maps(x, np.ones(200), *ends, bends=np.zeros(2, bool))
     np.testing.assert_array_equal(maps.apply(x)[:, 0], x[:, 0])
     assert maps.maps[1].low == 0.0
+
+
+@pytest.mark.parametrize("n", [2, 3, 12])
+def test_the_spline_is_that_of_schoenberg(n):
+    """Its coefficients are values of the polygon at means of three knots, a line at both ends."""
+    rng = np.random.default_rng(n)
+    knots, scores = np.cumsum(rng.uniform(0.1, 2.0, n)), np.cumsum(rng.uniform(0.1, 1.0, n))
+    first, last = knots[1] - knots[0], knots[-1] - knots[-2]
+    t = np.concatenate([
+        knots[0] - first * np.array([3.0, 2.0, 1.0]), knots,
+        knots[-1] + last * np.array([1.0, 2.0, 3.0]),
+    ])  # fmt: skip
+    at = interpolate.BSpline.construct_fast(t, np.eye(n + 2), 3)
+    heights, slopes = _smooth(knots, scores)
+    means = (t[1:-3] + t[2:-2] + t[3:-1]) / 3.0
+    polygon = interpolate.make_interp_spline(knots, scores, k=1)(means)
+    rises = np.diff(polygon) / np.diff(means)
+    if n > 2:
+        rises[0], rises[-1] = rises[1], rises[-2]
+    start = polygon[1] - rises[0] * (means[1] - means[0])
+    coefficients = start + np.append(0.0, np.cumsum(rises * np.diff(means)))
+    np.testing.assert_allclose(heights, at(knots) @ coefficients, rtol=1e-12)
+    np.testing.assert_allclose(slopes, at(knots, 1) @ coefficients, rtol=1e-12)

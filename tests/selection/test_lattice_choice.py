@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import interpolate
 
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.features.lattice import LatticeFeatures
-from tgpfast.selection import lattice_choice
+from tgpfast.selection import lattice_choice, lattice_search
 from tgpfast.selection.candidates import BASE_ALONE
 from tgpfast.selection.lattice_choice import LatticeChoice, LatticeSpace, confirm, decide
 from tgpfast.selection.lattice_search import HeldOutRows, LatticeCandidate, LatticeSearch
@@ -129,3 +130,16 @@ def test_decide_asks_for_more_where_no_rows_can_confirm_a_gain(share, is_kept, m
 def test_the_effective_number_of_weighted_rows(weights):
     rows = HeldOutRows(np.zeros((len(weights), 1)), np.zeros(len(weights), int), weights)
     assert rows.effective_number == pytest.approx(7.0 if len(weights) == 7 else 2.0)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_interpolation_is_linear_between_nodes(d):
+    rng = np.random.default_rng(d)
+    values = rng.standard_normal((5, 4, 6)[:d])
+    places = rng.uniform(-1.5, 6.5, size=(2_000, d))
+    places[0], places[1] = 0.0, np.array(values.shape) - 1.0
+    axes = [np.arange(float(n)) for n in values.shape]
+    read = interpolate.RegularGridInterpolator(axes, values, bounds_error=False, fill_value=0.0)
+    found = lattice_search._interpolate(values, places)
+    np.testing.assert_allclose(found, read(places), atol=1e-14)
+    assert 0.0 < (found == 0.0).mean() < 1.0

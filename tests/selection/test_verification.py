@@ -8,6 +8,7 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast.density.exponent import PointTilt
+from tgpfast.selection import scoring
 from tgpfast.selection.scoring import distances_to
 from tgpfast.selection.verification import Verifier, ks_distance, sort_column
 
@@ -197,10 +198,39 @@ def test_repeated_rows_do_not_turn_the_base_alone_into_a_tilt():
 
 
 @pytest.mark.parametrize("d", [2, 12])
-def test_distances_are_those_to_the_nearest_row(d):
-    """By a tree in few columns, by products in many."""
+@pytest.mark.parametrize("few", [0, scoring.FEW_DISTANCES])
+def test_distances_are_those_to_the_nearest_row(d, few, monkeypatch):
+    """By a tree for many rows of few columns, by products elsewhere."""
+    monkeypatch.setattr(scoring, "FEW_DISTANCES", few)
     rng = np.random.default_rng(d)
     rows, points = 5.0 + rng.standard_normal((90, d)), 5.0 + rng.standard_normal((400, d))
     want = np.linalg.norm(points[:, None] - rows, axis=2).min(axis=1)
     np.testing.assert_allclose(distances_to(rows, points), want, rtol=1e-12)
     np.testing.assert_allclose(distances_to(rows, rows), 0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("d", [1, 2, 12])
+@pytest.mark.parametrize("few", [0, scoring.FEW_DISTANCES])
+def test_distances_between_rows_leave_out_the_row_itself(d, few, monkeypatch):
+    monkeypatch.setattr(scoring, "FEW_DISTANCES", few)
+    rows = 5.0 + np.random.default_rng(d).standard_normal((150, d))  # more than one block
+    rows[7] = rows[100]
+    apart = np.linalg.norm(rows[:, None] - rows, axis=2)
+    np.fill_diagonal(apart, np.inf)
+    found = scoring.distances_between(rows)
+    np.testing.assert_allclose(np.sort(found), np.sort(apart.min(axis=1)), rtol=1e-9, atol=1e-6)
+    assert scoring.distances_between(rows[:1]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 8])
+@pytest.mark.parametrize("most_cells", [0.0, scoring.MOST_CELLS])
+def test_far_points_are_far_from_every_row(d, most_cells, monkeypatch):
+    """Cells decide for most points; the distances of the others are measured."""
+    monkeypatch.setattr(scoring, "MOST_CELLS", most_cells)
+    rng = np.random.default_rng(d)
+    rows, points = rng.standard_normal((200, d)), 3.0 * rng.standard_normal((3_000, d))
+    nearest = np.linalg.norm(points[:, None] - rows, axis=2).min(axis=1)
+    for far in (0.1, 1.0, 2.0):
+        found = scoring.find_far(rows, points, far)
+        np.testing.assert_array_equal(found, nearest > far)
+    assert 0 < found.sum() < len(points)

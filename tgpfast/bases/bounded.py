@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
 
 from ..data.scaling import Scaling
 from ..validation import Array
@@ -557,6 +556,8 @@ def _wrap_column(
 ) -> tuple[Array, Array, Array]:
     """Means and variances of Gaussians moved into [low, low + period), and the factors of their
     covariances with other columns, (K,) each."""
+    from scipy.special import ndtr
+
     reach = GAUSSIAN_REACH * deviations
     first = math.floor(float((means - reach - low).min()) / period)
     last = math.ceil(float((means + reach - low).max()) / period)
@@ -647,7 +648,8 @@ def fit_truncated(mean: float, deviation: float, low: float, high: float) -> tup
     low, high : float
         Walls; infinite where there is none.
     """
-    from scipy.optimize import minimize  # slow to import
+    from scipy.optimize import minimize
+    from scipy.special import log_ndtr
 
     def loss(point: Array) -> float:
         m, s = float(point[0]), math.exp(float(point[1]))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from ..runtime.records import record
 from ..validation import Array
 from .expectation_maximization import Components, Learner, Moments, Rows
 
@@ -92,7 +92,7 @@ def find_splits(
     return Splits(gains[best], held_gains, Components(*(array[best] for array in halves)))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class _Owned:
     """Rows sorted by their most likely component, and what they gain by its halves."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from .. import kernels
 from ..data.near_values import merge_near_values
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 
 COVARIANCES = ("full", "diagonal", "tied")
@@ -64,7 +65,7 @@ class Components(NamedTuple):
 # -- standard coordinates -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Standards:
     """Standard coordinates of a table, and the least width of components in them.
 
@@ -176,7 +177,7 @@ class Terms(NamedTuple):
     sums: Array  # (lanes, K, P) or (lanes, G, K, P), or (0, 0, 0)
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Rows:
     """Rows in standard coordinates.
 
@@ -252,7 +253,7 @@ def work_of(n: int, K: int, P: int, *, sums: bool) -> float:
 # -- steps ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Learner:
     """How components follow from sums over rows.
 
@@ -468,7 +469,7 @@ def invert_cholesky(covariances: Array) -> Array:
     return inverse
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class EMRun:
     """Result of `run_em`.
 

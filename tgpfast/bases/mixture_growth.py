@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..data.blocks import Blocks
 from ..data.moments import Moments, check_full_rank, moments_of
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 from .component_splits import LEADING_AXES, PAIR_STEPS, apply_splits, find_splits
 from .expectation_maximization import (
@@ -35,7 +36,7 @@ POLISH_STEPS, POLISH_ROUNDS = 2, 10  # steps of EM between looks at held-out row
 REFIT_STEPS = 4  # steps of EM that adapt a grown mixture to more rows
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class GrownMixture:
     """Result of `grow_mixture`.
 
@@ -151,7 +152,7 @@ def grow_mixture(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class _Guard:
     """The guard component at held-out rows: log (1 - its weight), and log weight N there."""
 
@@ -169,7 +170,7 @@ class _Guard:
         return np.asarray(np.logaddexp(log_density + self.log_rest, self.log_density))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class _State:
     """Components, how they were learned, and the mean log density of held-out rows."""
 

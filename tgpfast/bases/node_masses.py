@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..runtime import memory
+from ..runtime.records import record
 from ..validation import Array
 from .base import Base
 from .part_widths import part_widths
@@ -27,7 +28,7 @@ MOST_FINE_NODES = 2**20  # of that grid
 LEAST_CORRECTION = 0.1  # factor of a node's mass; below, the grid does not resolve the base
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class NodeMasses:
     """Log masses of a base on a regular grid: log Z = log(outside + sum e^(f + log_masses)).
 
@@ -77,7 +78,7 @@ def log_partition(exponents: Array, masses: Sequence[NodeMasses]) -> tuple[Array
         return np.where(total > 0.0, np.log(total) + top, -np.inf), exponents
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class BaseGrids:
     """One base on grids of the same box; each shape is evaluated once.
 

@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import i0e, i1e
 
 from ..data.scaling import Scaling
 from ..validation import Array
@@ -102,6 +101,8 @@ class VonMisesBase(Base):
 
     def log_density_at(self, x: Array) -> Array:
         """Log density of checked rows, (n,)."""
+        from scipy.special import i0e
+
         log_peak = -math.log(self.period * float(i0e(self.concentration)))
         return log_peak - 2.0 * self.concentration * np.square(np.sin(0.5 * self._angles(x)))
 
@@ -185,6 +186,7 @@ def find_concentration(spread: float) -> float:
     2.0
     """
     from scipy.optimize import brentq
+    from scipy.special import i0e, i1e
 
     if spread < NARROW_SPREAD:
         return 0.5 / spread + 0.25

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
-from ..data.storage import load
 from ..density.density import Density
 from ..density.discrete import DiscreteDensity
+from ..density.loading import load
 
 
 def load_saved(path: Path) -> Any:

@@ -23,8 +23,6 @@ from ..runtime.warnings import DataWarning, warn
 from ..validation import Array
 from .arrow import as_frame
 from .checkpoint import Checkpoint, PassSums
-from .csv import TextRows
-from .files import open_rows
 from .jitter import Jitter
 from .missing_rows import MissingCounts, fill_objects, find_missing
 from .parquet import PAGE_ROWS, ParquetRows
@@ -155,6 +153,8 @@ class Blocks:
             X = X.source
         refuse_distant_rows(X, self.name)
         if isinstance(X, (str, os.PathLike)):
+            from .files import open_rows  # imports the readers of all formats
+
             X, names = open_rows(X, self._order, keep_missing=self._drops or self._keeps)
         X = order_columns(name_series(as_frame(X), self._order), self._order, self.name)
         if self._drops or self._keeps:
@@ -222,6 +222,8 @@ class Blocks:
         return prefetch(copy_blocks(blocks) if self._is_wrapped else blocks, self._prefetch_depth())
 
     def _prefetch_depth(self) -> int:
+        from .csv import TextRows
+
         columns = self.dimension
         if isinstance(self._source, TextRows):
             columns = self._source.n_columns

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.records import record
 from ..validation import Array
 from .scaling import Scaling
 
@@ -37,7 +37,7 @@ class Derivatives(NamedTuple):
     log_curvature: Array
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class ColumnMap:
     """An increasing map of one column: a log where there is a wall, then a cubic spline.
 
@@ -248,7 +248,7 @@ class ColumnMap:
         return np.asarray(self.knots[k] + h)
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class ColumnMaps:
     """One `ColumnMap` for every column.
 
@@ -316,7 +316,7 @@ class ColumnMaps:
         return cls(tuple(ColumnMap(*a, *b) for a, b in zip(parts, others, strict=True)))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class MappedScaling(Scaling):
     """u = (T(x) - shift) / scale with an increasing map T of every column.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..runtime.records import record
 from ..validation import Array, positive
 from .row_sample import Ints, keys_of
 from .table import column_name, find_column
@@ -15,7 +15,7 @@ from .table import column_name, find_column
 OFF_GRID = 1e-6  # distance from a multiple of the step, in steps, that rounding may cause
 
 
-@dataclass(frozen=True)
+@record
 class Jitter:
     """Adds noise to discrete columns: uniform, one step wide, by the number of the row and a seed.
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.records import record
 from ..validation import Array
-from .labels import is_missing
 from .table import column_name, is_frame
 
 MISSING_ROWS = ("error", "drop")  # what to do with them
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class MissingCounts:
     """How many rows of a pass had missing values. Counts of different rows add.
 
@@ -88,6 +87,8 @@ def fill_objects(X: Any, name: str) -> Any:
 
 def _as_numbers(values: NDArray[Any], name: str) -> Array:
     """Objects as floats, nan where a value is missing."""
+    from .labels import is_missing
+
     numbers = np.empty(values.shape)
     for place, value in np.ndenumerate(values):
         if is_missing(value):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..runtime.records import record
 from ..validation import Array, as_floats, positive
 from .blocks import Blocks
 from .checkpoint import KeptSums, State
@@ -21,7 +21,7 @@ LEAST_DEVIATION, MOST_DEVIATION = 1e-153, 1e153
 INVOLVED = 0.1  # share of a singular direction's largest entry, from which a column is named
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Moments:
     """Weighted count, mean and covariance (divided by n) of the rows.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,6 +71,8 @@ def prefetch(items: Iterator[T], depth: int = LEAST_DEPTH) -> Generator[T, None,
     then, it ends after that item. NumPy's floating-point error state is that of the caller at the
     first item.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     error_state: dict[str, Any] = dict(np.geterr())  # each thread has its own
 
     def make_item() -> Any:

@@ -9,12 +9,12 @@ one. Rows stay in the order of the source. A sample of few rows has all of them,
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.records import record
 from ..validation import Array
 from .checkpoint import State
 
@@ -25,7 +25,7 @@ NO_LIMIT = np.uint64(2**64 - 1)
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class RowSample:
     """Rows drawn uniformly without replacement, in the order of the source.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.records import record
 from ..validation import Array
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Scaling:
     """u = (x - shift) / scale: x in the units of the data, u in those of the model.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..runtime.records import record
 from ..validation import Array
 
 BLOCK_ROWS = 16_384  # rows of a block: a few MB at most, and so many that Python costs nothing
 KINDS = ("array", "pandas", "polars", "pyarrow")
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Table:
     """How rows looked to the caller, so that results can come in the same form.
 

@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import domain_of
-from ..bases.conditioning import marginal_base
 from ..data.blocks import Blocks
 from ..data.scaling import Scaling
 from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag
-from .answers import Answer
-from .column_choice import check_levels, check_order, find_columns, read_bounds, read_values
-from .conditionals import (
-    choose_names,
-    condition_on_table,
-    conditional_fields,
-    is_table_of_values,
-)
-from .credible import CredibleBand, check_band, find_band
 from .describing import DescribedDensity
-from .expectations import EXPECTATION_METHODS, divergence_of, entropy_of, expect_of_rows
-from .explaining import explain_rows
 from .exponent import Tilt
-from .information import find_information
 from .integration import Integrator
-from .local_modes import Modes, find_local_modes
-from .marginals import MarginalDensity
 from .normalizer import Normalizer
-from .periodic_boxes import move_upper_bounds
-from .probabilities import box_probabilities, box_probability, column_cdf, find_quantiles
-from .regions import HighestDensityRegion, find_region
-from .tilted_density import zero_tilt
+
+if TYPE_CHECKING:
+    from .answers import Answer
+    from .credible import CredibleBand
+    from .local_modes import Modes
+    from .regions import HighestDensityRegion
 
 
 class AnsweringDensity(DescribedDensity):
@@ -100,6 +87,9 @@ class AnsweringDensity(DescribedDensity):
         >>> round(answer, 1), answer.standard_error < 1e-6, answer.method
         (0.2, True, 'quadrature')
         """
+        from .column_choice import check_order, read_bounds
+        from .probabilities import box_probability
+
         names, d = self.table.columns, self.dimension
         low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
         high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
@@ -143,6 +133,10 @@ class AnsweringDensity(DescribedDensity):
         >>> model.cdf([5.0], columns=0).round(1).tolist()
         [0.5]
         """
+        from .column_choice import find_columns
+        from .periodic_boxes import move_upper_bounds
+        from .probabilities import box_probabilities, column_cdf
+
         seed, with_error = as_seed(seed), check_flag("return_error", return_error)
         names, d = self.table.columns, self.dimension
         chosen = list(range(d)) if columns is None else find_columns(columns, names, d)
@@ -197,6 +191,9 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(low < 5.0 < high), model.quantile(0.5).shape
         (True, (2,))
         """
+        from .column_choice import check_levels
+        from .probabilities import find_quantiles
+
         levels, seed = check_levels("q", q), as_seed(seed)
         chosen = range(self.dimension)
         if column is not None or self.dimension == 1:
@@ -256,6 +253,8 @@ class AnsweringDensity(DescribedDensity):
         >>> round(model.expectation(lambda rows: rows[:, 0]))
         5
         """
+        from .expectations import EXPECTATION_METHODS, expect_of_rows
+
         check_choice("method", method, EXPECTATION_METHODS)
         if not callable(function):
             raise TypeError(
@@ -285,6 +284,8 @@ class AnsweringDensity(DescribedDensity):
         >>> round(model.entropy(), 1)  # of the Gaussian: log(2 sqrt(2 pi e)) = 2.11
         2.1
         """
+        from .expectations import entropy_of
+
         return entropy_of(self, as_seed(seed))
 
     def mutual_information(self, a: Any, b: Any, *, seed: Seed = 0) -> Answer:
@@ -315,6 +316,9 @@ class AnsweringDensity(DescribedDensity):
         >>> round(model.mutual_information(0, 1), 1)  # of the Gaussian: -log(0.6) = 0.51
         0.5
         """
+        from .column_choice import find_columns
+        from .information import find_information
+
         names, d = self.table.columns, self.dimension
         one, two = find_columns(a, names, d, "a"), find_columns(b, names, d, "b")
         if set(one) & set(two):
@@ -356,6 +360,8 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(one.kl_divergence(two) > one.kl_divergence(one))
         True
         """
+        from .expectations import divergence_of
+
         return divergence_of(self, other, as_seed(seed))
 
     # -- regions and modes -------------------------------------------------------------------------
@@ -390,6 +396,9 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(abs(region.probability - 0.9) < 5 * region.standard_error)
         True
         """
+        from .column_choice import check_levels
+        from .regions import find_region
+
         if np.ndim(level) != 0:
             raise TypeError(f"level={level!r}: expected one number in (0, 1)")
         return find_region(self, float(check_levels("level", level)[0]), as_seed(seed))
@@ -422,6 +431,9 @@ class AnsweringDensity(DescribedDensity):
         >>> np.sort(model.mode().value[:, 0]).round(0).tolist()
         [-3.0, 3.0]
         """
+        from .column_choice import check_levels
+        from .local_modes import find_local_modes
+
         check_levels("min_share", min_share)
         return find_local_modes(self, float(min_share), as_seed(seed))
 
@@ -466,6 +478,9 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(width[0] < width[1])
         True
         """
+        from .column_choice import check_levels
+        from .credible import check_band, find_band
+
         check_band(self)
         share = float(check_levels("level", level)[0])
         rows = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y").whole()
@@ -502,6 +517,8 @@ class AnsweringDensity(DescribedDensity):
         >>> int(model.explain([[5.0, 14.0]]).argmin())
         1
         """
+        from .explaining import explain_rows
+
         blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
         return blocks.table.frame(explain_rows(self, self.scaling.apply(blocks.whole())))
 
@@ -535,6 +552,12 @@ class AnsweringDensity(DescribedDensity):
         >>> model.marginal([0, 2]).log_density([[5.0, 5.0]]).shape
         (1,)
         """
+        from ..bases.conditioning import marginal_base
+        from .column_choice import find_columns
+        from .conditionals import choose_names
+        from .marginals import MarginalDensity
+        from .tilted_density import zero_tilt
+
         chosen = find_columns(columns, self.table.columns, self.dimension)
         if chosen == list(range(self.dimension)):
             return self
@@ -581,6 +604,9 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(table.mean[0] < table.mean[2]), table.band(0.9).shape
         (True, (3, 2))
         """
+        from .column_choice import read_values
+        from .conditionals import condition_on_table, conditional_fields, is_table_of_values
+
         if is_table_of_values(given):
             return condition_on_table(self, given)
         values = read_values(given, self.table.columns, self.dimension, "given")

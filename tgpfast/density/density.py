@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,10 @@ from .describing import describe_briefly
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt
-from .marginals import MARGINAL_KIND, MarginalDensity
-from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
-from .sampling import SAMPLING_METHODS, SamplingReport, draw_sample
-from .saving import density_fields, density_members
+
+if TYPE_CHECKING:
+    from .sampling import SamplingReport
 
 DENSITY_KIND = "density"  # of a saved file
 TRANSFORM_ROWS = 2**20  # rows evaluated together in up to three columns, by transforms
@@ -329,6 +328,8 @@ class Density(AnsweringDensity):
         >>> bool(model.log_density([[5.0]])[0] > model.log_density([[11.0]])[0])
         True
         """
+        from .missing_values import MISSING_POLICIES
+
         if check_choice("missing", missing, MISSING_POLICIES) == "marginal":
             return self._score_incomplete(Y, normalized)
         blocks = self._blocks(Y)
@@ -344,6 +345,8 @@ class Density(AnsweringDensity):
         return blocks.table.series(np.concatenate(parts), "log_density")
 
     def _score_incomplete(self, Y: Any, normalized: bool) -> Any:
+        from .missing_values import score_incomplete_rows
+
         if not normalized:
             raise ValueError('missing="marginal" needs normalized=True: marginals are integrals')
         return score_incomplete_rows(self, Y)
@@ -553,6 +556,8 @@ class Density(AnsweringDensity):
         >>> model.sampling.method
         'grid'
         """
+        from .sampling import SAMPLING_METHODS, draw_sample
+
         n, seed = whole("n", n), as_seed(seed)
         check_choice("method", method, SAMPLING_METHODS)
         if method == "auto":
@@ -630,10 +635,14 @@ class Density(AnsweringDensity):
         statistics : bool, default False
             As for ``save``.
         """
+        from .saving import density_members
+
         return density_members(self, statistics=statistics)
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Density:
+        from .saving import density_fields
+
         return cls(**density_fields(path, facts, arrays))
 
     def __repr__(self) -> str:
@@ -648,13 +657,4 @@ def register_updater(update: Callable[..., Density]) -> None:
     _updaters[:] = [update]
 
 
-def _read_marginal(path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> MarginalDensity:
-    joint = Density._from_file(path, facts["joint"], arrays)
-    try:
-        return MarginalDensity(joint, facts["columns"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)!r} is damaged: {error}") from error
-
-
 storage.register_reader(DENSITY_KIND, Density._from_file)
-storage.register_reader(MARGINAL_KIND, _read_marginal)

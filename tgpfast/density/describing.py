@@ -7,7 +7,6 @@ import copy
 import io
 import math
 from collections.abc import Callable
-from html import escape
 from typing import Any
 
 LONGEST_BASE_TEXT = 80  # characters of a representation that is shown whole
@@ -44,7 +43,7 @@ class DescribedDensity:
         ImportError
             matplotlib is missing.
         """
-        return _plotters[0](self, X, **options)
+        return draw_picture("density", self, X, **options)
 
     def summary(self) -> str:
         """What the density is, what it was learned from and how far to trust it.
@@ -85,6 +84,8 @@ def list_facts(facts: dict[str, str]) -> str:
 
 def tabulate_facts(facts: dict[str, str]) -> str:
     """A table of HTML with a row for each fact."""
+    from html import escape
+
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(text)}</td></tr>'
@@ -261,13 +262,23 @@ def _inline_picture(model: Any) -> str:
     return f'<img alt="density" src="data:image/png;base64,{data}">'
 
 
-def _no_plotter(model: Any, X: Any, **options: Any) -> Any:
-    raise ImportError("tgpfast.plot draws densities: import tgpfast first")
+_plotters: dict[str, Callable[..., Any]] = {}
 
 
-_plotters: list[Callable[..., Any]] = [_no_plotter]
+def register_plotter(kind: str, draw: Callable[..., Any]) -> None:
+    """Set the function behind the ``plot`` of a kind of object: pictures build on this folder.
+
+    Parameters
+    ----------
+    kind : {"density", "region"}
+    draw : callable
+        Takes the object, the rows to show with it, and options.
+    """
+    _plotters[kind] = draw
 
 
-def register_model_plotter(draw: Callable[..., Any]) -> None:
-    """Set the function behind ``plot`` of densities: pictures build on this folder."""
-    _plotters[:] = [draw]
+def draw_picture(kind: str, *arguments: Any, **options: Any) -> Any:
+    """The picture that the function registered for this kind draws."""
+    if kind not in _plotters:
+        raise ImportError("tgpfast.plot draws pictures: import tgpfast first")
+    return _plotters[kind](*arguments, **options)

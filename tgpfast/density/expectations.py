@@ -14,7 +14,7 @@ from .answers import Answer
 from .box_integrals import integrate_in_box
 from .draw_means import mean_over_draws
 from .integration import ANSWER_LOG2_POINTS, ANSWER_REPLICATES
-from .quadrature import QUADRATURE_DIMENSIONS
+from .proposal import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 
 EXPECTATION_METHODS = ("auto", "quadrature", "draws")

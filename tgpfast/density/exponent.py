@@ -11,7 +11,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg.blas import dtrsm
@@ -21,17 +21,12 @@ from ..features.evaluation import Angles, feature_blocks
 from ..features.random import Features
 from ..kernels import read_only
 from ..kernels.thread_choice import COSINE_WORK, Threads
-from ..statistics import costs
+from ..runtime.records import record
 from ..validation import Array
 from .lattice_exponent import LatticeTilt
-from .plane_waves import (
-    PlaneWaves,
-    evaluate_waves,
-    evaluate_waves_on_lattice,
-    transform_is_usable,
-    waves_of_point,
-    waves_of_quadratic,
-)
+
+if TYPE_CHECKING:
+    from .plane_waves import PlaneWaves
 
 BLAS_FEATURES = 400  # with fewer features one thread of BLAS solves triangular systems faster
 WAVE_SECONDS = 4e-7  # time to make one of the S^2 waves of FVPD
@@ -91,6 +86,8 @@ class Exponent(abc.ABC):
 
         steps : array, (d, d); row k is the difference between neighbors along index k
         """
+        from .plane_waves import evaluate_waves_on_lattice
+
         nodes = math.prod(shape)
         if self.is_zero:
             return np.zeros(shape)
@@ -133,6 +130,8 @@ class Exponent(abc.ABC):
 
     def _by_transform(self, u: Array, threads: Threads, *, gradient: bool) -> Array | None:
         """Values (n, 1), or with gradients (n, 1 + d); None where a transform does not serve."""
+        from .plane_waves import evaluate_waves, transform_is_usable
+
         if not transform_is_usable(self.features.dimension, len(u)):
             return None
         row_seconds = self.row_seconds * (self.gradient_cost if gradient else 1.0)
@@ -149,7 +148,7 @@ class Exponent(abc.ABC):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class PointTilt(Exponent):
     """f(x) = theta^T phi(x), the exponent of FD, NCFD and MAP (Eq. density of the paper).
 
@@ -180,11 +179,15 @@ class PointTilt(Exponent):
     @functools.cached_property
     def waves(self) -> PlaneWaves:
         """The same function as S plane waves about the origin."""
+        from .plane_waves import waves_of_point
+
         return waves_of_point(self.features, self.theta, self.origin)
 
     @property
     def row_seconds(self) -> float:
         """Time of a value at one row, term by term."""
+        from ..statistics import costs
+
         return costs.COSTS.tilt_row(self.features)
 
     def value_directly(self, u: Array, threads: Threads) -> Array:
@@ -220,7 +223,7 @@ class PointTilt(Exponent):
         return value
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class PredictiveTilt(Exponent):
     """f(x) = phi^T M^-1 phi / 2 - phi^T M^-1 m, the exponent of FVPD (Eq. predictive).
 
@@ -267,12 +270,16 @@ class PredictiveTilt(Exponent):
     @functools.cached_property
     def waves(self) -> PlaneWaves:
         """The same function as S^2 plane waves about the origin."""
+        from .plane_waves import waves_of_quadratic
+
         inverse = self._solve(np.eye(self.features.n_features))
         return waves_of_quadratic(self.features, inverse, self.linear, self.origin)
 
     @property
     def row_seconds(self) -> float:
         """Time of a value at one row, term by term."""
+        from ..statistics import costs
+
         return costs.COSTS.quadratic_row(self.features)
 
     def _repays_waves(self, seconds: float) -> bool:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .component_grid import ComponentGrid
 from .exponent import Tilt
 from .rejection import Propose, draw_by_rejection, shuffle_parts
+
+if TYPE_CHECKING:
+    from .component_grid import ComponentGrid
 
 
 def sample_from_grids(

@@ -25,8 +25,8 @@ from .normalizer import (
     estimate_by_importance,
     normalizer_of_quadrature,
 )
-from .proposal import Proposal
-from .quadrature import QUADRATURE_DIMENSIONS, Quadrature
+from .proposal import QUADRATURE_DIMENSIONS, Proposal
+from .quadrature import Quadrature
 
 GROUP_LOG2_POINTS = 11  # Sobol points of each replicate, in the first attempt
 ENOUGH_ERROR = 0.01  # a larger standard error of log Z takes the points of a single density

@@ -22,7 +22,7 @@ from .box_rule import BoxRule
 from .draw_means import mean_over_draws
 from .expectations import draw_replicates, log_density_at
 from .marginal_rules import DRAW_REPLICATES, average_sets, rough_sets
-from .quadrature import QUADRATURE_DIMENSIONS
+from .proposal import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 
 STEPS_PER_DEVIATION = 1.5  # steps of the first rule for each deviation of the base's narrowest part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .exponent import Tilt
 from .lattice_exponent import LatticeTilt
-from .lattice_quadrature import LatticeQuadrature
-from .marginal_cdf import weighted_cdf
-from .modes import find_modes
 from .normalizer import (
     UNTILTED,
     Normalizer,
@@ -24,9 +21,12 @@ from .normalizer import (
     normalizer_of_quadrature,
     warn_if_poor,
 )
-from .periodic_quadrature import PeriodicQuadrature, can_integrate
-from .proposal import Proposal
-from .quadrature import QUADRATURE_DIMENSIONS, Quadrature
+from .proposal import QUADRATURE_DIMENSIONS, Proposal
+
+if TYPE_CHECKING:
+    from .lattice_quadrature import LatticeQuadrature
+    from .periodic_quadrature import PeriodicQuadrature
+    from .quadrature import Quadrature
 
 MARGINAL_LOG2_POINTS = 17  # base-2 logarithm of the points behind marginals of many columns
 ANSWER_REPLICATES, ANSWER_LOG2_POINTS = 16, 13  # independent sets of points behind answers
@@ -65,9 +65,11 @@ class Integrator:
     @property
     def uses_quadrature(self) -> bool:
         """Whether integrals are taken on grids."""
-        if self.base.dimension > QUADRATURE_DIMENSIONS:
-            return False
-        return not self._has_random_waves_of_periods or can_integrate(self.base)
+        if self.base.dimension > QUADRATURE_DIMENSIONS or not self._has_random_waves_of_periods:
+            return self.base.dimension <= QUADRATURE_DIMENSIONS
+        from .periodic_quadrature import can_integrate
+
+        return can_integrate(self.base)
 
     @property
     def _has_random_waves_of_periods(self) -> bool:
@@ -78,6 +80,10 @@ class Integrator:
     @functools.cached_property
     def quadrature(self) -> Quadrature | LatticeQuadrature | PeriodicQuadrature:
         """The density on grids, in one to three dimensions."""
+        from .lattice_quadrature import LatticeQuadrature
+        from .periodic_quadrature import PeriodicQuadrature
+        from .quadrature import Quadrature
+
         if isinstance(self.tilt, LatticeTilt):
             return LatticeQuadrature(self.tilt, self.base, self.threads)
         if self._has_random_waves_of_periods:
@@ -89,6 +95,8 @@ class Integrator:
         """Draws for importance sampling; in more than three dimensions those at modes too."""
         if self.uses_quadrature:
             return Proposal(self.base)
+        from .modes import find_modes
+
         return Proposal(self.base, find_modes(self.tilt, self.base, self.threads))
 
     def with_mode_starts(self, rows: Array) -> Integrator:
@@ -98,6 +106,8 @@ class Integrator:
         """
         if self.uses_quadrature or self.tilt.is_zero:
             return self
+        from .modes import find_modes
+
         modes = find_modes(self.tilt, self.base, self.threads, rows)
         return Integrator(
             self.tilt, self.base, self.threads, proposal=Proposal(self.base, modes)
@@ -143,6 +153,8 @@ class Integrator:
 
         scaling : between the units of the data and the model's coordinates
         """
+        from .marginal_cdf import weighted_cdf
+
         # Powers of two change no bit, and keep squares of directions and scales in range. A place
         # that overflows is as good as infinite.
         power = np.frexp(np.abs(direction).max())[1]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..features.lattice_box import tapered_sides
 from ..features.lattice_transform import Modes
 from ..kernels import read_only
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 from .lattice_window import wave_errors, window_pieces, window_transform
 
@@ -31,7 +31,7 @@ WINDOW_WORK = 4.0  # operations for each node of the window, at each point
 POINTS_AT_A_TIME = 2**20  # nodes of a lattice evaluated together
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class LatticeTilt:
     """The exponent of a density with lattice features; zero outside the box of open axes.
 

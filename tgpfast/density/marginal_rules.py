@@ -47,7 +47,7 @@ from .conditional_draws import (
     is_known_for_rows,
     split_rows,
 )
-from .quadrature import QUADRATURE_DIMENSIONS
+from .proposal import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 from .whitened_grid import resolving_steps
 

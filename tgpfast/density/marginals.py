@@ -49,7 +49,7 @@ from .marginal_rules import (
 )
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
-from .quadrature import QUADRATURE_DIMENSIONS
+from .proposal import QUADRATURE_DIMENSIONS
 from .regions import HighestDensityRegion, region_of_draws
 from .saving import density_members
 

@@ -8,20 +8,22 @@ that shares no draw with it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..bases.quasirandom import effective_share, logsumexp
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..validation import Array
-from .annealing import estimate_by_annealing
 from .exponent import Tilt
-from .lattice_quadrature import LatticeQuadrature
-from .periodic_quadrature import PeriodicQuadrature
 from .proposal import Proposal
-from .quadrature import Quadrature
+
+if TYPE_CHECKING:
+    from .lattice_quadrature import LatticeQuadrature
+    from .periodic_quadrature import PeriodicQuadrature
+    from .quadrature import Quadrature
 
 REPLICATES, SOBOL_LOG2_POINTS = 8, 14  # independent scrambles; base-2 logarithm of their points
 # Seed of the first scramble. MAP makes its nodes with the seed of the fit, 0 by default: at the
@@ -36,7 +38,7 @@ LEAST_GAP = 0.05  # two estimates of log Z that are nearer do not disagree
 MOST_GAP_ERRORS = 4.0  # nor do those that differ by fewer standard errors
 
 
-@dataclass(frozen=True)
+@record
 class Normalizer:
     """log Z and how far to trust it.
 
@@ -128,6 +130,8 @@ def normalizer_of_quadrature(
     The rules of a lattice, and those around periods, resolve the tilt everywhere, whatever share of
     the base lies where its mass is; all draws count.
     """
+    from .quadrature import Quadrature
+
     share = 1.0
     if isinstance(quadrature, Quadrature):
         share = math.exp(min(2.0 * quadrature.value - quadrature.log_square, 0.0))
@@ -143,6 +147,8 @@ def estimate_by_importance(
 
     annealed : whether to make the independent estimate too
     """
+    from .annealing import estimate_by_annealing
+
     found = _average_points(tilt, proposal, threads, FIRST_LOG2_POINTS)
     if found.standard_error >= FIRST_ERROR:
         found = _average_points(tilt, proposal, threads, SOBOL_LOG2_POINTS)

@@ -22,7 +22,8 @@ from .box_rule import BoxRule, integrate_to
 from .box_sampling import make_box_cells
 from .exponent import Tilt
 from .grid_sampling import GridCells
-from .quadrature import LOG_Z_TOLERANCE, MOST_QUADRATURE_NODES, QUADRATURE_DIMENSIONS
+from .proposal import QUADRATURE_DIMENSIONS
+from .quadrature import LOG_Z_TOLERANCE, MOST_QUADRATURE_NODES
 from .rejection import sample_by_rejection
 
 FIRST_STEPS_PER_DEVIATION = 1.5  # of the narrowest part of the base, at first

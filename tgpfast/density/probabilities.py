@@ -21,7 +21,8 @@ from .box_integrals import integrate_in_box
 from .draw_means import share_of_draws
 from .integration import Integrator
 from .periodic_boxes import split_boxes
-from .quadrature import LOG_Z_TOLERANCE, QUADRATURE_DIMENSIONS
+from .proposal import QUADRATURE_DIMENSIONS
+from .quadrature import LOG_Z_TOLERANCE
 from .tilted_density import TiltedDensity, zero_tilt
 
 CLOSED_FORMS = (GaussianBase, MixtureBase, StudentBase)  # bases whose margins are known functions

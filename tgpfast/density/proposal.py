@@ -7,7 +7,6 @@ the mixture of both, whichever it came from.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,9 +17,11 @@ from ..bases.mixture import MixtureBase
 from ..bases.quasirandom import logsumexp
 from ..bases.wrapped_mixture import limit_widths
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 from .exponent import Tilt
 
+QUADRATURE_DIMENSIONS = 3  # columns up to which grids are affordable; in more, draws
 ROUGH_LOG2_DRAWS = 10  # base-2 logarithm of the draws behind a rough log Z
 MOST_IMAGES = 3  # periods on either side: a mode is narrower than half a period
 MODE_SEEDS = 1_000  # offset of the seeds of draws at modes, which differ from those of the base
@@ -101,7 +102,7 @@ class WrappedModes:
         return np.asarray(logsumexp(terms, axis=1))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Proposal:
     """Half of the draws from the base, half from a mixture.
 

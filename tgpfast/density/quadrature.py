@@ -24,7 +24,6 @@ from .marginal_cdf import cdf_on_grids
 from .proposal import estimate_rough_log_z
 from .whitened_grid import affordable_reach, count_nodes, resolving_steps
 
-QUADRATURE_DIMENSIONS = 3  # columns up to which grids are affordable
 LOG_Z_TOLERANCE = {1: 1e-8, 2: 1e-7, 3: 1e-4}  # error of log Z, by columns, that ends refinement
 BEYOND_GRID = 1e-2  # share of the tolerance that may lie beyond a grid
 LEAST_REACH = 7.5  # standard deviations that a component of weight 1 covers: e^-28 lies beyond

@@ -12,6 +12,7 @@ import numpy as np
 from ..bases.gaussian import GaussianBase
 from ..validation import Array
 from .answers import Answer
+from .describing import draw_picture
 from .draw_means import mean_over_draws, share_of_draws
 from .expectations import draw_replicates, log_density_at
 from .tilted_density import TiltedDensity
@@ -85,7 +86,7 @@ class HighestDensityRegion:
         -------
         matplotlib Figure
         """
-        return _plotters[0](self, X)
+        return draw_picture("region", self, X)
 
 
 def find_region(model: TiltedDensity, level: float, seed: int) -> HighestDensityRegion:
@@ -149,15 +150,3 @@ def _gaussian_region(
     return HighestDensityRegion(
         level, top - half_square, Answer(level, 0.0, "exact"), Answer(volume, 0.0, "exact"), model
     )
-
-
-def _no_plotter(region: HighestDensityRegion, X: Any) -> Any:
-    raise RuntimeError("tgpfast.plot draws regions: import tgpfast first")
-
-
-_plotters: list[Callable[[HighestDensityRegion, Any], Any]] = [_no_plotter]
-
-
-def register_region_plotter(draw: Callable[[HighestDensityRegion, Any], Any]) -> None:
-    """Set the function behind `HighestDensityRegion.plot`: pictures build on this module."""
-    _plotters[:] = [draw]

@@ -18,7 +18,7 @@ from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array
 from .annealing import MOVES_PER_RISE, AnnealedChains
 from .integration import Integrator
-from .quadrature import QUADRATURE_DIMENSIONS
+from .proposal import QUADRATURE_DIMENSIONS
 from .rejection import sample_by_rejection
 
 SAMPLING_METHODS = ("auto", "grid", "importance", "mala")

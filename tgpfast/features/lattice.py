@@ -10,12 +10,12 @@ import functools
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy import fft
 
+from ..runtime.records import record
 from ..validation import (
     LEAST_BANDWIDTH,
     MOST_BANDWIDTH,
@@ -26,7 +26,13 @@ from ..validation import (
     whole,
 )
 from .lattice_box import AXIS_KINDS, choose_box, taper_step, tapered_sides
-from .lattice_transform import LatticeTransform, Modes, half_axis, wave_numbers
+from .lattice_transform import (
+    LatticeTransform,
+    Modes,
+    fast_length,
+    half_axis,
+    wave_numbers,
+)
 from .spectral_density import KERNELS, spectral_density
 
 LATTICE_DIMENSIONS = 3
@@ -36,7 +42,7 @@ OVERSAMPLING = 2  # grid nodes for each one that the waves themselves need: exp(
 FACTS_OF_MODES = ("frequencies", "squared_frequencies", "multiplicity", "mean_squares")
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class LatticeFeatures:
     """Waves at equispaced frequencies, for one to three columns.
 
@@ -400,7 +406,7 @@ class LatticeFeatures:
         """
         needed = [m if c else 2 * m for m, c in zip(self.n_modes, self.cosine, strict=True)]
         return tuple(
-            fft.next_fast_len(max(math.ceil(oversampling * n), n + 1), True) for n in needed
+            fast_length(max(math.ceil(oversampling * n), n + 1)) for n in needed
         )
 
     def nodes(self, shape: Sequence[int]) -> list[Array]:

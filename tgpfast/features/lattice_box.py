@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from ..validation import Array
 
@@ -31,7 +30,7 @@ def taper_step(t: Array) -> Array:
     All its derivatives are zero at both ends.
     """
     inside = np.clip(t, STEP_END, 1.0 - STEP_END)
-    return np.asarray(expit(1.0 / (1.0 - inside) - 1.0 / inside))
+    return np.asarray(np.exp(-np.logaddexp(0.0, 1.0 / inside - 1.0 / (1.0 - inside))))
 
 
 def choose_box(

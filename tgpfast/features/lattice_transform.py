@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from ..validation import Array
 
@@ -133,6 +132,8 @@ class LatticeTransform:
             values = values * (-factor if self.cosine[derivative] else 1j * factor)
         if self._uses_matrices and (derivative is None or not self.cosine[derivative]):
             return self._multiply_to_grid(values)
+        from scipy import fft  # slow to import, and small lattices do without
+
         if any(self.cosine):
             values = values * self._halves
         for axis in range(self.dimension):
@@ -164,6 +165,8 @@ class LatticeTransform:
         if self._uses_matrices and (derivative is None or not self.cosine[derivative]):
             modes = self._multiply_from_grid(values)
             return modes if derivative is None else modes * (-1j * self._frequencies[derivative])
+        from scipy import fft
+
         if self.half is not None:
             modes = fft.rfft(modes, axis=self.half - self.dimension, workers=self.workers)
             modes = self._first(modes, self.half, self.n_modes[self.half] + 1)
@@ -220,6 +223,8 @@ class LatticeTransform:
         return flat.reshape(*lead, len(matrix), *rest)
 
     def _axis_to_grid(self, values: Modes, axis: int, sine: bool) -> Modes:
+        from scipy import fft
+
         m, at = self.n_modes[axis], axis - self.dimension  # leading axes are kept
         shape = list(values.shape)
         shape[at] = self.shape[axis]
@@ -237,6 +242,8 @@ class LatticeTransform:
         return np.asarray(fft.ifft(padded, axis=at, norm="forward", workers=self.workers))
 
     def _axis_from_grid(self, values: Modes, axis: int, sine: bool) -> Modes:
+        from scipy import fft
+
         m, at = self.n_modes[axis], axis - self.dimension
         if not self.cosine[axis]:
             waves = fft.fft(values, axis=at, workers=self.workers)
@@ -258,6 +265,24 @@ class LatticeTransform:
         """The last n > 0 entries along an axis of the lattice."""
         places: tuple[Any, ...] = (slice(-n, None), *(slice(None),) * (self.dimension - 1 - axis))
         return array[(..., *places)]
+
+
+def fast_length(n: int) -> int:
+    """The smallest number >= n without prime factors above 5, at which FFTs are fast.
+
+    Examples
+    --------
+    >>> [fast_length(n) for n in (1, 7, 17, 1021)]
+    [1, 8, 18, 1024]
+    """
+    best, odd = 2 * n, 1
+    while odd < best:  # odd numbers without other factors than 3 and 5
+        factor = odd
+        while factor < best:
+            best = min(best, factor << (-(-n // factor) - 1).bit_length())
+            factor *= 3
+        odd *= 5
+    return best
 
 
 # -- matrices of small lattices ------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..features.lattice import LATTICE_DIMENSIONS
 from ..features.random import Features, covariance_of_frequencies
+from ..runtime.records import record
 from ..selection.candidates import (
     BASE_ALONE,
     CONFIRMED_GAIN_ERRORS,
@@ -56,7 +57,7 @@ SMALL_SAMPLE = 500  # rows up to which 500 features make the draw of the feature
 FEW_ROWS_FEATURES = (500, 1000)  # of few rows: up to SMALL_SAMPLE, and above
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class Choice:
     """Settings after candidates were compared on a pilot.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..data.column_maps import ColumnMaps, MappedScaling, OutsideSupportError
 from ..data.moments import check_full_rank
 from ..data.scaling import Scaling
 from ..features.lattice import LATTICE_DIMENSIONS
+from ..runtime.records import record
 from ..selection.column_gaussians import learn_maps
 from ..selection.folds import distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, ScaleScores, compare_scales
@@ -75,7 +76,7 @@ def map_columns(rows: Rows, settings: Settings) -> Rows:
     return replace(bent, scale_record=record)
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Bends:
     """Which columns are bent.
 

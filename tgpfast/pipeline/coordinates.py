@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ..data.blocks import Blocks
 from ..data.column_maps import MappedScaling, OutsideSupportError
 from ..data.moments import moments_and_sample
 from ..features.lattice import LATTICE_DIMENSIONS
+from ..runtime.records import record
 from ..selection.folds import assign_folds, distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, LEAST_COMPARED_ROWS
 from .choosing import Plan, choose, uses_lattice
@@ -36,7 +37,7 @@ KNOT_PARAMETERS = 0.7
 LEAST_NATS = 4.0
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Trial:
     """Rows in some coordinates, and the plan that suits them best there.
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from ..data.table import column_name, find_column
 from ..density.density import Density
-from ..density.discrete import DiscreteDensity
 from .rows import Rows
 from .settings import Settings
 
@@ -72,6 +71,8 @@ def as_discrete(model: Density, settings: Settings, rows: Rows) -> Density:
     steps = find_discrete(settings, rows)
     if not steps:
         return model
+    from ..density.discrete import DiscreteDensity
+
     names = rows.table.columns
     model.settings["discrete"] = {column_name(k, names): step for k, step in steps.items()}
     return cast(Density, DiscreteDensity(model, steps))  # it has the methods of a density

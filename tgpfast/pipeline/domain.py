@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..data.jitter import OFF_GRID
 from ..data.scaling import Scaling
 from ..data.table import column_name
 from ..features.lattice import LATTICE_DIMENSIONS
+from ..runtime.records import record
 from ..statistics.lattice_sums import WallError
 from ..validation import Array, positive
 from .discrete_columns import find_discrete
@@ -26,7 +27,7 @@ from .settings import GRAM_BASES, STANDARD_SCALES, Settings
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Axes:
     """Walls and periods of every column.
 

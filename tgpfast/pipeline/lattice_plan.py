@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..data.row_sample import SAMPLE_ROWS
 from ..density.density import Density
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import core_of
+from ..runtime.records import record
 from ..selection.candidates import BASE_ALONE, CAREFUL_ROWS, LEAST_PILOT_ROWS
 from ..selection.lattice_choice import (
     NARROWEST,
@@ -37,7 +38,6 @@ from ..selection.lattice_choice import (
 from ..selection.lattice_search import HeldOutRows, LatticeSearch
 from ..selection.sample_split import narrow_guard
 from ..solvers.lattice_map import check_lam
-from ..solvers.lattice_score_matching import DENSE_FEATURES
 from ..solvers.solver import base_alone, solve
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.lattice_sums import Folds, accumulate_lattice, accumulate_lattice_folds
@@ -87,7 +87,7 @@ CONFINED = (UniformBase, BoundedMixtureBase, VonMisesBase, ProductBase)  # bases
 DEFAULT_KERNEL, DEFAULT_BANDWIDTH, DEFAULT_LAM = "matern52", 0.5, 1.0
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Sample:
     """The random sample of the rows, and the fold of each.
 
@@ -240,6 +240,8 @@ def _held_folds(rows: Rows) -> list[int]:
 
 def _plan_as_given(settings: Settings, rows: Rows, axes: Axes, sample: Sample) -> LatticePlan:
     """The plan with the settings as given; open ones take values that suit most data."""
+    from ..solvers.lattice_score_matching import DENSE_FEATURES
+
     method = "map" if settings.method == "auto" else settings.method
     kernel = DEFAULT_KERNEL if settings.kernel == "auto" else settings.kernel
     gamma, lam, word = settings.gamma, settings.lam, settings.base
@@ -368,7 +370,7 @@ def _base_kinds(settings: Settings, rows: Rows, axes: Axes) -> list[str]:
     return [kind for kind in LATTICE_BASES if kind not in left_out]
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class BaseMaker:
     """Makes bases from rows of the sample, on the domain of the fit; grows each mixture once.
 
@@ -494,7 +496,7 @@ def _grow_small_mixture(x: Array, weights: Array, seed: int) -> GrownMixture:
 # -- the plan and the problem ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class LatticePlan:
     """Complete settings with lattice features, and the sums of all rows.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..density.density import Density
 from ..features.random import Features
+from ..runtime.records import record
 from ..selection.candidates import BASE_ALONE, PILOT_LAMS, Selection
 from ..selection.effort import FULL_MAP_DRAWS
 from ..selection.refinement import (
@@ -24,7 +25,6 @@ from ..selection.refinement import (
     Tempering,
     bandwidth_candidates,
 )
-from ..solvers.learned_base import learn_base
 from ..solvers.solver import base_alone, solve
 from ..statistics.accumulation import accumulate
 from ..statistics.feature_means import FeatureMeans
@@ -52,7 +52,7 @@ LEAST_SPECTRAL_TOLERANCE = 1e-13  # smallest tolerance used, relative to n
 LOG_TOLERANCE = 1e-4  # change of a log density that its errors may cause
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class RandomFeaturesPlan:
     """Complete settings with random Fourier features.
 
@@ -198,7 +198,7 @@ class RandomFeaturesPlan:
         return {"fd": PILOT_LAMS, "map": (10.0 * lam, lam)}.get(method, (lam,))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class RandomFeaturesProblem:
     """Statistics of all rows and a base; `solve` gives the density for a method and lambda.
 
@@ -247,6 +247,8 @@ class RandomFeaturesProblem:
         if lam == BASE_ALONE:
             return base_alone(stats, base, self.settings.threads)
         if self.settings.base == "learned" and isinstance(base, GaussianBase):
+            from ..solvers.learned_base import learn_base
+
             # together with theta, so for every lambda anew
             base = learn_base(stats, base, lam)  # type: ignore[arg-type]
         return solve(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,11 +21,14 @@ from ..data.moments import (
 from ..data.row_sample import RowSample
 from ..data.scaling import Scaling
 from ..data.table import Table, column_name
+from ..runtime.records import record
 from ..selection.sample_split import SampleSplit
-from ..statistics.spectrum import Spectrum
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import Array
 from .settings import STANDARD_SCALES, Settings
+
+if TYPE_CHECKING:
+    from ..statistics.spectrum import Spectrum
 
 STREAM_FIRST_ROWS = 1_000  # of an iterator read once; their spread is taken for that of all rows
 # The grid of such an iterator resolves Scott's bandwidth for so many rows, with frequencies up to
@@ -33,7 +36,7 @@ STREAM_FIRST_ROWS = 1_000  # of an iterator read once; their spread is taken for
 STREAM_ROWS, STREAM_FREQUENCIES = 1e6, 5.0
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class Rows:
     """The rows of one `fit`, and what the first pass over them found.
 
@@ -189,6 +192,8 @@ def make_scaling(scale: str, moments: Moments) -> Scaling:
 
 def _read_once(blocks: Blocks, settings: Settings) -> Spectrum:
     """Read an iterator of up to three columns into a grid, and keep a sample of its rows."""
+    from ..statistics.spectrum import Spectrum
+
     started = blocks.start_pass()
     started.read(STREAM_FIRST_ROWS)
     first = started.sample(STREAM_FIRST_ROWS)

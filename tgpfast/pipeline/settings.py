@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..bases.base import Base
@@ -10,6 +10,7 @@ from ..data.jitter import Jitter
 from ..data.missing_rows import MISSING_ROWS
 from ..features.spectral_density import KERNELS, SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..runtime.warnings import FallbackWarning, warn
 from ..selection.candidates import LEAST_PILOT_ROWS, SEARCHED_AS, SearchSpace
 from ..selection.effort import EFFORTS
@@ -46,7 +47,7 @@ PAPER: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class Settings:
     """The options of one `fit`; see there for their meaning.
 

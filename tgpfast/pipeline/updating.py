@@ -14,7 +14,7 @@ from ..data.blocks import Blocks, as_blocks, warn_if_dropped
 from ..data.column_maps import MappedScaling, OutsideSupportError
 from ..data.missing_rows import MISSING_ROWS
 from ..data.table import column_name
-from ..density.density import Density, register_updater
+from ..density.density import Density
 from ..runtime.warnings import DataWarning, warn
 from ..solvers.solver import base_alone, solve
 from ..statistics.feature_means import FeatureMeans
@@ -169,5 +169,3 @@ def _update_base(model: Density, stats: Any) -> Base:
     covariance = stats.sum_xx / stats.n - np.outer(shift, shift)
     return GaussianBase(stats.origin + shift, 0.5 * (covariance + covariance.T))
 
-
-register_updater(update_model)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
 from .. import kernels
 from ..bases.base import Base
@@ -21,6 +20,7 @@ from ..bases.bounded import ProductBase
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
+from ..runtime.records import record
 from ..validation import Array
 from .base_fits import fit_base
 from .effort import CAREFUL_ROWS
@@ -64,7 +64,7 @@ BASE_ALONE = math.inf  # the lambda that leaves nothing of the tilt
 SEARCHED_AS = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 
 
-@dataclass(frozen=True)
+@record
 class Candidate:
     """One set of settings, and what rows held out say of it.
 
@@ -127,7 +127,7 @@ class Candidate:
         return standard_error([mine.gain_over(theirs.values) for mine, theirs in pairs])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class SearchSpace:
     """The values that each setting may take.
 
@@ -174,7 +174,7 @@ class SearchSpace:
         return self.etas or tuple(multiple / gamma**2 for multiple in self.eta_multiples)
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Pilot:
     """Rows that candidates are compared on.
 
@@ -247,7 +247,7 @@ def scott_bandwidth(n: float, d: int, variance: float) -> float:
     return float(n ** (-1.0 / (d + 4)) * np.sqrt(variance))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Selection:
     """The best candidate, and all of them.
 
@@ -437,6 +437,8 @@ def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> fl
     >>> [round(required_gain_errors(n), 2) for n in (20, 200, 1e9)]
     [3.45, 3.04, 3.0]
     """
+    from scipy.special import ndtr, stdtrit
+
     if not math.isfinite(n_rows):
         return errors
     return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-errors)))

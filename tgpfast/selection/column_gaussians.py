@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from ..bases.expectation_maximization import measure_columns
 from ..data.column_maps import ColumnMap, ColumnMaps
 from ..validation import Array
-from .wall_families import bend_by_family
 
 # Knots for n rows: KNOTS_PER_ROOT n^(1/3), which cost less than they gained on normal, gamma, t
 # and uniform columns of 100 to 10,000 rows; more of them follow noise.
@@ -48,6 +47,8 @@ def learn_maps(
         if bends[k]:
             plain = _gaussianize(plain, x[:, k], weights)
         elif plain.has_walls:
+            from .wall_families import bend_by_family
+
             plain = bend_by_family(plain, x[:, k], weights)
         maps.append(plain)
     return ColumnMaps(tuple(maps))
@@ -112,8 +113,6 @@ def _smooth(knots: Array, scores: Array) -> tuple[Array, Array]:
     increase, and its slope is a mean of slopes of the polygon. The last two slopes on each side are
     equal, so that the spline goes on as a line.
     """
-    from scipy.interpolate import BSpline
-
     first, last = knots[1] - knots[0], knots[-1] - knots[-2]
     steps = np.arange(1.0, 4.0)
     t = np.concatenate([knots[0] - first * steps[::-1], knots, knots[-1] + last * steps])
@@ -127,5 +126,7 @@ def _smooth(knots: Array, scores: Array) -> tuple[Array, Array]:
         slopes[0], slopes[-1] = slopes[1], slopes[-2]
     start = polygon[1] - slopes[0] * (at[1] - at[0])
     coefficients = start + np.append(0.0, np.cumsum(slopes * np.diff(at)))
-    spline = BSpline(t, coefficients, 3)
-    return spline(knots), spline(knots, 1)
+    before, after = knots - t[2:-4], t[4:-2] - knots  # distances to the knots on either side
+    both = before + after
+    bends = (slopes[1:] * before**2 - slopes[:-1] * after**2) / (3.0 * both)
+    return coefficients[1:-1] + bends, (slopes[:-1] * after + slopes[1:] * before) / both

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..runtime.records import record
 from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from .folds import FEW_ROWS, N_FOLDS
 
@@ -23,7 +24,7 @@ FULL_MAP_DRAWS = 2**15  # draws behind MAP's expectations of the model
 CAREFUL_ROWS = 300
 
 
-@dataclass(frozen=True)
+@record
 class Budget:
     """What the choice of settings may try.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..bases.part_widths import part_widths
 from ..features.lattice import LatticeFeatures
 from ..features.spectral_density import KERNELS
+from ..runtime.records import record
 from .candidates import BASE_ALONE, CONFIRMED_GAIN_ERRORS, required_gain_errors
 from .lattice_search import HeldOutRows, LatticeCandidate, LatticeSearch, ScoredCandidate
 
@@ -40,7 +41,7 @@ UNCONFIRMED_GAIN_ERRORS = 2.75
 SURE_GAIN_ERRORS = 5.0  # standard errors that the best of many candidates does not gain by luck
 
 
-@dataclass(frozen=True)
+@record
 class LatticeSpace:
     """The values that each setting may take; one value each where the user has given it.
 
@@ -70,7 +71,7 @@ class LatticeSpace:
     tilts_mixtures: bool = True
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class LatticeChoice:
     """The chosen candidate, and all that were scored.
 

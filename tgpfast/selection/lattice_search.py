@@ -10,6 +10,7 @@ candidate starts from the solution of the nearest one before.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from ..bases.base import Base
 from ..bases.node_masses import BaseGrids, NodeMasses, log_partition
 from ..features.lattice import OVERSAMPLING, LatticeFeatures
 from ..features.lattice_transform import Modes
+from ..runtime.records import record
 from ..solvers.conjugate_gradients import Operator, inner_products
 from ..solvers.lattice_posterior import LatticePosteriors, maximize_posteriors
 from ..solvers.small_lattice import FeatureCovariance, is_small
@@ -65,7 +67,7 @@ class LatticeCandidate:
         return (self.lam * self.bandwidth, -float(self.n_modes))
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class ScoredCandidate:
     """A candidate and what held-out rows say of it.
 
@@ -85,7 +87,7 @@ class ScoredCandidate:
     log_z: Array | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class HeldOutRows:
     """A sample of the held-out rows, by which standard errors of differences are estimated.
 
@@ -310,8 +312,6 @@ class LatticeSearch:
     def row_values(self, scored: ScoredCandidate, rows: HeldOutRows) -> Array:
         """Log density at held-out rows, (n,), by linear interpolation on the finer grid: enough for
         standard errors."""
-        from scipy.interpolate import RegularGridInterpolator
-
         values = np.empty(len(rows.x))
         for place, base in enumerate(self.bases[scored.candidate.base]):
             mine = np.flatnonzero(rows.fold == place)
@@ -321,20 +321,30 @@ class LatticeSearch:
             return values
         lattice, shape = self.lattice(scored.candidate.n_modes), masses[0].shape
         tilt = lattice.transform(shape, self.workers).to_grid(scored.theta) * masses[0].taper
-        axes = [
-            np.concatenate([[nodes[0] - step], nodes, [nodes[-1] + step]])
-            for nodes, step in zip(lattice.nodes(shape), lattice.lengths / shape, strict=True)
-        ]
+        steps = lattice.lengths / shape
+        low = np.array([nodes[0] for nodes in lattice.nodes(shape)]) - steps
         for axis, is_cosine in enumerate(lattice.cosine):
             around = [(1, 1) if k == axis + 1 else (0, 0) for k in range(tilt.ndim)]
             tilt = np.pad(tilt, around, mode="edge" if is_cosine else "wrap")
         for place in range(len(tilt)):
             mine = np.flatnonzero(rows.fold == place)
-            read = RegularGridInterpolator(axes, tilt[place], bounds_error=False, fill_value=0.0)
-            values[mine] += read(rows.x[mine]) - scored.log_z[place]
+            values[mine] += _interpolate(tilt[place], (rows.x[mine] - low) / steps)
+            values[mine] -= scored.log_z[place]
         return values
 
     @property
     def scored(self) -> list[ScoredCandidate]:
         """All candidates so far, best first."""
         return sorted(self._scored.values(), key=lambda s: -s.score)
+
+
+def _interpolate(values: Array, places: Array) -> Array:
+    """Linear interpolation on a grid at places in units of its nodes, (n, d); 0 beyond the grid."""
+    last = np.array(values.shape) - 1.0
+    inside = ((places >= 0.0) & (places <= last)).all(axis=1)
+    left = np.clip(np.floor(places), 0.0, last - 1.0)
+    share, found = places - left, np.zeros(len(places))
+    for corner in itertools.product((0, 1), repeat=values.ndim):
+        nodes = values[tuple((left + corner).astype(np.intp).T)]
+        found += nodes * np.where(corner, share, 1.0 - share).prod(axis=1)
+    return np.where(inside, found, 0.0)

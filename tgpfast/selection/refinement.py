@@ -9,7 +9,7 @@ those of many.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..bases.base import Base
 from ..data.blocks import Blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..statistics.fisher import fd_system
 from ..statistics.required_sums import RowSums, accumulate_like
 from .candidates import BASE_ALONE
@@ -44,7 +45,7 @@ WORTH_NARROWING = 0.002  # gain in log-likelihood per row after which a smaller 
 REFINEMENT_LOG2_DRAWS = 14  # draws behind a normalizer, and nodes of MAP, as a power of two
 
 
-@dataclass(frozen=True)
+@record
 class Tempering:
     """eta of FVPD: a number, or a multiple of 1 / gamma^2.
 
@@ -60,7 +61,7 @@ class Tempering:
         return self.multiple / bandwidth**2 if self.value is None else self.value
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class RefinementTrial:
     """Features with one lambda, and what the rows held out say of them."""
 
@@ -77,7 +78,7 @@ class RefinementTrial:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Refined:
     """Number of features, bandwidth and lambda that suit all rows, and what was tried."""
 
@@ -87,7 +88,7 @@ class Refined:
     trials: tuple[RefinementTrial, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(kw_only=True)
 class Refinement:
     """What stays as it is while settings are refined.
 

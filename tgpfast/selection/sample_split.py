@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, GUARD_WIDTH, MixtureBase
 from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 from .base_fits import fit_base
 from .effort import Budget
@@ -27,7 +28,7 @@ REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
 MAPPED_GUARD = 1.0 / GUARD_WIDTH
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class SampleSplit:
     """Distinct rows of a random sample, and which of them are held out of all learning.
 

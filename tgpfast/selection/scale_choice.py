@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from ..bases.mixture_growth import grow_mixture, weighted_mean
 from ..data.column_maps import ColumnMaps
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 from .column_gaussians import learn_maps
 from .folds import FEW_ROWS, assign_folds
@@ -25,7 +25,7 @@ ROWS_PER_COMPONENT = 16  # at least, of these mixtures
 LEAST_SCALE_GAIN_ERRORS = 1.0  # standard errors of the gain, beyond which columns are bent
 
 
-@dataclass(frozen=True)
+@record
 class ScaleScores:
     """Mean log densities of held-out rows, in the units of the data, in both coordinates.
 

@@ -10,11 +10,13 @@ draws carry the density, or where the tilt moves mass away from the data.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..bases.base import Base
 from ..bases.quasirandom import logsumexp
@@ -22,6 +24,7 @@ from ..density.proposal import Proposal, widen_base
 from ..features.evaluation import evaluate_features, sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..solvers.closed_form import fd_thetas, fvpd_exponent, fvpd_system
 from ..solvers.linear_systems import cholesky_factor, shifted
 from ..solvers.node_posterior import StoredObjective, weighted_gram
@@ -35,13 +38,15 @@ FAR_BANDWIDTHS = 3.0  # distance from every row, in bandwidths, at which feature
 MOST_FAR_SHARE = 0.02  # of the mass that may lie so far from every row, beyond the base's own
 NEAR_ROWS = 5_000  # rows that distances are taken to
 TREE_COLUMNS = 6  # columns up to which a tree finds nearest rows faster than products
+FEW_DISTANCES = 2**21  # products find so many in less time than the import of a tree takes
+MOST_CELLS = 2.0**52  # numbers of cells up to which floats are exact
 DISTANCE_BLOCK = 64  # points whose distances to all rows are held at once
 PILOT_MAP_STEPS = 15  # Newton steps for each lambda, at most; each starts at the one before
 NO_EQUATIONS = np.zeros((0, 0)), np.zeros(0)
 PILOT_MAP_GAIN = 1e-4  # gain of the objective for each row below which the ascent ends
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class HeldOutScore:
     """What the rows held out in one fold say of a density.
 
@@ -96,7 +101,7 @@ class Draws(NamedTuple):
     log_ratios: Array
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Fold:
     """A base, the rows of one split, and draws from the base and from a wider one.
 
@@ -149,13 +154,32 @@ class Fold:
 def distances_to(rows: Array, points: Array) -> Array:
     """Distance of every point to the nearest row, (n,).
 
-    By a tree in few columns; in many a tree visits every row, and matrix products, whose distances
-    err by 1e-8 of the largest coordinate, are ten times as fast.
+    Many rows of few columns are searched by a tree. In many columns a tree visits every row, and
+    matrix products, whose distances err by 1e-8 of the largest coordinate, are ten times as fast.
     """
-    if rows.shape[1] <= TREE_COLUMNS:
+    if rows.shape[1] <= TREE_COLUMNS and len(rows) * len(points) > FEW_DISTANCES:
         from scipy.spatial import cKDTree
 
         return np.asarray(cKDTree(rows).query(points)[0])
+    return _distances_by_products(rows, points)
+
+
+def distances_between(rows: Array) -> Array:
+    """Distances of rows to their nearest neighbors, (n,), in any order; one 0 for a single row."""
+    if len(rows) < 2:
+        return np.zeros(1)
+    if rows.shape[1] == 1:
+        gaps = np.diff(np.sort(rows[:, 0]))
+        return np.minimum(np.append(np.inf, gaps), np.append(gaps, np.inf))
+    if len(rows) ** 2 > FEW_DISTANCES:
+        from scipy.spatial import cKDTree
+
+        return np.asarray(cKDTree(rows).query(rows, k=2)[0][:, 1])
+    return _distances_by_products(rows, rows, are_same=True)
+
+
+def _distances_by_products(rows: Array, points: Array, *, are_same: bool = False) -> Array:
+    """Distances to the nearest row; to the nearest other row where both are the same."""
     center = rows.mean(axis=0)
     rows, points = rows - center, points - center
     lengths, nearest = np.square(rows).sum(axis=1), np.empty(len(points))
@@ -164,9 +188,30 @@ def distances_to(rows: Array, points: Array) -> Array:
         part = slice(start, start + DISTANCE_BLOCK)
         products = points[part] @ doubled
         products += lengths
+        if are_same:
+            np.fill_diagonal(products[:, start:], np.inf)
         nearest[part] = products.min(axis=1)
     nearest += np.square(points).sum(axis=1)
     return np.asarray(np.sqrt(np.maximum(nearest, 0.0)))
+
+
+def find_far(rows: Array, points: Array, far: float) -> NDArray[np.bool_]:
+    """Whether every row is farther than ``far`` from a point, (n,).
+
+    Points in a cell that holds a row are near: the diagonal of a cell is ``far``. In few columns
+    these are most points, and only the others need distances.
+    """
+    side, low = far / math.sqrt(rows.shape[1]), rows.min(axis=0)
+    cells, of_rows = np.floor((points - low) / side), np.floor((rows - low) / side)
+    counts = of_rows.max(axis=0) + 1.0
+    is_far = np.ones(len(points), np.bool_)
+    if counts.prod() < MOST_CELLS:
+        strides = np.cumprod(counts) / counts
+        inside = ((cells >= 0.0) & (cells < counts)).all(axis=1)
+        numbers = (of_rows @ strides).astype(np.int64)
+        is_far[inside] = ~np.isin((cells[inside] @ strides).astype(np.int64), numbers)
+    is_far[is_far] = distances_to(rows, points[is_far]) > far
+    return is_far
 
 
 class PilotSums(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,16 @@ import numpy as np
 from ..data.table import column_name
 from ..density.density import Density
 from ..density.normalizer import MOST_LOG_Z_ERROR
+from ..runtime.records import record
 from ..validation import Array
 from .candidates import BASE_ALONE, LEAST_PILOT_ROWS
-from .scoring import FAR_BANDWIDTHS, MOST_FAR_SHARE, NEAR_ROWS, distances_to
+from .scoring import (
+    FAR_BANDWIDTHS,
+    MOST_FAR_SHARE,
+    NEAR_ROWS,
+    distances_between,
+    find_far,
+)
 
 # Draws of the density behind far_share and the KS distances, at most, and for each row: their noise
 # is small beside that of the rows.
@@ -37,7 +44,7 @@ LAM_FACTORS = (1.0, 1e1, 1e2, 1e3)  # of lambda, tried in turn
 MAP_LAM_FACTORS = (1.0, 1e1)  # of lambda, or of 1 if that is more, tried with MAP
 
 
-@dataclass(frozen=True)
+@record
 class Verification:
     """Measurements of a density, and their limits.
 
@@ -133,7 +140,7 @@ class Verifier:
         self.n_draws = min(VERIFIED_DRAWS, 2 ** int(np.ceil(np.log2(DRAWS_PER_ROW * len(x)))))
         self.near = x[np.random.default_rng(0).permutation(len(x))[:NEAR_ROWS]]
         self.columns = [sort_column(x[:, k], self.weights) for k in range(x.shape[1])]
-        self.spacings = measure_spacings(self.near)
+        self.spacings = distances_between(self.near)
 
     def verify(self, model: Density) -> Verification:
         """Measure a density in whose coordinates the rows are."""
@@ -142,7 +149,7 @@ class Verifier:
         n_draws = float(1.0 / (weights @ weights))
         spacing = float(np.quantile(self.spacings, SPACING_QUANTILE))
         far = max(FAR_BANDWIDTHS * model.features.bandwidth, spacing)
-        share = float(weights @ (distances_to(self.near, points) > far))
+        share = float(weights @ find_far(self.near, points, far))
         of_rows = float((self.spacings > far).mean())
         noise = np.sqrt(max(share * (1.0 - share), 1e-4) * (1.0 / n_draws + 1.0 / self.n))
         distances = [
@@ -223,13 +230,6 @@ def _attempts(method: str, lam: float, *, may_change_method: bool) -> list[tuple
     if may_change_method and method != "map" and lam < BASE_ALONE:
         attempts += [("map", max(lam, 1.0) * factor) for factor in MAP_LAM_FACTORS]
     return [*attempts, (method, BASE_ALONE)]
-
-
-def measure_spacings(rows: Array) -> Array:
-    """Distance of every row to its nearest neighbor, (n,); one 0 for a single row."""
-    from scipy.spatial import cKDTree
-
-    return np.zeros(1) if len(rows) < 2 else np.asarray(cKDTree(rows).query(rows, k=2)[0][:, 1])
 
 
 def sort_column(values: Array, weights: Array) -> tuple[Array, Array]:

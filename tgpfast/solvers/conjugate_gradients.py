@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import norm
 
+from ..runtime.records import record
 from ..validation import Array
 
 Vector = NDArray[Any]  # real or complex, of any shape; the inner product is Re(conj(u) v)
@@ -22,7 +22,7 @@ LEAST_SQUARE = 1e-280  # of a norm; smaller squares have lost digits
 PROGRESS = 0.99  # a residual counts as smaller below this share of the best
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class CGResult:
     """Where an iteration ended.
 

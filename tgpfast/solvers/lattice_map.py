@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import fft
 
 from ..bases.base import Base
 from ..bases.node_masses import BaseGrids
 from ..features.lattice import LatticeFeatures
-from ..features.lattice_transform import Modes
+from ..features.lattice_transform import Modes, fast_length
 from ..runtime.warnings import PrecisionWarning, warn
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..validation import positive
@@ -182,7 +181,7 @@ class _Run:
 def _finer(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """A grid to compare with, or None where it would have too many nodes."""
     by = GRID_REFINEMENT[len(shape)]
-    finer = tuple(fft.next_fast_len(math.ceil(by * n), True) for n in shape)
+    finer = tuple(fast_length(math.ceil(by * n)) for n in shape)
     return finer if math.prod(finer) <= MOST_NODES[len(finer)] else None
 
 

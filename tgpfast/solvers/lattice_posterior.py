@@ -14,7 +14,6 @@ that small grids do not pay for a Python call each.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from ..bases.node_masses import NodeMasses, log_partition
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
+from ..runtime.records import record
 from ..validation import Array
 from .conjugate_gradients import Operator, columns, conjugate_gradients, inner_products, norms
 from .lattice_preconditioner import LevelPreconditioner
@@ -35,7 +35,7 @@ FORCING = 0.3  # largest relative residual of a Newton direction; sqrt(gradient 
 PRECONDITIONED_STEPS = 70
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class PosteriorPoint:
     """B posteriors at one u each.
 
@@ -172,7 +172,7 @@ class LatticePosteriors:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class PosteriorMaximum:
     """The maxima of B posteriors.
 

@@ -6,13 +6,13 @@ diagonal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from scipy.linalg import cho_solve, get_blas_funcs, get_lapack_funcs, norm, solve_triangular
 
+from ..runtime.records import record
 from ..runtime.warnings import PrecisionWarning, warn
 from ..validation import LEAST_NUMBER, Array
 from .conjugate_gradients import conjugate_gradients
@@ -164,7 +164,7 @@ def solve_iteratively(
     }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class NystromPreconditioner:
     """About (matrix + shift I)^-1, from a sketch U diag(values) U^T of the upper end of the matrix.
 

@@ -17,13 +17,12 @@ from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
 from ..density.exponent import PointTilt
-from ..density.quadrature import QUADRATURE_DIMENSIONS
+from ..density.proposal import QUADRATURE_DIMENSIONS
 from ..features.evaluation import evaluate_features, sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.direct import accumulate_direct
 from ..validation import Array
-from .grid_posterior import GRID_REACH, make_posterior_grid
 from .linear_systems import cholesky_factor, shifted
 from .posterior import PosteriorObjective
 
@@ -58,6 +57,8 @@ def make_nodes(
         Factor by which the step of the grid is smaller than usual.
     """
     if base.dimension <= QUADRATURE_DIMENSIONS and isinstance(base, GaussianBase):
+        from .grid_posterior import GRID_REACH, make_posterior_grid
+
         most = NODES_PER_DRAW * n_draws
         grid = make_posterior_grid(features, base, finer=finer, most_nodes=most)
         if grid is not None:

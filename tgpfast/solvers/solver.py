@@ -30,9 +30,7 @@ from ..validation import (
 )
 from .closed_form import fd_shift, fvpd_system
 from .lattice_map import solve_lattice_map
-from .lattice_score_matching import solve_lattice_fd, solve_lattice_fvpd, solve_lattice_ncfd
 from .linear_systems import SYSTEM_CG_STEPS, factorize, solve_system
-from .maximum_posterior import map_theta
 from .problem_checks import check_pair
 
 # Method -> its solvers, the default first.
@@ -161,6 +159,8 @@ def solve(
 
 def _solve_map(stats: Any, base: Base, method: str, options: Options) -> Solution:
     """Algorithm 1."""
+    from .maximum_posterior import map_theta
+
     theta, report = map_theta(
         stats, base, options.lam, solver=options.solver, n_draws=options.n_draws,
         n_steps=options.n_steps, seed=options.seed, threads=options.threads,
@@ -209,10 +209,14 @@ def _solve_lattice(
     if method == "map":
         theta, report = solve_lattice_map(stats, base, lam, start=start, workers=workers)
     elif method == "fvpd":
+        from .lattice_score_matching import solve_lattice_fvpd
+
         eta = _check_eta(eta, features.bandwidth, method)
         theta, report = solve_lattice_fvpd(stats, base, lam, eta=eta, workers=workers)
         features, of_method = doubled(features), {"eta": eta}
     else:
+        from .lattice_score_matching import solve_lattice_fd, solve_lattice_ncfd
+
         learn = solve_lattice_fd if method == "fd" else solve_lattice_ncfd
         theta, report = learn(stats, base, lam, start=start, workers=workers)
         if method == "ncfd":

@@ -18,13 +18,9 @@ from ..validation import check_flag
 from .base_scores import accumulate_base_scores
 from .direct import accumulate_direct
 from .engine_choice import choose_engine
-from .grid_box import sample_for_box
 from .lattice_sums import accumulate_lattice
 from .pass_options import PassOptions
 from .precision_choice import choose_precision
-from .spectral import accumulate_spectral
-from .spectrum import MOST_OUTSIDE, Spectrum
-from .spread_grid import OutsideError
 from .statistics import Statistics, register_accumulator
 
 
@@ -195,6 +191,8 @@ def _run_spectral(blocks: Blocks, options: PassOptions, budget: int) -> Statisti
     ValueError
         If the grids exceed the budget after rows that can be read only once have been read.
     """
+    from .spectral import accumulate_spectral
+
     if options.work(budget).fits:
         try:
             if blocks.in_parts:
@@ -223,6 +221,10 @@ def _run_spectral(blocks: Blocks, options: PassOptions, budget: int) -> Statisti
 def _run_spectral_partitions(blocks: Any, options: PassOptions, budget: int) -> Statistics:
     """Spread each partition on an equal grid, and read the sum of the grids once. Where such a grid
     exceeds the budget, or leaves too many rows outside, transform each partition."""
+    from .spectral import accumulate_spectral
+    from .spectrum import Spectrum
+    from .spread_grid import OutsideError
+
     limits: dict[str, Any] = {"tolerance": options.tolerance, "budget": budget}
     name, count = options.backend.NAME, options.asked_threads
     try:
@@ -246,6 +248,10 @@ def _run_spectral_partitions(blocks: Any, options: PassOptions, budget: int) -> 
 def _box_of_partitions(blocks: Any, options: PassOptions, budget: int) -> Any:
     """The box of the grid for all partitions; `OutsideError` where it would leave more than a
     quarter of the most rows that a `Spectrum` keeps outside."""
+    from .grid_box import sample_for_box
+    from .spectrum import MOST_OUTSIDE, Spectrum
+    from .spread_grid import OutsideError
+
     sample = sample_for_box(blocks)
     low, high = Spectrum.box_for(
         sample, options.features.bandlimit, options.tolerance, budget, blocks.n_rows

@@ -7,14 +7,13 @@ between engines whose results agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..features.random import Features
+from ..runtime.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Costs:
     """Seconds of elementary operations, with all cores of the machine in use.
 

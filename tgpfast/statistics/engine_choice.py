@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import kernels
 from ..data.blocks import Blocks
+from ..runtime.records import record
 from . import costs
 from .pass_options import PassOptions
-from .spectral_work import COST_ROWS, SpectralWork
 from .transforms import has_finufft
+
+if TYPE_CHECKING:
+    from .spectral_work import SpectralWork
 
 HELD_SHARE = 8  # the rows of a stream that decide the engine take 1/8 of the budget at most
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class EngineChoice:
     """The engine, and what is known of the choice.
 
@@ -74,6 +77,8 @@ def choose_engine(blocks: Blocks, options: PassOptions, budget: int) -> EngineCh
 def _choose_for_stream(blocks: Blocks, work: SpectralWork) -> EngineChoice:
     """The choice for rows of unknown number: spectral once so many rows are seen that it is faster
     for these alone. Until then they are held in memory."""
+    from .spectral_work import COST_ROWS
+
     few = int(costs.NEGLIGIBLE_SECONDS / work.row_cost) + 1
     most = work.budget // (HELD_SHARE * 8 * work.features.dimension)
     if few > most:

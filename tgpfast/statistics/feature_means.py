@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,12 @@ from ..features.evaluation import Angles
 from ..features.random import Features
 from ..kernels.thread_choice import COSINE_WORK, Threads
 from ..runtime import memory
+from ..runtime.records import record
 from ..validation import Array
-from . import costs
 from .chunks import Chunks
 from .mergeable_sums import MergeableSums, read_counts
 from .moment_sums import RowCounts
 from .statistics import check_feature_sums
-from .transform_plan import TransformPlan, plan_transform
 from .transforms import (
     TRANSFORM_DIMENSIONS,
     Complex,
@@ -36,10 +35,13 @@ from .transforms import (
     transform,
 )
 
+if TYPE_CHECKING:
+    from .transform_plan import TransformPlan
+
 TERM_ROWS = 2**16  # rows of a chunk that is summed term by term: more would only take memory
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class FeatureMeans(MergeableSums):
     """The sum of the features over the rows, which is n times their mean.
 
@@ -223,6 +225,9 @@ def _faster_plan(
 ) -> TransformPlan | None:
     if y.shape[1] > TRANSFORM_DIMENSIONS or not has_finufft():
         return None
+    from . import costs
+    from .transform_plan import plan_transform
+
     row_cost = costs.COSTS.feature * len(frequencies)
     if row_cost * len(y) < costs.NEGLIGIBLE_SECONDS:
         return None

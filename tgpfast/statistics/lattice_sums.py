@@ -22,6 +22,7 @@ from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
+from ..runtime.records import record
 from ..validation import LEAST_NUMBER, Array, positive, whole
 from .chunks import Chunks
 from .lattice_statistics import (
@@ -162,7 +163,7 @@ def accumulate_lattice_folds(
     return _accumulate(X, features, folds, list(bases) or [[]] * count, **options)
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Folds:
     """Which rows belong to which fold: random, and the same in every pass.
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import kernels
 from ..features.random import Features
 from ..runtime import memory
+from ..runtime.records import record
 from ..validation import Array, check_choice, check_flag, positive
 from .direct import DTYPES, required_memory
-from .spectral_work import SpectralWork
 from .statistics import check_features, check_levels, check_origin
 from .transforms import TRANSFORM_DIMENSIONS
+
+if TYPE_CHECKING:
+    from .spectral_work import SpectralWork
 
 ENGINES = ("auto", "direct", "spectral")
 PRECISIONS = ("auto", *DTYPES)
 FINEST_TOLERANCE = 1e-13  # of the spectral engine: float64 keeps no more digits of F(w) / n
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class PassOptions:
     """What ``accumulate`` was asked for; ``check`` makes it.
 
@@ -78,6 +80,8 @@ class PassOptions:
 
     def work(self, budget: int) -> SpectralWork:
         """The work of the spectral engine, within ``budget`` bytes."""
+        from .spectral_work import SpectralWork
+
         return SpectralWork(
             self.features, self.noise_levels, self.gram_phi, self.tolerance, budget
         )

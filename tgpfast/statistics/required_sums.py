@@ -6,14 +6,15 @@ MAP needs the sum of the features alone; the other methods need `Statistics`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
+from ..runtime.records import record
 from ..validation import Array
 from .accumulation import accumulate
 from .feature_means import (
@@ -22,10 +23,11 @@ from .feature_means import (
     accumulate_feature_means_of_each,
 )
 from .lattice_statistics import LatticeStatistics
-from .spectrum import Spectrum
-from .spread_grid import OutsideError
 from .statistics import Statistics
 from .transforms import TRANSFORM_DIMENSIONS, has_finufft
+
+if TYPE_CHECKING:
+    from .spectrum import Spectrum
 
 MANY_ROWS = 50_000  # from here on a further pass over the rows is not cheap
 FEATURE_MEAN_TOLERANCE = 1e-9  # largest error of a mean of features: far below its sampling error
@@ -33,7 +35,7 @@ FEATURE_MEAN_TOLERANCE = 1e-9  # largest error of a mean of features: far below 
 RowSums = Statistics | FeatureMeans
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class RequiredSums:
     """Call it with features to get their sums over all rows.
 
@@ -110,6 +112,9 @@ class RequiredSums:
         candidates : sequence of Features
             Some of the features, with the bandwidths that are to be compared.
         """
+        from .spectrum import Spectrum
+        from .spread_grid import OutsideError
+
         if self.means_only:
             known = accumulate_feature_means_of_each(
                 self.rows, candidates, self.origin, tolerance=FEATURE_MEAN_TOLERANCE,

@@ -6,13 +6,14 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..data import storage
 from ..features.random import Features
+from ..runtime.records import record
 from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
 from .mergeable_sums import MergeableSums, read_counts
 
@@ -90,7 +91,7 @@ def unpack_triangle(triangle: Array, n: int) -> Array:
     return matrix
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Statistics(MergeableSums):
     """Weighted sums over the rows of a data set, from which every estimator is solved.
 

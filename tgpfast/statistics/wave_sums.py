@@ -12,8 +12,14 @@ import numpy as np
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..validation import Array
-from .spread_grid import UPSAMPLING
-from .transforms import SERIAL_SIZE, Complex, eps_for, has_finufft, quiet_finufft
+from .transforms import (
+    SERIAL_SIZE,
+    UPSAMPLING,
+    Complex,
+    eps_for,
+    has_finufft,
+    quiet_finufft,
+)
 
 EXACT_NUMBERS = 2**22  # complex numbers of a block of waves where the sums are exact: 64 MB
 
