@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ from .marginal_rules import (
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
 from .quadrature import QUADRATURE_DIMENSIONS
-from .regions import HighestDensityRegion, region_of_draws
+from .regions import HighestDensityRegion, measure_line, region_of_draws
 from .saving import density_members
 
 MARGINAL_KIND = "marginal"  # of a saved file
@@ -526,7 +527,8 @@ class MarginalDensity(DescribedDensity):
             return log_p.reshape(weights.shape), weights
 
         share = float(check_levels("level", level)[0])
-        return region_of_draws(self, share, draw, as_seed(seed))
+        measure = None if self.dimension > 1 else partial(measure_line, self, share)
+        return region_of_draws(self, share, draw, as_seed(seed), measure=measure)
 
     def mode(self, *, min_share: float = 0.01, seed: Seed = 0) -> Modes:
         """All local maxima of the density of one column that carry a share of the probability.
