@@ -355,6 +355,10 @@ def test_bad_input_is_named():
     cases = [
         (lambda: model.quantile(1.0), ValueError, "q=1.0.*above 0 and below 1"),
         (lambda: model.quantile("half"), TypeError, "expected a number"),
+        (lambda: model.quantile([]), ValueError, r"q=\[\]: expected at least one number"),
+        (lambda: model.mode(min_share=[0.1]), TypeError, r"min_share=\[0.1\]: expected one"),
+        (lambda: model.highest_density_region([0.5]), TypeError, r"level=\[0.5\]: expected one"),
+        (lambda: model.probability({0: 0.0, "a": 1.0}), ValueError, "lower=.*given twice"),
         (lambda: model.quantile(0.5, column="c"), ValueError, "'c'.*no such column.*'a', 'b'"),
         (lambda: model.quantile(0.5, column=2), ValueError, "column=2.*no such column"),
         (lambda: model.cdf([0.0], columns=["a", "a"]), ValueError, "each one once"),

@@ -17,7 +17,14 @@ from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag
 from .answers import Answer
-from .column_choice import check_levels, check_order, find_columns, read_bounds, read_values
+from .column_choice import (
+    check_level,
+    check_levels,
+    check_order,
+    find_columns,
+    read_bounds,
+    read_values,
+)
 from .conditionals import (
     choose_names,
     condition_on_table,
@@ -390,9 +397,7 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(abs(region.probability - 0.9) < 5 * region.standard_error)
         True
         """
-        if np.ndim(level) != 0:
-            raise TypeError(f"level={level!r}: expected one number in (0, 1)")
-        return find_region(self, float(check_levels("level", level)[0]), as_seed(seed))
+        return find_region(self, check_level("level", level), as_seed(seed))
 
     def mode(self, *, min_share: float = 0.01, seed: Seed = 0) -> Modes:
         """All local maxima of the density that carry a share of the probability.
@@ -422,8 +427,7 @@ class AnsweringDensity(DescribedDensity):
         >>> np.sort(model.mode().value[:, 0]).round(0).tolist()
         [-3.0, 3.0]
         """
-        check_levels("min_share", min_share)
-        return find_local_modes(self, float(min_share), as_seed(seed))
+        return find_local_modes(self, check_level("min_share", min_share), as_seed(seed))
 
     def credible_band(self, Y: Any, *, level: float = 0.9, seed: Seed = 0) -> CredibleBand:
         """Uncertainty of the log density itself, for models learned with method="fvpd".
@@ -467,7 +471,7 @@ class AnsweringDensity(DescribedDensity):
         True
         """
         check_band(self)
-        share = float(check_levels("level", level)[0])
+        share = check_level("level", level)
         rows = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y").whole()
         return find_band(self, self.scaling.apply(rows), share, as_seed(seed))
 

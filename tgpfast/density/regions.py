@@ -145,6 +145,9 @@ def region_of_draws(
     check = first + THRESHOLD_SAMPLES
     log_p, weights = draw(check)  # fresh ones: the edge fits the first
     shares, errors = share_of_draws(_is_inside(log_p, threshold), weights)
+    # the spread of the first samples is that of the check: more sets make it surer
+    spreads = np.array([edge_error**2 * THRESHOLD_SAMPLES, float(errors[0]) ** 2])
+    error_of_share = math.sqrt(float(np.average(spreads, weights=[THRESHOLD_SAMPLES, 1.0])))
     gap = AddedTerm(0.0, np.zeros(len(weights))) if log_z is None else log_z(check)
     if measure is not None:
         found = Answer(measure(threshold), 0.0, "draws")
@@ -152,7 +155,7 @@ def region_of_draws(
         found = _volume_of_draws(log_p, weights, threshold, gap)
     error = math.hypot(found.standard_error, math.exp(gap.value - threshold) * edge_error)
     return HighestDensityRegion(
-        level, threshold, Answer(float(shares[0]), float(errors[0]), "draws"),
+        level, threshold, Answer(float(shares[0]), error_of_share, "draws"),
         Answer(found.value, error, "draws"), model,
     )  # fmt: skip
 
