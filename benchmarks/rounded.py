@@ -139,7 +139,8 @@ def main():
             for _, theirs in found:
                 gap = found[0][1] - theirs
                 error = gap.std() / np.sqrt(len(gap))
-                cells.append(f"{theirs.mean():.2f}" + (f" ({gap.mean() / error:+.1f})" if error else ""))
+                distance = f" ({gap.mean() / error:+.1f})" if error else ""
+                cells.append(f"{theirs.mean():.2f}{distance}")
             print(f"| {name}, {seed} | {' | '.join(cells)} |", flush=True)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,12 @@ from scipy import stats
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import UniformBase
-from tgpfast.density import integration
+from tgpfast.density import integration, marginal_cdf
 from tgpfast.density.answers import Answer
 from tgpfast.density.density import Density
+from tgpfast.density.integration import Integrator
 from tgpfast.density.lattice_exponent import LatticeTilt
+from tgpfast.density.normalizer import Normalizer
 from tgpfast.features.lattice import LatticeFeatures
 
 DIMENSIONS = (1, 2, 3, 5, 8)
@@ -140,6 +143,71 @@ def test_errors_of_draws_are_those_of_their_seeds(monkeypatch, d):
         assert 0.8 < z.std() < 1.35
 
 
+def with_normalizer(model, gap):
+    """The same density, whose normalizer is wrong by a gap."""
+    known = model.log_normalizer
+    wrong = Normalizer(known.value + gap, 0.1, 1e5, "importance", known.n_points)
+    parts = model.tilt, model.base, model.threads
+    return replace(model, integrator=Integrator(*parts, normalizer=wrong))
+
+
+LOG_Z_QUESTIONS = {
+    "entropy": lambda model: model.entropy(),
+    "divergence": lambda model: model.kl_divergence(tilted(4, seed=2)),
+    "divergence from it": lambda model: tilted(4, seed=2).kl_divergence(model),
+    "information": lambda model: model.mutual_information(0, [1, 2, 3]),
+    "entropy of a margin": lambda model: model.marginal([0, 1]).entropy(),
+    "volume": lambda model: model.highest_density_region(0.9).volume,
+}
+
+
+@pytest.mark.parametrize("name", LOG_Z_QUESTIONS)
+def test_log_z_is_that_of_the_draws_of_an_answer(name):
+    """The normalizer is drawn once: its error would be the same for all seeds, and it would be in
+    every answer. Answers that need log Z estimate it by their own draws."""
+    ask, model = LOG_Z_QUESTIONS[name], tilted(4)
+    found, wanted = ask(with_normalizer(model, 0.3)), ask(model)
+    assert found == pytest.approx(wanted.value, abs=1e-3 * wanted.standard_error)
+    assert found.standard_error == pytest.approx(wanted.standard_error, rel=1e-3)
+
+
+def test_wrong_normalizers_are_seen():
+    """Negative control of the test before: log densities do have the normalizer."""
+    model, row = tilted(4), np.full((1, 4), SHIFT)
+    gap = model.log_density(row) - with_normalizer(model, 0.3).log_density(row)
+    assert gap[0] == pytest.approx(0.3)
+
+
+def test_the_divergence_of_a_density_from_itself_is_zero():
+    model = tilted(4)
+    found = model.kl_divergence(model)
+    assert max(abs(found.value), found.standard_error) < 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [5, 8])
+def test_errors_of_entropies_and_divergences_count_log_z_once(d):
+    """z-scores over 100 seeds, with a normalizer whose own error is several times that of draws."""
+    product = Product(d)
+    model = with_normalizer(product.model, 0.05)
+    other = of_base(tgp.GaussianBase(np.full(d, SHIFT), SCALE**2 * np.eye(d)))
+    line, p = product.line, product.p
+    normal = np.exp(-0.5 * line**2) / math.sqrt(2.0 * math.pi)
+    safe = np.where(normal > 0.0, normal, 1.0)
+    alone = product.integral(-np.log(p)) + math.log(SCALE)
+    rest = 0.5 * (1.0 + math.log(2.0 * math.pi)) + math.log(SCALE)
+    asked = [
+        (lambda seed: model.entropy(seed=seed), alone + (d - 1) * rest),
+        (lambda seed: model.kl_divergence(other, seed=seed),
+         product.integral(np.where(normal > 0.0, np.log(p / safe), 0.0))),
+    ]  # fmt: skip
+    for question, truth in asked:
+        answers = [question(seed) for seed in range(100)]
+        z = np.array([(a - truth) / a.standard_error for a in answers])
+        assert abs(z.mean()) < 0.4
+        assert 0.7 < z.std() < 1.35
+
+
 # -- distribution functions and quantiles ----------------------------------------------------------
 
 
@@ -154,6 +222,25 @@ def test_cdf_of_a_column_and_its_inverse(d):
     back = product.model.quantile(values, column=0)
     assert np.abs(back - x).max() < (1e-6 if d <= 3 else 2e-2)
     assert np.abs(product.model.cdf(back, columns=0) - values).max() < tolerance
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_grids_along_a_column_are_kept(monkeypatch, d):
+    """A quantile asks for the distribution function three times, and the next one again."""
+    made, make = [], marginal_cdf.ComponentGrid
+
+    def count(*arguments, **options):
+        made.append(1)
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(marginal_cdf, "ComponentGrid", count)
+    model = tilted(d, mixture(d))
+    model.quantile(0.5, column=0)
+    assert len(made) == 2  # the components of the base
+    model.quantile([0.1, 0.9], column=0)
+    assert len(made) == 2
+    model.quantile(0.5, column=1)
+    assert len(made) == 4
 
 
 def test_quantiles_of_bases_are_exact():
@@ -268,6 +355,10 @@ def test_bad_input_is_named():
     cases = [
         (lambda: model.quantile(1.0), ValueError, "q=1.0.*above 0 and below 1"),
         (lambda: model.quantile("half"), TypeError, "expected a number"),
+        (lambda: model.quantile([]), ValueError, r"q=\[\]: expected at least one number"),
+        (lambda: model.mode(min_share=[0.1]), TypeError, r"min_share=\[0.1\]: expected one"),
+        (lambda: model.highest_density_region([0.5]), TypeError, r"level=\[0.5\]: expected one"),
+        (lambda: model.probability({0: 0.0, "a": 1.0}), ValueError, "lower=.*given twice"),
         (lambda: model.quantile(0.5, column="c"), ValueError, "'c'.*no such column.*'a', 'b'"),
         (lambda: model.quantile(0.5, column=2), ValueError, "column=2.*no such column"),
         (lambda: model.cdf([0.0], columns=["a", "a"]), ValueError, "each one once"),

@@ -9,6 +9,7 @@ from answer_models import SCALE, SHIFT, Product, covariance, mixture, of_base, t
 from scipy import stats
 
 import tgpfast as tgp
+from tgpfast.bases.bounded import UniformBase
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
@@ -34,6 +35,44 @@ def test_a_region_holds_its_probability_of_fresh_samples(d):
     share = region.contains(model.sample(40_000, seed=11)).mean()
     assert abs(share - 0.8) < 5 * 0.4 / math.sqrt(40_000)
     assert region.standard_error < 0.003
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_regions_are_within_their_errors_of_the_level(d):
+    """z-scores over 40 seeds, against the level and the known volume: errors of the volume include
+    that of the threshold, and the gap to the level is little more than the error of the check."""
+    twice = tgp.MixtureBase([0.4, 0.6], np.zeros((2, d)), [covariance(d)] * 2)
+    square = stats.chi2(d).ppf(0.8)
+    ball = math.pi ** (d / 2) / math.gamma(d / 2 + 1) * square ** (d / 2)
+    volume = ball * math.sqrt(np.linalg.det(covariance(d)))
+    model = of_base(twice)
+    regions = [model.highest_density_region(0.8, seed=seed) for seed in range(40)]
+    of_level = [(r.probability - 0.8) / r.standard_error for r in regions]
+    of_volume = [(r.volume - volume) / r.volume.standard_error for r in regions]
+    for z in (of_level, of_volume):
+        assert abs(np.mean(z)) < 0.6
+        assert 0.6 < np.std(z) < 1.5
+
+
+def test_lengths_of_regions_come_from_the_density():
+    """Of one column: the places where the density is above the threshold, to rounding."""
+    product = Product(3)
+    for model in (Product(1).model, product.model.marginal(0)):
+        region = model.highest_density_region(0.7)
+        inside = np.log(np.maximum(product.p, 1e-300) / SCALE) >= region.threshold
+        length = inside.sum() * (product.line[1] - product.line[0]) * SCALE
+        assert abs(region.volume - length) < 4e-3
+    walls = of_base(UniformBase([0.0], [2.0])).highest_density_region(0.9)
+    assert walls.volume == pytest.approx(2.0)
+    assert walls.probability == 1.0
+
+
+def test_errors_of_shares_of_modes_are_never_zero():
+    """All draws lead to the one mode: as good as 400 independent draws."""
+    found = of_base(tgp.GaussianBase([0.0], [[1.0]])).mode()
+    assert found.share[0] == 1.0
+    assert 1.0 / 500 < found.standard_error[0] < 1.0 / 300
 
 
 def test_a_region_of_a_frame():

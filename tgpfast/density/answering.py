@@ -396,12 +396,10 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(abs(region.probability - 0.9) < 5 * region.standard_error)
         True
         """
-        from .column_choice import check_levels
+        from .column_choice import check_level
         from .regions import find_region
 
-        if np.ndim(level) != 0:
-            raise TypeError(f"level={level!r}: expected one number in (0, 1)")
-        return find_region(self, float(check_levels("level", level)[0]), as_seed(seed))
+        return find_region(self, check_level("level", level), as_seed(seed))
 
     def mode(self, *, min_share: float = 0.01, seed: Seed = 0) -> Modes:
         """All local maxima of the density that carry a share of the probability.
@@ -431,11 +429,10 @@ class AnsweringDensity(DescribedDensity):
         >>> np.sort(model.mode().value[:, 0]).round(0).tolist()
         [-3.0, 3.0]
         """
-        from .column_choice import check_levels
+        from .column_choice import check_level
         from .local_modes import find_local_modes
 
-        check_levels("min_share", min_share)
-        return find_local_modes(self, float(min_share), as_seed(seed))
+        return find_local_modes(self, check_level("min_share", min_share), as_seed(seed))
 
     def credible_band(self, Y: Any, *, level: float = 0.9, seed: Seed = 0) -> CredibleBand:
         """Uncertainty of the log density itself, for models learned with method="fvpd".
@@ -478,11 +475,11 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(width[0] < width[1])
         True
         """
-        from .column_choice import check_levels
+        from .column_choice import check_level
         from .credible import check_band, find_band
 
         check_band(self)
-        share = float(check_levels("level", level)[0])
+        share = check_level("level", level)
         rows = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y").whole()
         return find_band(self, self.scaling.apply(rows), share, as_seed(seed))
 

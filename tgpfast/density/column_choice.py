@@ -71,6 +71,9 @@ def read_bounds(
                 "it has no bound, or a mapping from columns to bounds"
             )
         pairs = list(enumerate(entries))
+    numbers = [k for k, _ in pairs]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{name}={bounds!r}: a column is given twice; give each one once")
     for k, value in pairs:
         if value is None:
             continue
@@ -141,7 +144,22 @@ def check_levels(name: str, value: Any) -> Array:
     levels = np.atleast_1d(np.asarray(value))
     if levels.dtype.kind not in "fiu" or levels.ndim != 1:
         raise TypeError(f"{name}={value!r}: expected a number in (0, 1), or several, (Q,)")
+    if not len(levels):
+        raise ValueError(f"{name}={value!r}: expected at least one number in (0, 1)")
     levels = levels.astype(float)
     if not ((levels > 0.0) & (levels < 1.0)).all():
         raise ValueError(f"{name}={value!r}: expected numbers above 0 and below 1")
     return levels
+
+
+def check_level(name: str, value: Any) -> float:
+    """One share of the probability; ValueError unless it is in (0, 1).
+
+    Examples
+    --------
+    >>> check_level("level", 0.5)
+    0.5
+    """
+    if np.ndim(value) != 0:
+        raise TypeError(f"{name}={value!r}: expected one number in (0, 1)")
+    return float(check_levels(name, value)[0])

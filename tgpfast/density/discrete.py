@@ -22,7 +22,14 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from .answers import Answer
 from .bin_masses import MASS_TOLERANCE, evaluate_around, integrate_bins, make_rule, merge_equal_rows
-from .column_choice import check_levels, check_order, find_columns, read_bounds, read_values
+from .column_choice import (
+    check_level,
+    check_levels,
+    check_order,
+    find_columns,
+    read_bounds,
+    read_values,
+)
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS
@@ -663,9 +670,7 @@ class DiscreteDensity(DescribedDensity):
             Its volume counts discrete values. Values of equal probability are in or out together,
             so that ``probability`` may exceed ``level``.
         """
-        if np.ndim(level) != 0:
-            raise TypeError(f"level={level!r}: expected one number in (0, 1)")
-        share, seed = float(check_levels("level", level)[0]), as_seed(seed)
+        share, seed = check_level("level", level), as_seed(seed)
 
         def draw(number: int) -> tuple[Array, Array]:
             rows = Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole()

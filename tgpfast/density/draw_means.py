@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
 from ..validation import Array
 from .answers import Answer
 
 
-def mean_over_draws(values: Array, weights: Array) -> Answer:
+class AddedTerm(NamedTuple):
+    """A term that is added to a mean, and depends on the same sets of draws.
+
+    value : by all sets
+    deviations : (R,) how far each set moves the value, to first order
+    """
+
+    value: float
+    deviations: Array
+
+    @property
+    def standard_error(self) -> float:
+        """That of the term alone."""
+        return float(self.deviations.std(ddof=1)) / math.sqrt(len(self.deviations))
+
+
+def mean_over_draws(values: Array, weights: Array, added: AddedTerm | None = None) -> Answer:
     """The weighted mean, with the standard error that the spread of the replicates gives.
 
     Parameters
     ----------
     values, weights : (R, n) arrays
         Of R independent sets of draws.
+    added : AddedTerm, default None
+        The error is that of the sum, in which errors of both may cancel.
 
     Returns
     -------
@@ -26,24 +47,31 @@ def mean_over_draws(values: Array, weights: Array) -> Answer:
     >>> mean_over_draws(np.array([[0.0, 2.0], [1.0, 3.0]]), np.ones((2, 2))).standard_error
     0.5
     """
-    means, errors = means_over_draws(values[:, :, None], weights)
-    mean, error = float(means[0]), float(errors[0])
+    means, deviations = _deviate(values[:, :, None], weights)
+    mean, deviations = float(means[0]), deviations[:, 0]
+    if added is not None:
+        mean, deviations = mean + added.value, deviations + added.deviations
+    error = float(deviations.std(ddof=1)) / math.sqrt(len(weights))
     if error == 0.0 and values.any() and not (values == values.flat[0]).all():
         error = 1.0 / effective_number(weights)
     return Answer(mean, error, "draws")
 
 
 def means_over_draws(values: Array, weights: Array) -> tuple[Array, Array]:
-    """Weighted means (k,) of columns of values (R, n, k), and their standard errors (k,).
+    """Weighted means (k,) of columns of values (R, n, k), and their standard errors (k,)."""
+    means, deviations = _deviate(values, weights)
+    return means, deviations.std(axis=0, ddof=1) / np.sqrt(len(weights))
 
-    The mean is a ratio of sums; its error follows from the residuals of the replicates' sums.
+
+def _deviate(values: Array, weights: Array) -> tuple[Array, Array]:
+    """Weighted means (k,) of columns of values (R, n, k), and how far each set moves them, (R, k).
+
+    The mean is a ratio of sums; deviations are the residuals of the replicates' sums.
     """
     totals = weights.sum(axis=1)
     sums = np.einsum("rn,rnk->rk", weights, values)
     means = sums.sum(axis=0) / totals.sum()
-    residuals = (sums - totals[:, None] * means) / totals.mean()
-    count = len(weights)
-    return means, residuals.std(axis=0, ddof=1) / np.sqrt(count)
+    return means, (sums - totals[:, None] * means) / totals.mean()
 
 
 def share_of_draws(inside: Array, weights: Array) -> tuple[Array, Array]:

@@ -12,7 +12,8 @@ from ..bases.gaussian import GaussianBase
 from ..validation import Array
 from .answers import Answer
 from .box_integrals import integrate_in_box
-from .draw_means import mean_over_draws
+from .draw_means import AddedTerm, mean_over_draws
+from .exponent import Tilt
 from .integration import ANSWER_LOG2_POINTS, ANSWER_REPLICATES
 from .proposal import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
@@ -22,8 +23,14 @@ EXPECTATION_METHODS = ("auto", "quadrature", "draws")
 RowFunction = Callable[[Array, Array], Array]  # rows in model's coordinates, log density -> (n,)
 
 
-def expect(model: TiltedDensity, function: RowFunction, method: str, seed: int) -> Answer:
-    """Mean of a function of rows and log densities, both in the model's coordinates."""
+def expect(
+    model: TiltedDensity, function: RowFunction, method: str, seed: int,
+    added: AddedTerm | None = None,
+) -> Answer:  # fmt: skip
+    """Mean of a function of rows and log densities, both in the model's coordinates.
+
+    added : a term that depends on the same draws, such as `draw_log_z` gives
+    """
     uses_grid = model.integrator.uses_quadrature
     if method == "quadrature" and not uses_grid:
         raise ValueError(
@@ -31,7 +38,7 @@ def expect(model: TiltedDensity, function: RowFunction, method: str, seed: int) 
             f'has {model.dimension}, or periods and heavy tails; use "draws"'
         )
     if method == "draws" or not uses_grid:
-        return _expect_by_draws(model, function, seed)
+        return _expect_by_draws(model, function, seed, added)
     infinite = False
 
     def watched(u: Array, log_p: Array) -> Array:
@@ -43,11 +50,16 @@ def expect(model: TiltedDensity, function: RowFunction, method: str, seed: int) 
     d = model.dimension
     found = integrate_in_box(model.integrator, np.full(d, -np.inf), np.full(d, np.inf), watched)
     if infinite:  # draws tell whether that happens where there is mass
-        return _expect_by_draws(model, function, seed)
-    return Answer(found.value, found.error, "quadrature")
+        return _expect_by_draws(model, function, seed, added)
+    if added is None:
+        return Answer(found.value, found.error, "quadrature")
+    error = math.hypot(found.error, added.standard_error)
+    return Answer(found.value + added.value, error, "quadrature")
 
 
-def _expect_by_draws(model: TiltedDensity, function: RowFunction, seed: int) -> Answer:
+def _expect_by_draws(
+    model: TiltedDensity, function: RowFunction, seed: int, added: AddedTerm | None
+) -> Answer:
     u, weights = draw_replicates(model, seed)
     log_p = log_density_at(model, u)
     values = function(u, log_p)
@@ -55,7 +67,22 @@ def _expect_by_draws(model: TiltedDensity, function: RowFunction, seed: int) -> 
     if np.isinf(values[carried]).any():
         return Answer(float(values[carried & np.isinf(values)][0]), 0.0, "draws")
     values = np.where(carried, values, 0.0)
-    return mean_over_draws(values.reshape(weights.shape), weights)
+    return mean_over_draws(values.reshape(weights.shape), weights, added)
+
+
+def is_drawn(model: Any) -> bool:
+    """Whether log Z of a density comes from draws."""
+    return not (model.tilt.is_zero or model.integrator.uses_quadrature)
+
+
+def draw_log_z(model: Any, seed: int, count: float) -> AddedTerm:
+    """What to add to a mean that has ``count`` times log Z, so that log Z is that of the draws of
+    the seed; nothing where log Z does not come from draws."""
+    if not is_drawn(model):
+        return AddedTerm(0.0, np.zeros(ANSWER_REPLICATES))
+    own = model.integrator.log_z_of_replicates(seed)
+    gap = own.value - model.log_normalizer.value
+    return AddedTerm(count * gap, count * own.deviations)
 
 
 def draw_replicates(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
@@ -99,8 +126,11 @@ def entropy_of(model: TiltedDensity, seed: int) -> Answer:
         roots = float(np.log(np.diag(model.base.cholesky)).sum())
         constant = 0.5 * model.dimension * (1.0 + math.log(2.0 * math.pi))
         return Answer(roots + constant + scaling.log_volume, 0.0, "exact")
-    found = expect(model, lambda u, log_p: -log_p - scaling.log_slope_at(u), "auto", seed)
-    error = math.hypot(found.standard_error, model.log_normalizer.standard_error)
+    log_z = draw_log_z(model, seed, 1.0)
+    found = expect(model, lambda u, log_p: -log_p - scaling.log_slope_at(u), "auto", seed, log_z)
+    if is_drawn(model):
+        return found
+    error = found.standard_error + model.log_normalizer.standard_error
     return Answer(found.value, error, found.method)
 
 
@@ -123,10 +153,17 @@ def divergence_of(model: TiltedDensity, other: Any, seed: int) -> Answer:
         mine = log_p + model.scaling.log_slope_at(u)
         return np.where(np.isfinite(mine), mine - theirs, 0.0)
 
-    found = expect(model, log_ratio, "auto", seed)
-    error = math.hypot(found.standard_error, model.log_normalizer.standard_error)
-    theirs = getattr(getattr(other, "log_normalizer", None), "standard_error", 0.0)
-    return Answer(found.value, math.hypot(error, theirs), found.method)
+    log_z, errors = draw_log_z(model, seed, -1.0), []
+    if isinstance(getattr(other, "tilt", None), Tilt) and is_drawn(other):
+        # the same points for both: errors that both have cancel
+        theirs = draw_log_z(other, seed, 1.0)
+        log_z = AddedTerm(log_z.value + theirs.value, log_z.deviations + theirs.deviations)
+    else:
+        errors.append(getattr(getattr(other, "log_normalizer", None), "standard_error", 0.0))
+    found = expect(model, log_ratio, "auto", seed, log_z)
+    if not is_drawn(model):
+        errors.append(model.log_normalizer.standard_error)
+    return Answer(found.value, math.hypot(found.standard_error, *errors), found.method)
 
 
 def _gaussian_divergence(model: TiltedDensity, other: Any) -> float | None:

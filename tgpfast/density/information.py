@@ -20,7 +20,7 @@ from .base_marginals import find_ends, part_widths
 from .box_integrals import HEAVY_TAIL, UNKNOWN_REACH, wave_band
 from .box_rule import BoxRule
 from .draw_means import mean_over_draws
-from .expectations import draw_replicates, log_density_at
+from .expectations import draw_log_z, draw_replicates, is_drawn, log_density_at
 from .marginal_rules import DRAW_REPLICATES, average_sets, rough_sets
 from .proposal import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
@@ -177,8 +177,11 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     u, weights = draw_replicates(model, seed)
     values = _sum_known(known, u)
     left = [(sign, sorted(some)) for sign, some in terms if not _is_known(model, some)]
+    # how often log Z is subtracted: closed forms of margins, without a tilt, have none
+    count = sum(sign for sign, _ in terms)
+    log_z = draw_log_z(model, seed, -count)
     if not left:
-        return mean_over_draws(values.reshape(weights.shape), weights)
+        return mean_over_draws(values.reshape(weights.shape), weights, log_z)
     few, of_few = model.integrator.weighted_draws(2**INFORMATION_LOG2_DRAWS, seed)
     rest = -_sum_known([(sign, _known_part(model, some)) for sign, some in left], few)
     of_sets = np.zeros((DRAW_REPLICATES, len(few)))
@@ -194,15 +197,17 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     exponents = model.tilt.value(few, model.threads)
     slope = _find_slope(exponents, rest, of_few)
     values += slope * model.tilt.value(u, model.threads)
-    found = mean_over_draws(values.reshape(weights.shape), weights)
+    found = mean_over_draws(values.reshape(weights.shape), weights, log_z)
     remainder = mean_over_draws((rest - slope * exponents)[:, None], of_few[:, None])
     means = of_sets @ of_few / of_few.sum()
-    log_z, count = model.log_normalizer, sum(sign for sign, _ in left)
-    errors_of = (
-        found.standard_error, remainder.standard_error, log_z.standard_error,
+    normalizer = model.log_normalizer
+    errors_of = [
+        found.standard_error, remainder.standard_error,
         float(means.std(ddof=1)) / math.sqrt(DRAW_REPLICATES),
-    )  # fmt: skip
-    value = found.value + remainder.value - count * log_z.value
+    ]  # fmt: skip
+    if not is_drawn(model):
+        errors_of.append(abs(count) * normalizer.standard_error)
+    value = found.value + remainder.value - sum(sign for sign, _ in left) * normalizer.value
     return Answer(value, math.hypot(*errors_of), "draws")
 
 

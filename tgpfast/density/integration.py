@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..bases.bounded import domain_of
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
 from ..validation import Array
+from .draw_means import AddedTerm
 from .exponent import Tilt
 from .lattice_exponent import LatticeTilt
 from .normalizer import (
@@ -146,7 +148,8 @@ class Integrator:
             return self.base.draw(n, rng), np.ones(n)
         if self.uses_quadrature:
             return self.quadrature.draw(n, rng)[0], np.ones(n)
-        return self._weigh(self.proposal.draw(n, rng))
+        u = self.proposal.draw(n, rng)
+        return u, self._weigh(u)[0]
 
     def marginal_cdf(self, direction: Array, places: Array, scaling: Scaling) -> Array:
         """P(x . direction <= place) for every place, (G,), x in the units of the data.
@@ -179,20 +182,39 @@ class Integrator:
     @functools.cached_property
     def marginal_points(self) -> tuple[Array, Array]:
         """131,072 quasi-random points and their weights, for marginals of many columns."""
-        return self._weigh(self.proposal.sobol(MARGINAL_LOG2_POINTS, seed=0))
+        u = self.proposal.sobol(MARGINAL_LOG2_POINTS, seed=0)
+        return u, self._weigh(u)[0]
 
     def replicates(self, seed: int) -> tuple[Array, Array]:
         """Points (R, n, d) and weights (R, n): R independent sets of quasi-random draws, whose
         spread gives the error of what is computed from all."""
+        u, weights, _ = self._known_replicates(seed)
+        shape = ANSWER_REPLICATES, -1
+        return u.reshape(*shape, self.base.dimension), weights.reshape(shape)
+
+    def log_z_of_replicates(self, seed: int) -> AddedTerm:
+        """log Z by the draws of `replicates`.
+
+        Answers that contain log Z take this one: its error is that of their own draws, so that it
+        differs between seeds, and the spread of the sets shows it together with the other errors.
+        """
+        _, weights, top = self._known_replicates(seed)
+        masses = np.asarray(weights.reshape(ANSWER_REPLICATES, -1).mean(axis=1))
+        mass = float(masses.mean())
+        return AddedTerm(top + math.log(mass), masses / mass - 1.0)
+
+    def _known_replicates(self, seed: int) -> tuple[Array, Array, float]:
+        """Draws (R n, d), their weights (R n,), and the log of what the weights are divided by."""
         known = self.__dict__.get("_replicates")
         if known is None or known[0] != seed:
             seeds = range(seed * ANSWER_REPLICATES, (seed + 1) * ANSWER_REPLICATES)
-            sets = [self.proposal.sobol(ANSWER_LOG2_POINTS, one) for one in seeds]
-            u, weights = self._weigh(np.concatenate(sets))
-            self._replicates = known = seed, u, weights
-        shape = ANSWER_REPLICATES, -1
-        return known[1].reshape(*shape, self.base.dimension), known[2].reshape(shape)
+            u = np.concatenate([self.proposal.sobol(ANSWER_LOG2_POINTS, one) for one in seeds])
+            self._replicates = known = seed, (u, *self._weigh(u))
+        found: tuple[Array, Array, float] = known[1]
+        return found
 
-    def _weigh(self, u: Array) -> tuple[Array, Array]:
+    def _weigh(self, u: Array) -> tuple[Array, float]:
+        """Weights of draws, the largest is 1, and the log of what they are divided by."""
         log_weights = self.proposal.log_weights(self.tilt, u, self.threads)
-        return u, np.exp(log_weights - log_weights.max())
+        top = float(log_weights.max())
+        return np.exp(log_weights - top), top

@@ -33,6 +33,7 @@ from .box_rule import PANEL_WASTE, BoxRule, integrate_to
 from .box_sampling import draw_beyond_box, make_box_cells
 from .grid_sampling import GridCells
 from .lattice_exponent import LatticeTilt
+from .marginal_cdf import RecentDirections
 from .narrow_part import FINER_ALONG_LINE, RULE_REFINEMENT, NarrowPart
 from .rejection import draw_by_rejection, shuffle_parts
 
@@ -101,6 +102,7 @@ class LatticeQuadrature:
         # numbers are kept over e^peak; where the base alone holds, f is 0
         self.peak = max(float(grid.max()), 0.0 if self.is_open else -math.inf)
         self._known_parts: dict[int, NarrowPart] = {}
+        self._recent = RecentDirections()
         self._refine()
 
     @property
@@ -274,7 +276,8 @@ class LatticeQuadrature:
         v, places = np.asarray(direction, dtype=np.float64), np.asarray(places, dtype=np.float64)
         total = np.zeros(len(places))
         if self.shared is not None:
-            line, density = self._marginal_density(self.shared, v)
+            shared = self.shared
+            line, density = self._recent.find(v, lambda: self._marginal_density(shared, v))
             running = integrate_to(line, density, places)
             if self.is_open:
                 share = self.shared_share * self._floor

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..bases.bounded import Domain, domain_of
 from ..bases.gaussian import GaussianBase, whitening_gaussian
 from ..validation import Array
+from .draw_means import effective_number
 from .tilted_density import TiltedDensity
 
 # lengths are in standard deviations of the base
@@ -37,7 +38,7 @@ class Modes:
     share : (k,) array
         Share of the probability from which ascent leads to each mode.
     standard_error : (k,) array
-        Of the shares.
+        Of the shares; of draws that all lead to one mode, one over their effective number.
     method : str
         "ascent".
     """
@@ -72,6 +73,8 @@ def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes
     x = domain.wrap(gaussian.unwhiten(w))
     places, counts = merge_modes(x, top, gaussian, domain)
     share = counts / MODE_DRAWS
+    # draws are chosen among weighted ones, which are as good as so many independent ones
+    number = 1.0 / (1.0 / MODE_DRAWS + 1.0 / effective_number(weights))
     kept = np.flatnonzero(share >= min_share)
     kept = kept[np.argsort(-top[places[kept]])]
     if not len(kept):  # a rippled density of many columns has more modes than draws
@@ -79,7 +82,7 @@ def find_local_modes(model: TiltedDensity, min_share: float, seed: int) -> Modes
     return Modes(
         model.table.frame(model.scaling.invert(x[places[kept]])),
         top[places[kept]] - model.log_normalizer.value, share[kept],
-        np.sqrt(share[kept] * (1.0 - share[kept]) / MODE_DRAWS),
+        np.maximum(np.sqrt(share[kept] * (1.0 - share[kept]) / number), 1.0 / number),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from ..validation import (
 )
 from .answers import Answer
 from .base_marginals import find_ends
-from .column_choice import check_levels, find_columns, read_bounds, read_values
+from .column_choice import check_level, find_columns, read_bounds, read_values
 from .conditional_draws import is_known_for_rows
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
@@ -50,7 +51,7 @@ from .marginal_rules import (
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .normalizer import Normalizer
 from .proposal import QUADRATURE_DIMENSIONS
-from .regions import HighestDensityRegion, region_of_draws
+from .regions import HighestDensityRegion, measure_line, region_of_draws
 from .saving import density_members
 
 MARGINAL_KIND = "marginal"  # of a saved file
@@ -512,8 +513,7 @@ class MarginalDensity(DescribedDensity):
         -------
         HighestDensityRegion
         """
-        if np.ndim(level) != 0:
-            raise TypeError(f"level={level!r}: expected one number in (0, 1)")
+        share = check_level("level", level)
 
         def draw(number: int) -> tuple[Array, Array]:
             if self.dimension == 1:
@@ -525,8 +525,8 @@ class MarginalDensity(DescribedDensity):
             log_p = np.where(weights.ravel() > 0.0, self._rough_log_density(rows), -np.inf)
             return log_p.reshape(weights.shape), weights
 
-        share = float(check_levels("level", level)[0])
-        return region_of_draws(self, share, draw, as_seed(seed))
+        measure = None if self.dimension > 1 else partial(measure_line, self, share)
+        return region_of_draws(self, share, draw, as_seed(seed), measure=measure)
 
     def mode(self, *, min_share: float = 0.01, seed: Seed = 0) -> Modes:
         """All local maxima of the density of one column that carry a share of the probability.
@@ -549,7 +549,7 @@ class MarginalDensity(DescribedDensity):
         ValueError
             The density has several columns.
         """
-        check_levels("min_share", min_share)
+        least = check_level("min_share", min_share)
         seed = as_seed(seed)
         if self.dimension > 1:
             raise ValueError(
@@ -575,7 +575,7 @@ class MarginalDensity(DescribedDensity):
             shares = np.diff(np.concatenate([[0.0], edges, [1.0]]))
             errors = np.concatenate([[0.0], errors, [0.0]])
             errors = np.hypot(errors[1:], errors[:-1])
-        kept = np.flatnonzero(shares >= min_share)
+        kept = np.flatnonzero(shares >= least)
         kept = kept[np.argsort(-log_p[peaks[kept]])]
         at = peaks[kept]
         return Modes(

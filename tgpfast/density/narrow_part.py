@@ -12,6 +12,7 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .box_rule import SLAB_NODES, integrate_to, tensor_rows, tensor_weights
 from .lattice_exponent import LatticeTilt
+from .marginal_cdf import RecentDirections
 from .whitened_grid import GAUSSIAN_BAND, rotation_to
 
 TAIL = 25.0  # log of the share of a component's mass that may lie beyond its grid
@@ -72,6 +73,7 @@ class NarrowPart:
             self.error = abs(self.mass - last)
 
     def _integrate(self) -> None:
+        self._recent = RecentDirections()  # sums across another grid
         weights, growth = self._values([self._axis(self.step)] * self.d, np.eye(self.d))
         self.n_nodes = growth.size
         self.mass, self.square = float(weights @ growth), float(weights @ np.square(growth))
@@ -99,15 +101,20 @@ class NarrowPart:
 
     def cdf(self, direction: Array, places: Array) -> Array:
         """Mass, over e^peak, of rows x with x . direction up to every place."""
+        length, line, margin = self._recent.find(direction, lambda: self._sum_across(direction))
+        with np.errstate(over="ignore"):
+            w = (places - float(direction @ self.gaussian.mean)) / length
+        return integrate_to(line, margin, w)
+
+    def _sum_across(self, direction: Array) -> tuple[float, Array, Array]:
+        """Length of a standard deviation along a direction, whitened places, and the density."""
         along = self.gaussian.cholesky.T @ direction
         length = float(np.linalg.norm(along))
         line, other = self._axis(self.step / FINER_ALONG_LINE), self._axis(self.step)
         axes = [line, *[other] * (self.d - 1)]
         weights, growth = self._values(axes, rotation_to(along / length))
         margin = (weights * growth).reshape(len(line), -1).sum(axis=1) / (line[1] - line[0])
-        with np.errstate(over="ignore"):
-            w = (places - float(direction @ self.gaussian.mean)) / length
-        return integrate_to(line, margin, w)
+        return length, line, margin
 
     def propose(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """n draws of the component, and f there: their log weights."""

@@ -22,6 +22,7 @@ from .box_rule import BoxRule, integrate_to
 from .box_sampling import make_box_cells
 from .exponent import Tilt
 from .grid_sampling import GridCells
+from .marginal_cdf import RecentDirections
 from .proposal import QUADRATURE_DIMENSIONS
 from .quadrature import LOG_Z_TOLERANCE, MOST_QUADRATURE_NODES
 from .rejection import sample_by_rejection
@@ -70,6 +71,7 @@ class PeriodicQuadrature:
         ends = find_ends(base)
         assert ends is not None
         self.low, self.high = ends
+        self._recent = RecentDirections()
         d, length = base.dimension, self.high - self.low
         steps = FIRST_STEPS_PER_DEVIATION / part_widths(base)[1].min(axis=0)
         if not tilt.is_zero:
@@ -124,9 +126,9 @@ class PeriodicQuadrature:
         places : (G,) array
         """
         axis = int(np.argmax(np.abs(direction) * (self.high - self.low)))
-        line, density = self.rule.project(
+        line, density = self._recent.find(direction, lambda: self.rule.project(
             lambda x: np.exp(self._log_density(x) - self.value), direction,
             LINE_STEPS * self.rule.counts[axis],
-        )  # fmt: skip
+        ))  # fmt: skip
         total = integrate_to(line, density, line[-1:])[0]
         return np.clip(integrate_to(line, density, places) / total, 0.0, 1.0)

@@ -20,7 +20,7 @@ from .component_grid import ComponentGrid, Lattice, whitened_band
 from .components import Component, split_base
 from .exponent import Tilt
 from .grid_sampling import sample_from_grids
-from .marginal_cdf import cdf_on_grids
+from .marginal_cdf import GridMarginal, RecentDirections
 from .proposal import estimate_rough_log_z
 from .whitened_grid import affordable_reach, count_nodes, resolving_steps
 
@@ -67,6 +67,7 @@ class Quadrature:
         self.lattice = lattice or (
             lambda corner, steps, shape: tilt.on_lattice(corner, steps, shape, threads)
         )
+        self._recent = RecentDirections()
         tolerance = LOG_Z_TOLERANCE[self.dimension]
         # the mass of no component exceeds its weight times e^bound
         least = estimate_rough_log_z(tilt, base, threads)
@@ -146,8 +147,12 @@ class Quadrature:
         return sample_from_grids(self.grids, self.tilt, self.threads, n, rng)
 
     def marginal_cdf(self, direction: Array, places: Array) -> Array:
-        """P(u . direction <= place) for every place, u in the model's coordinates, (G,)."""
-        return cdf_on_grids(
-            self.grids, self.value, direction, places, self.tilt, self.threads, self.lattice,
+        """P(u . direction <= place) for every place, u in the model's coordinates, (G,).
+
+        The sums over grids that are turned to the direction are kept for the next calls.
+        """
+        marginal: GridMarginal = self._recent.find(direction, lambda: GridMarginal(
+            self.grids, self.value, direction, self.tilt, self.threads, self.lattice,
             MOST_QUADRATURE_NODES[self.dimension],
-        )  # fmt: skip
+        ))  # fmt: skip
+        return marginal.cdf(places)
