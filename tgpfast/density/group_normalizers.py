@@ -28,7 +28,7 @@ from .normalizer import (
 from .proposal import QUADRATURE_DIMENSIONS, Proposal
 from .quadrature import Quadrature
 
-GROUP_LOG2_POINTS = 11  # Sobol points of each replicate, in the first attempt
+GROUP_LOG2_POINTS = 9  # Sobol points of each replicate, in the first attempt
 ENOUGH_ERROR = 0.01  # a larger standard error of log Z takes the points of a single density
 GRID_BYTES = 2**29  # largest memory of one grid while it is summed
 
