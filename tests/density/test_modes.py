@@ -76,6 +76,25 @@ def test_the_annealed_estimate_is_within_its_error(theta, place):
     assert abs(value - exact(theta, place)) < 5 * error + 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_chains_do_not_start_at_rows_that_were_learned_from(seed):
+    """Normal rows of a small seed are what a Gaussian base draws with that seed."""
+    x = np.random.default_rng(seed).standard_normal((8000, 4))
+    features = tgp.Features.draw(1000, 0.5, np.eye(4), seed=0)
+    base = tgp.GaussianBase.from_data(x)
+    model = tgp.solve(tgp.accumulate(x, features, engine="direct"), base, "fd", lam=10.0)
+    draws = base.draw(400_000, np.random.default_rng(99))
+    weights = np.exp(model.tilt.value(draws, Threads()))
+    truth, error = np.log(weights.mean()), weights.std() / weights.mean() / np.sqrt(len(weights))
+    z = model.log_normalizer
+    assert abs(z.annealed - truth) < 4 * np.hypot(error, z.annealed_error)
+    assert not z.is_poor
+    # negative control: chains that start at the rows
+    value, chains_error = estimate_by_annealing(model.tilt, base, Threads(), seed=seed)
+    assert value - truth > 4 * np.hypot(error, chains_error)
+
+
 def test_weights_of_a_proposal_integrate_the_base():
     """The balance heuristic: weights average to one, whatever stands beside the base."""
     base = tgp.MixtureBase([0.5, 0.5], [[0.0, 0.0], [4.0, 1.0]], np.array([np.eye(2)] * 2))
