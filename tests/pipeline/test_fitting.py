@@ -637,8 +637,8 @@ def test_features_take_bandwidths_whose_squares_are_floats(bandwidth):
 @pytest.mark.filterwarnings("ignore::tgpfast.DataWarning")  # names the column of tags
 @pytest.mark.filterwarnings("ignore::tgpfast.PoorFitWarning")  # three values have no density
 def test_values_written_with_different_accuracy_win_no_spikes():
-    """The steps of the columns are recorded, and a tag that some rows have with three decimals, some
-    with eight, gets the density that it has where all rows have eight."""
+    """The steps of the columns are recorded, and a tag that some rows have with three decimals,
+    some with eight, gets the density that it has where all rows have eight."""
     rng = np.random.default_rng(5)
     tag = rng.choice([0.0, 1.08653808, 2.17307615], 600)
     rest = rng.normal(size=(600, 3)) + 3.0 * rng.integers(0, 2, (600, 1))

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import Domain
+from ..bases.expectation_maximization import measure_columns
 from ..bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
 from ..bases.mixture import MixtureBase, average_mixtures
 from ..bases.mixture_growth import GrownMixture, grow_mixture, weighted_mean
@@ -143,7 +144,9 @@ class MixtureEnsemble:
     def fit(self, x: Array, weights: Array) -> Base:
         """The average of members after some steps of EM on rows."""
         chosen = self.members[: self.budget.n_members]
-        members = [member.refit(self._open_columns(x), weights) for member in chosen]
+        columns = self._open_columns(x)
+        standards = measure_columns(columns, weights)
+        members = [member.refit(columns, weights, standards) for member in chosen]
         return self._complete(average_mixtures(members), x, weights)
 
     def _complete(self, mixture: MixtureBase, x: Array, weights: Array) -> Base:
