@@ -135,9 +135,10 @@ def main():
         rows = read_rows(name, options.data)
         for seed in range(options.splits):
             found = [model(*split(rows, seed)) for model in MODELS.values()]
-            cells = [f"{values.mean():.2f}" for values, _ in found]
-            for _, theirs in found:
-                gap = found[0][1] - theirs
+            ours = found[0][1]
+            cells = [f"{values.mean():.2f}" for values, _ in found] + [f"{ours.mean():.2f}"]
+            for _, theirs in found[1:]:
+                gap = ours - theirs
                 error = gap.std() / np.sqrt(len(gap))
                 distance = f" ({gap.mean() / error:+.1f})" if error else ""
                 cells.append(f"{theirs.mean():.2f}{distance}")

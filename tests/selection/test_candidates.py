@@ -325,6 +325,79 @@ def test_mixtures_of_few_rows_are_scored_with_the_gain_of_averaging():
     assert many.expected_gain("mixture") == 0.0
 
 
+def spiky_and_wide(x):
+    """Two bases: narrow on the values 0 and 1 of the first column, and one Gaussian."""
+    rest = np.r_[0.0, x[:, 1:].mean(axis=0)], np.diag(np.r_[1.0, x[:, 1:].var(axis=0)])
+    means = np.array([rest[0], rest[0] + np.eye(4)[0]])
+    spiky = rest[1] @ np.diag([1e-4, 1.0, 1.0, 1.0])
+    return {
+        "mixture": tgp.MixtureBase([0.5, 0.5], means, np.stack([spiky] * 2)),
+        "empirical": tgp.GaussianBase(x.mean(axis=0), np.cov(x.T)),
+    }
+
+
+def search_among(x, bases, monkeypatch):
+    """A brief search on rows x whose bases are given."""
+    sample, brief = make_pilot(x, np.ones(len(x))).sample, dataclasses.replace(QUICK, n_brief=1)
+    pilot = Pilot(dataclasses.replace(sample, budget=brief))
+    monkeypatch.setattr(Pilot, "expected_gain", lambda pilot, kind: 0.0)
+    search = selection.CandidateSearch(
+        pilot, SearchSpace(shapes={"identity": np.eye(4)}), n_features=8, seed=SEED, threads=ONE
+    )
+    search.folds = {
+        name: [Fold(base, split, split.kept, 8, SEED) for split in search.splits]
+        for name, base in bases.items()
+    }
+    return search
+
+
+def test_spikes_lose_within_the_steps_of_columns(monkeypatch):
+    """A base that is narrow on the values of a column wins there, and loses at random places of
+    their cells; a continuous column has no cells."""
+    rng = np.random.default_rng(2)
+    rest = rng.normal(size=(200, 3))
+    x = np.column_stack([rng.integers(0, 2, 200), rest])
+    bases = spiky_and_wide(x)
+    search = search_among(x, bases, monkeypatch)
+    spiky, wide = (search.score_base(name) for name in ("mixture", "empirical"))
+    assert spiky.score > wide.score + 1.0
+    assert search.loses_within_steps(spiky)
+    assert not search.loses_within_steps(wide)
+    for name, base in bases.items():
+        for fold, split in zip(search._moved[name], search.splits, strict=True):
+            away = np.abs(fold.split.held - split.held)
+            assert 0.4 < away[:, 0].max() <= 0.5  # half a step
+            assert away[:, 1:].max() < 0.05
+            assert fold.base is base
+    monkeypatch.setattr(selection, "COARSE_STEP", 100.0)  # the negative control: no step is coarse
+    assert not search_among(x, bases, monkeypatch).loses_within_steps(spiky)
+    monkeypatch.undo()
+    x[:, 0] = rng.normal(size=200)
+    search = search_among(x, bases, monkeypatch)
+    assert search._moved == {}
+    assert not search.loses_within_steps(search.score_base("mixture"))
+
+
+def test_waves_that_win_by_spikes_are_left_out(monkeypatch):
+    """`select` takes the wide base although the spiky one, and its tilts, have higher scores."""
+    rng = np.random.default_rng(2)
+    x = np.column_stack([rng.integers(0, 2, 200), rng.normal(size=(200, 3))])
+    bases = spiky_and_wide(x)
+    pilot = search_among(x, bases, monkeypatch).pilot
+    monkeypatch.setattr(
+        selection.CandidateSearch, "learn_bases", lambda search: search_among(
+            x, bases, monkeypatch
+        ).folds,
+    )
+    options = {"n_features": 8, "seed": SEED, "threads": ONE}
+    space = SearchSpace(shapes={"identity": np.eye(4)})
+    found = selection.select(pilot, space, **options)
+    assert found.best.base == "empirical"
+    assert found.candidates[0].base == "mixture"
+    monkeypatch.setattr(selection, "COARSE_STEP", 100.0)  # the negative control
+    assert selection.select(pilot, space, **options).best.base == "mixture"
+
+
 @pytest.mark.parametrize("n", [40, 61, FEW_ROWS])
 def test_folds_partition_few_rows(n):
     masks = np.array(held_out_masks(n))

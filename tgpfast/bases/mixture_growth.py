@@ -18,6 +18,7 @@ from .expectation_maximization import (
     Components,
     Learner,
     Rows,
+    Standards,
     measure_columns,
     one_component,
     run_em,
@@ -57,7 +58,7 @@ class GrownMixture:
     strength: float
     work: float
 
-    def refit(self, x: Array, w: Array) -> MixtureBase:
+    def refit(self, x: Array, w: Array, standards: Standards | None = None) -> MixtureBase:
         """The mixture after REFIT_STEPS steps of EM on other rows, with a guard of these rows.
 
         Parameters
@@ -65,8 +66,10 @@ class GrownMixture:
         x : (n, d) array
         w : (n,) array
             Rows that each row counts as.
+        standards : Standards, default measured
+            ``measure_columns(x, w)``, where several mixtures are refitted to the same rows.
         """
-        standards = measure_columns(x, w)
+        standards = standards or measure_columns(x, w)
         rows = Rows.from_data(x, w, standards.scaling, Threads())
         correction = x.shape[1] + 1.0
         learner = Learner(

@@ -406,7 +406,8 @@ class BaseMaker:
         """
         x, weights = self.sample.x, self.sample.weights
         if kind == "mixture" and averages and len(self._grown) >= N_AVERAGED:
-            members = [grown.refit(x, weights) for grown in self._grown[:N_AVERAGED]]
+            standards, grown = measure_columns(x, weights), self._grown[:N_AVERAGED]
+            members = [mixture.refit(x, weights, standards) for mixture in grown]
             return self._confine(average_mixtures(members))
         try:
             return self.make(kind, x, weights)

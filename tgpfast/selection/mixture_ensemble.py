@@ -19,6 +19,7 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import Domain, confine_mixture
+from ..bases.expectation_maximization import measure_columns
 from ..bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
 from ..bases.mixture import MixtureBase, average_mixtures
 from ..bases.mixture_growth import GrownMixture, grow_mixture, weighted_mean
@@ -200,8 +201,12 @@ class MixtureEnsemble:
     def fit(self, x: Array, weights: Array) -> Base:
         """The average of members after some steps of EM on rows."""
         chosen = self.members[: self.budget.n_members]
-        rows = x if self.is_wrapped else self._open_columns(x)
-        members = [member.refit(rows, weights) for member in chosen]
+        if self.is_wrapped:
+            members = [member.refit(x, weights) for member in chosen]
+        else:
+            columns = self._open_columns(x)
+            standards = measure_columns(columns, weights)
+            members = [member.refit(columns, weights, standards) for member in chosen]
         return self._complete(average_mixtures(members), x, weights)
 
     def _complete(self, mixture: MixtureBase, x: Array, weights: Array) -> Base:
