@@ -11,6 +11,7 @@ from tgpfast.bases.expectation_maximization import Components, Learner, Rows
 from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.wrapped_mixture import (
     WIDEST_ON_CIRCLE,
+    WIDEST_ON_TORUS,
     _find_images,
     _step,
     cut_open,
@@ -119,3 +120,6 @@ def test_wide_components_keep_their_correlations():
     correlation = found.covariances[0, 0, 1] / np.sqrt(found.covariances[0, 0, 0])
     assert correlation == pytest.approx(0.4)
     np.testing.assert_array_equal(found.covariances[1], np.eye(2))
+    torus = Domain([0.0] * 3, [24.0] * 3, [True] * 3)
+    three = limit_widths(MixtureBase([1.0], np.zeros((1, 3)), [900.0 * np.eye(3)]), torus)
+    np.testing.assert_allclose(three.covariances[0], np.square(24.0 * WIDEST_ON_TORUS) * np.eye(3))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
+from tgpfast.bases.bounded import BoundedMixtureBase
 from tgpfast.density import normalizer
 from tgpfast.density.annealing import estimate_by_annealing
 from tgpfast.density.exponent import PointTilt
@@ -116,3 +117,21 @@ def test_estimates_that_disagree_make_a_poor_normalizer():
     assert (sure.is_poor, off.is_poor, noisy.is_poor) == (False, True, False)
     with pytest.warns(RuntimeWarning, match="two independent estimates of log Z disagree"):
         normalizer.warn_if_poor(off)
+
+
+def test_a_wrapped_mixture_is_widened_within_its_periods():
+    """Wider along open columns, at most half a period along periodic ones, with the mass of one."""
+    base = BoundedMixtureBase(
+        [0.5, 0.5], [[0.1, -3.0], [0.6, 3.0]], [0.01 * np.eye(2), np.diag([0.16, 0.04])],
+        [0.0, -np.inf], [1.0, np.inf], [True, False],
+    )  # fmt: skip
+    wide = widen_base(base)
+    assert isinstance(wide, BoundedMixtureBase)
+    widths = np.sqrt(np.einsum("kii->ki", wide.mixture.covariances))
+    assert widths[:, 0].max() == pytest.approx(0.5)
+    factor = 1.0 + 2.0**-0.5
+    np.testing.assert_allclose(widths[:2, 1], factor * np.array([0.1, 0.2]))
+    x = np.stack(np.meshgrid(np.arange(0, 1, 0.01), np.arange(-30, 30, 0.01)), -1).reshape(-1, 2)
+    assert np.exp(wide.log_density(x)).sum() * 1e-4 == pytest.approx(1.0, abs=1e-6)
+    ratio = base.log_density([[0.35, 12.0]]) - wide.log_density([[0.35, 12.0]])
+    assert ratio[0] < -100.0  # far rows are no longer without draws

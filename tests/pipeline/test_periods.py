@@ -132,9 +132,9 @@ def test_what_has_no_period_is_refused_by_name():
     ):
         with pytest.raises(ValueError, match=message):
             tgp.fit(x, period={1: PERIOD}, **options)
-    everywhere = dict.fromkeys(range(4), PERIOD)
+    everywhere = dict.fromkeys(range(5), PERIOD)
     with pytest.raises(ValueError, match="all have one"):
-        tgp.fit(x, period=everywhere, base="mixture", method="map", lam=1.0)
+        tgp.fit(np.c_[x, x[:, 0] ** 2], period=everywhere, base="mixture", method="map", lam=1.0)
 
 
 def test_frequencies_are_whole_in_periodic_columns():
@@ -257,3 +257,24 @@ def test_a_tilt_of_a_wrapped_mixture_has_mass_one(method):
     error = ratios.std() / np.sqrt(n)
     assert error < 0.05
     assert ratios.mean() == pytest.approx(1.0, abs=4 * error)
+
+
+@pytest.mark.slow
+def test_clusters_of_four_angles_are_found():
+    """Six clusters on a torus, by the sum of their wrapped Gaussians."""
+    centers = np.random.default_rng(7).uniform(0.0, 2.0 * np.pi, (6, 4))
+
+    def draw(n, seed):
+        rng = np.random.default_rng(seed)
+        return (centers[rng.choice(6, n)] + 0.35 * rng.normal(size=(n, 4))) % (2.0 * np.pi)
+
+    held = draw(2000, 1)
+    gaps = (held[:, None] - centers + np.pi) % (2.0 * np.pi) - np.pi
+    truth = np.log(stats.norm(0.0, 0.35).pdf(gaps).prod(axis=2).mean(axis=1))
+    model = tgp.fit(draw(500, 0), period=dict.fromkeys(range(4), 2.0 * np.pi))
+    assert (truth - model.log_density(held)).mean() < 0.25  # products of four columns: 0.55
+    turned = held + 2.0 * np.pi * np.array([1.0, 0.0, -2.0, 3.0])
+    np.testing.assert_allclose(model.log_density(turned), model.log_density(held), atol=1e-9)
+    uniform = np.random.default_rng(2).uniform(0.0, 2.0 * np.pi, (100_000, 4))
+    masses = np.exp(model.log_density(uniform)) * (2.0 * np.pi) ** 4
+    assert masses.mean() == pytest.approx(1.0, abs=5.0 * masses.std() / np.sqrt(len(masses)))

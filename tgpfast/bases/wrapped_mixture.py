@@ -27,7 +27,10 @@ from .mixture_growth import REFIT_STEPS, GrownMixture, grow_mixture
 
 CUT_BINS = 48  # bins of a period among whose smoothed counts the least one is cut
 CUT_SMOOTHING = 5  # bins that a smoothed count is the mean of
-WIDEST_ON_CIRCLE = 0.5  # periods: a wider component is uniform to 1.4 %, and has many images
+# Periods that a component is wide, at most. One of 0.5 periods is uniform to 1.4 %, and has ten
+# images; those of three and more columns multiply, and the guard of four has 10,000 of them.
+WIDEST_ON_CIRCLE, WIDEST_ON_TORUS = 0.5, 0.2
+CIRCLE_COLUMNS = 2  # periodic columns up to which components may have the first width
 IMAGE_REACH = 5.0  # deviations: beyond them an image explains e^-12 of what its component does
 WRAPPED_STEPS = 5  # of EM after growth: what crosses the cut is joined again
 
@@ -178,16 +181,18 @@ def _join_images(
 
 
 def limit_widths(mixture: MixtureBase, domain: Domain) -> MixtureBase:
-    """The mixture with components at most WIDEST_ON_CIRCLE periods wide, with the same
-    correlations.
+    """The mixture with components at most WIDEST_ON_CIRCLE periods wide, or WIDEST_ON_TORUS with
+    more than CIRCLE_COLUMNS periodic columns, with the same correlations.
 
     Parameters
     ----------
     mixture : MixtureBase
     domain : Domain
     """
+    is_torus = int(domain.periodic.sum()) > CIRCLE_COLUMNS
+    widest = WIDEST_ON_TORUS if is_torus else WIDEST_ON_CIRCLE
     widths = np.sqrt(np.einsum("kii->ki", mixture.covariances))
-    factors = np.minimum(1.0, WIDEST_ON_CIRCLE * domain.periods / widths)
+    factors = np.minimum(1.0, widest * domain.periods / widths)
     covariances = mixture.covariances * factors[:, :, None] * factors[:, None, :]
     return MixtureBase(
         mixture.weights, mixture.means, covariances, has_guard=mixture.has_guard

@@ -32,8 +32,8 @@ LEAST_LOG_DENSITY = -32.0  # below the peak of a row, at which its line ends
 # then err by 0.22 and 0.56; 1 % would err by 0.18 and 1.0, 0.1 % by 0.24 and 0.21, but given x = 0
 # a median would err by 0.5 in some samples, rather than by 0.3.
 WALL_SHARE = 5e-3
-SEARCH_PLACES, SEARCH_ROUNDS = 65, 5  # of that place: each round divides its bracket by 64
-SEARCH_REACH = 40.0  # deviations from the mean of the base to the end of the first bracket
+LIMIT_PLACES, LIMIT_ROUNDS = 65, 5  # of that place: each round divides its bracket by 64
+LIMIT_REACH = 40.0  # deviations from the mean of the base to the end of the first bracket
 PLACES_AT_A_TIME = 2**19  # evaluated together
 
 
@@ -88,19 +88,19 @@ def _find_wall_limits(model: TiltedDensity, column: int) -> tuple[float, float]:
     one, limits = model.scaling.choose([column]), [-np.inf, np.inf]
     assert isinstance(one, MappedScaling)
     base, direction = model.base, np.eye(model.dimension)[column]
-    reach = SEARCH_REACH * math.sqrt(float(base.covariance[column, column]))
+    reach = LIMIT_REACH * math.sqrt(float(base.covariance[column, column]))
     center = float(base.mean[column])
     for side, (wall, level) in enumerate(
         [(one.maps.low[0], WALL_SHARE), (one.maps.high[0], 1.0 - WALL_SHARE)]
     ):
         if not math.isfinite(wall):
             continue
-        places = np.linspace(center - reach, center + reach, SEARCH_PLACES)
-        for _ in range(SEARCH_ROUNDS):
+        places = np.linspace(center - reach, center + reach, LIMIT_PLACES)
+        for _ in range(LIMIT_ROUNDS):
             k = int(np.searchsorted(base_cdf(base, direction, places), level))
-            k = min(max(k, 1), SEARCH_PLACES - 1)
-            places = np.linspace(places[k - 1], places[k], SEARCH_PLACES)
-        limits[side] = float(places[SEARCH_PLACES // 2])
+            k = min(max(k, 1), LIMIT_PLACES - 1)
+            places = np.linspace(places[k - 1], places[k], LIMIT_PLACES)
+        limits[side] = float(places[LIMIT_PLACES // 2])
     return limits[0], limits[1]
 
 

@@ -111,7 +111,8 @@ class SampleSplit:
 
     def _kind_of(self, base: Base) -> str:
         """The word for a base of `fit_base`: that of the columns without a period."""
-        if self.domain is not None and self.domain.periodic.all():
+        is_product = isinstance(base, ProductBase)
+        if is_product and self.domain is not None and self.domain.periodic.all():
             return "empirical"
         rest = base.factors[-1] if isinstance(base, ProductBase) else base
         is_mixture = isinstance(rest, MixtureBase | BoundedMixtureBase)
