@@ -356,6 +356,11 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(one.kl_divergence(two) > one.kl_divergence(one))
         True
         """
+        if getattr(other, "own_steps", None):
+            raise ValueError(
+                "other has discrete columns and this density has none: probabilities of values and "
+                "densities cannot be compared; fit both with the same discrete="
+            )
         return divergence_of(self, other, as_seed(seed))
 
     # -- regions and modes -------------------------------------------------------------------------
