@@ -92,9 +92,12 @@ def _exponents(model: TiltedDensity, tilt: PredictiveTilt, u: Array, thetas: Arr
 def check_band(model: Any) -> None:
     """ValueError unless a density has a posterior of theta."""
     if not isinstance(model.tilt, PredictiveTilt):
+        remedy = 'fit again with method="fvpd"'
+        if model.method == "base":  # perhaps after method="fvpd": held-out rows decide
+            remedy += " and lam=, so that the tilt is not left out where it gains little"
         raise ValueError(
             f'credible_band needs a model learned with method="fvpd", which has a posterior of '
-            f'theta; this one is "{model.method}": fit again with method="fvpd"'
+            f'theta; this one is "{model.method}": {remedy}'
         )
     if "given" in model.settings:
         raise ValueError(

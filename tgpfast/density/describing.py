@@ -10,6 +10,8 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from ..validation import Seed
+
 LONGEST_BASE_TEXT = 80  # characters of a representation that is shown whole
 NAMED_COLUMNS = 6  # columns that one line names
 GRID_COLUMNS = 3  # up to which integrals over the other columns of a joint density are cheap
@@ -45,6 +47,24 @@ class DescribedDensity:
             matplotlib is missing.
         """
         return _plotters[0](self, X, **options)
+
+    def credible_band(self, Y: Any, *, level: float = 0.9, seed: Seed = 0) -> Any:
+        """A credible band, which only joint densities without discrete columns have.
+
+        Parameters
+        ----------
+        Y, level, seed
+            As for ``Density.credible_band``.
+
+        Raises
+        ------
+        ValueError
+            Always: no posterior of this density is known.
+        """
+        raise ValueError(
+            "credible_band serves the joint density of columns that are not discrete; fit all "
+            'columns with method="fvpd" and lam=, and take the band of that model'
+        )
 
     def summary(self) -> str:
         """What the density is, what it was learned from and how far to trust it.

@@ -26,7 +26,6 @@ DENSITY_PLACES = 501  # enough for a smooth curve
 RUG_ROWS = 500  # default number of rows in the rug; more would merge into a bar
 RUG_HEIGHT = 0.04  # as a share of the axis
 BAR_WIDTH = 0.8  # of a discrete value, as a share of its step
-TINY = np.finfo(float).tiny  # stands in for a probability of zero, whose log is not finite
 BAND_LEVEL = 0.9  # default posterior probability of the band
 
 
@@ -133,10 +132,11 @@ def draw_bars(
     figure = make_figure(5.0, 3.2)
     axes = figure.subplots()
     legend: dict[str, tuple[Any, str]] = {"probability": (BLUE, "s")}
-    probabilities = np.exp(np.asarray(model.log_density(values[:, None])))
+    log_p = np.asarray(model.log_density(values[:, None]), dtype=float)
+    probabilities = np.exp(log_p)
     colors = np.full(len(values), BLUE)
     if region is not None:
-        colors[np.log(np.maximum(probabilities, TINY)) >= region[0]] = VERMILION
+        colors[log_p >= region[0]] = VERMILION
         legend[region[1]] = (VERMILION, "s")
     axes.bar(values, probabilities, width=BAR_WIDTH * step, color=colors, alpha=0.6)
     if rows is not None:
