@@ -128,11 +128,21 @@ def test_a_picture_leaves_rows_with_missing_values_out(model, tmp_path, capsys):
     assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("option", ["--support u=0: u=1:", "--period 0=9 0=8", "--discrete v v"])
+@pytest.mark.parametrize("option", ["--support u=0: u=1:", "--period 0=9 0=8", "--discrete v v",
+                                    "--discrete v,v"])
 def test_a_column_of_a_domain_is_given_once(option, data, tmp_path, capsys):
     line = ["fit", data, "-o", tmp_path / "m.npz", "--columns", "u,v", *option.split()]
     assert run(*line) == 2
     assert "the column is given twice; give it once" in capsys.readouterr().err
+
+
+def test_discrete_columns_are_separated_by_spaces_or_commas(tmp_path, capsys):
+    rows = np.random.default_rng(0).poisson(4.0, (200, 2))
+    np.savetxt(tmp_path / "k.csv", rows, delimiter=",", header="a,b", comments="", fmt="%d")
+    for option in (["a", "b"], ["a,b"], ["a=1", "b"]):
+        line = ["fit", tmp_path / "k.csv", "-o", tmp_path / "m.npz", "--quiet", *FAST]
+        assert run(*line, "--discrete", *option) == 0
+        assert tgp.load(tmp_path / "m.npz").discrete == {"a": 1.0, "b": 1.0}
 
 
 def test_too_large_a_sample_is_refused(model, tmp_path, capsys):

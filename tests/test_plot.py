@@ -1,6 +1,7 @@
 """Pictures of densities."""
 
 import io
+import itertools
 import sys
 from types import SimpleNamespace
 
@@ -895,3 +896,61 @@ def test_bars_and_bins_of_discrete_columns(hours_and_counts):
     assert len(few.values) <= 3
     assert np.ptp(np.diff(few.edges)) < 1e-12
     assert len(model.marginal([0, 1]).plot(rows[:, :2]).axes) == 1
+
+
+@pytest.mark.slow
+def test_regions_of_periods_and_counts(hours_and_counts):
+    """The region of an hour keeps to one period, that of a count colors its bars, and that of both
+    has a contour."""
+    pytest.importorskip("matplotlib")
+    rows, model = hours_and_counts
+    axes = model.marginal(0).highest_density_region(0.5).plot(rows[:, :1]).axes[0]
+    assert axes.get_xlim() == (pytest.approx(0.0), pytest.approx(24.0))
+    counts = model.marginal(1).highest_density_region(0.6)
+    bars = counts.plot(rows[:, 1:2]).axes[0].patches
+    values = np.array([round(bar.get_x() + 0.5 * bar.get_width()) for bar in bars])
+    colors = np.array([bar.get_facecolor()[0] > 0.5 for bar in bars])  # red, not blue
+    np.testing.assert_array_equal(colors, counts.contains(values[:, None].astype(float)))
+    assert 0 < colors.sum() < len(colors)
+    both = model.marginal([0, 1]).highest_density_region(0.5)
+    axes = both.plot(rows[:, :2]).axes[0]
+    assert axes.collections[0].get_paths()[0].vertices.size > 0
+    assert axes.get_xlim() == (pytest.approx(0.0), pytest.approx(24.0))
+
+
+@pytest.mark.slow
+def test_bands_given_a_count(hours_and_counts):
+    """The mean of an independent normal, at every whole number."""
+    pytest.importorskip("matplotlib")
+    _, model = hours_and_counts
+    pair = model.conditional({0: 6.0})
+    (line,) = plot.conditional_bands(pair, column=1).axes[0].lines
+    given, means = line.get_data()
+    np.testing.assert_array_equal(given, np.arange(given[0], given[-1] + 1))
+    np.testing.assert_allclose(means, 0.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (-122.514, -122.35)])
+def test_labels_of_ticks_do_not_touch(ends):
+    """Not even those of a narrow range far from zero, in a picture that is drawn."""
+    pytest.importorskip("matplotlib")
+    x = np.random.default_rng(0).uniform([ends[0], 0.0], [ends[1], 24.0], size=(300, 2))
+    model = fixed_fit(x)
+    figure = plot.region_contours(model, x)
+    figure.savefig(io.BytesIO(), format="png")
+    axes = figure.axes[0]
+    low, high = axes.get_xlim()
+    boxes = [
+        label.get_window_extent() for label in axes.get_xticklabels()
+        if low <= label.get_position()[0] <= high
+    ]  # fmt: skip
+    assert len(boxes) >= 2
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def test_a_scatter_plot_needs_two_columns():
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ValueError, match="needs two"):
+        plot.density_scatter(X[:, :1])
+    with pytest.raises(ValueError, match=r"model\.marginal"):
+        plot.density_scatter(np.zeros((5, 3)), gaussian_model(3), columns=[0, 1])

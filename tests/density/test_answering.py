@@ -378,3 +378,18 @@ def test_bad_input_is_named():
     for ask, kind, text in cases:
         with pytest.raises(kind, match=text):
             ask()
+
+
+def test_expectations_under_large_mixtures_of_three_columns_come_from_draws():
+    """The mean, and the entropy of far components: log K and that of one of them."""
+    K = 12
+    means = 100.0 * np.column_stack([np.arange(K), np.arange(K) % 3, np.zeros(K)])
+    base = tgp.MixtureBase(np.full(K, 1.0 / K), means, np.tile(np.eye(3), (K, 1, 1)))
+    model = of_base(base)
+    entropy = model.entropy()
+    assert entropy.method == "draws"
+    wanted = math.log(K) + 1.5 * (1.0 + math.log(2.0 * math.pi))
+    assert abs(entropy - wanted) < 5.0 * entropy.standard_error < 0.05
+    mean = model.expectation(lambda rows: rows[:, 0])
+    assert mean.method == "draws"
+    assert abs(mean - means[:, 0].mean()) < 5.0 * mean.standard_error

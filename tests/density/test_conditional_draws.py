@@ -92,6 +92,30 @@ def test_strata_of_a_wrapped_mixture_sum_to_its_margin():
         assert value == pytest.approx(math.log(np.exp(base.log_density(rows)).sum() * 0.001))
 
 
+def test_draws_of_a_large_mixture_invert_its_running_shares():
+    """Component by component of the same points, by plain NumPy."""
+    rng, K = np.random.default_rng(3), 40
+    means, roots = rng.normal(size=(K, 3)), 0.3 * rng.normal(size=(K, 3, 3)) + 0.5 * np.eye(3)
+    covariances = roots @ roots.transpose(0, 2, 1)
+    base = tgp.MixtureBase(rng.dirichlet(np.ones(K)), means, covariances)
+    points, y = PointSets([5, 6], 5), np.array([-0.7, 0.2, 1.5])
+    log_density, draws = draw_given(base, [1], y[:, None, None], points)
+    uniforms = points.uniforms(3)
+    normals = stats.norm.ppf(uniforms[:, 1:])
+    for value, density, some in zip(y, log_density, draws, strict=True):
+        joint = base.weights * stats.norm(
+            means[:, 1], np.sqrt(covariances[:, 1, 1])).pdf(value)  # fmt: skip
+        assert density[0] == pytest.approx(math.log(joint.sum()))
+        ends = np.cumsum(joint) / joint.sum()
+        for u, z, draw in zip(uniforms[:, 0], normals, some, strict=True):
+            k = int((ends < u).sum())
+            slope = covariances[k, [0, 2], 1] / covariances[k, 1, 1]
+            rest = covariances[k][np.ix_([0, 2], [0, 2])] - np.outer(
+                slope, covariances[k, 1, [0, 2]])  # fmt: skip
+            wanted = means[k, [0, 2]] + slope * (value - means[k, 1]) + np.linalg.cholesky(rest) @ z
+            np.testing.assert_allclose(draw, wanted, atol=1e-9)
+
+
 class Counts:
     """Five columns: a mixture of the first two times e^f, and three of no account; the first two
     are discrete. ``with_hour`` makes the third one a circle, so that the base is a product."""

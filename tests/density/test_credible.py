@@ -5,10 +5,12 @@ import math
 
 import numpy as np
 import pytest
-from answer_models import tilted
+from answer_models import of_base, tilted
 from conftest import fixed_fit
 
+import tgpfast as tgp
 from tgpfast.data.scaling import Scaling
+from tgpfast.density.discrete import DiscreteDensity
 
 CENTERS, WIDTHS, SHARES = np.array([-1.5, 1.0]), np.array([0.6, 0.8]), np.array([0.4, 0.6])
 
@@ -75,6 +77,12 @@ def test_bands_are_in_the_units_of_the_data():
 
 
 def test_other_models_have_no_band():
+    base = of_base(tgp.GaussianBase(np.zeros(1), np.eye(1)))
+    with pytest.raises(ValueError, match=r'this one is "base".*lam='):
+        base.credible_band([[0.0]])
+    for other in (tilted(3).marginal([0]), DiscreteDensity(base, {0: 1.0})):
+        with pytest.raises(ValueError, match="joint density"):
+            other.credible_band([[0.0]])
     with pytest.raises(ValueError, match=r'method="fvpd".*this one is "fd"'):
         tilted(2).credible_band([[0.0, 0.0]])
     alone = dataclasses.replace(tilted(2), method="base")

@@ -91,6 +91,17 @@ def test_summary_of_joint_conditional_and_marginal():
     assert "of 2 columns: p, r" in marginal
 
 
+def test_summary_says_what_a_tilt_would_gain_where_the_base_is_taken():
+    x = np.random.default_rng(0).normal(size=(200, 1))
+    model = tgp.fit(x, method="fd", lam=10.0, n_features=20, base="empirical")
+    gain = {"held_out_gain": 0.02, "held_out_gain_error": 0.015}
+    model.settings.update(gain, scale="gaussianize", coordinates="gaussianized")
+    assert "the tilt gains 0.02 nats" in model.summary()
+    assert "gaussianize\n" in model.summary()
+    model.method = "base"
+    assert "the best tilt would gain 0.02 nats" in model.summary()
+
+
 def test_summary_warns_of_rounded_columns():
     rng = np.random.default_rng(0)
     frame = pandas.DataFrame({"p": rng.normal(size=2000).round(1), "q": rng.normal(size=2000)})

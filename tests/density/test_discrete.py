@@ -207,6 +207,18 @@ def test_information_and_divergence(mixed):
         mixed.kl_divergence(mixed.dequantized)
 
 
+def test_a_density_and_probabilities_have_no_divergence(mixed):
+    smooth = mixed.dequantized
+    for one, other in ((smooth, mixed), (mixed, smooth)):
+        with pytest.raises(ValueError, match="discrete"):
+            one.kl_divergence(other)
+
+
+def test_one_line_names_discrete_columns_where_there_are_some(mixed):
+    assert "discrete={" in repr(mixed)
+    assert "discrete={" not in repr(mixed.marginal("y"))
+
+
 def test_saved_densities_are_the_same(mixed, tmp_path):
     rows = np.array([[2.0, 0.3], [5.0, 3.0]])
     given = mixed.conditional({"k": 2})

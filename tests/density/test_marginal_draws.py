@@ -69,6 +69,35 @@ def test_marginal_of_one_column_row_by_row_and_from_a_table(pair):
     assert np.abs(np.diff(line, 3)).max() < 1e-4  # no jumps from draw to draw
 
 
+def test_a_spike_that_no_table_resolves():
+    """A few hundred places around a component that is narrower than the steps of a table have the
+    density of the mixture, in any order."""
+    means, covariances = np.zeros((2, 5)), np.array([np.eye(5), np.eye(5)])
+    covariances[1, 0, 0] = 1e-8
+    others = np.array([[0.0, 1.0, 1.0, 0.0, 0.0]])  # the tilt leaves the first column alone
+    tilt = PointTilt(tgp.Features(others, np.zeros(1), 1.0), np.full(1, 0.3), np.zeros(5))
+    model = Density("fd", tilt, tgp.MixtureBase([0.9, 0.1], means, covariances))
+    line = np.random.default_rng(0).permutation(np.linspace(-2e-4, 2e-4, 400))
+    values, errors = model.marginal(0).log_density(line[:, None], return_error=True)
+    density = np.exp(-0.5 * line**2) * 0.9 + np.exp(-0.5 * line**2 / 1e-8) * 0.1 / 1e-4
+    wanted = np.log(density / math.sqrt(2.0 * math.pi))
+    assert (np.abs(values - wanted) <= errors + 1e-9).all()
+    assert errors.max() < 0.05
+
+
+def test_pictures_of_marginals_take_rough_values(pair):
+    """Within a few percent of the density of a sum on a plane, and zero for rows far away."""
+    marginal = pair.model.marginal([0, 1])
+    places = np.stack(np.meshgrid(np.arange(100, 300, 20), np.arange(100, 300, 20)), -1)
+    i, j = places.reshape(-1, 2).T
+    rows = np.column_stack([pair.line[i], pair.line[j]])
+    found = np.exp(marginal.rough_log_density(rows))
+    np.testing.assert_allclose(found, pair.masses[i, j] / pair.step**2, rtol=0.1)
+    assert marginal.rough_log_density([[1e30, 0.0]])[0] < -1e30
+    alone = pair.model.marginal(0)
+    assert alone.rough_log_density([[0.5]])[0] == alone.log_density([[0.5]])[0]
+
+
 @pytest.mark.slow
 def test_entropy_and_information_of_marginals(pair):
     joint = pair.entropy(pair.masses)

@@ -228,6 +228,17 @@ class Narrow(Rival):
         return (super().sample(n, seed) + np.array([0.0, 0.0, 1.0])) * SCALES
 
 
+def test_one_column_has_one_line():
+    """All directions of one column are alike, so that the text has no worst one and no median."""
+    rows = np.random.default_rng(0).normal(size=(200, 1))
+    model = fixed_fit(rows)
+    text = str(tgp.evaluate(model, rows, n_directions=5))
+    assert sum("KS" in line for line in text.splitlines()) == 2  # of the column, and of noise
+    assert "worst" not in text
+    assert "worst" in str(tgp.evaluate(fixed_fit(rows.reshape(-1, 2)), rows.reshape(-1, 2),
+                                       n_directions=5))  # fmt: skip
+
+
 def test_a_column_of_a_small_scale_counts_as_much_as_the_others():
     x = np.random.default_rng(3).standard_normal((2_000, 3)) * SCALES
     options = {"n_directions": 50, "n_grid": 1_000, "n_samples": 4_000}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import inspect
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ from .options import (
     add_progress,
     column_number,
     column_range,
-    column_step,
+    column_steps,
     count_or,
     number_or,
     shows_progress,
@@ -102,7 +103,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--interactions", "columns of each frequency, or auto", type=count("auto"), metavar="N")
     option("--missing", "what to do with rows that lack values", choices=MISSING_ROWS)
     option("--discrete", "columns of whole numbers, or COLUMN=STEP for multiples of a step",
-           type=column_step, nargs="+", metavar="COLUMN")  # fmt: skip
+           type=column_steps, nargs="+", metavar="COLUMN")  # fmt: skip
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
     add("--checkpoint", type=Path, metavar="FILE", help="save sums over rows to this file every "
@@ -126,6 +127,8 @@ def _run(arguments: argparse.Namespace) -> None:
         )
     options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
     given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
+    if arguments.discrete is not None:
+        given["discrete"] = list(itertools.chain.from_iterable(arguments.discrete))
     options.update({
         name: _map_columns(name, value) if name in ("support", "period", "discrete") else value
         for name, value in given.items() if value is not None

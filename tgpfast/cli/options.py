@@ -171,9 +171,11 @@ def column_number(text: str) -> tuple[str | int, float]:
         ) from None
 
 
-def column_step(text: str) -> tuple[str | int, float]:
-    """Read COLUMN, of step 1, or COLUMN=STEP."""
-    return column_number(text if "=" in text else f"{text}=1")
+def column_steps(text: str) -> list[tuple[str | int, float]]:
+    """Read COLUMN=STEP, or columns of step 1 separated by commas as in ``--columns``."""
+    if "=" in text:
+        return [column_number(text)]
+    return [column_number(f"{name}=1") for name in names(text)]
 
 
 def _column_and_value(text: str) -> tuple[str | int, str]:

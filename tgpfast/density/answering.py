@@ -230,8 +230,9 @@ class AnsweringDensity(DescribedDensity):
             Takes rows (n, d) in the units of the data, of the kind that ``sample`` returns, and
             returns one number for each, (n,).
         method : {"auto", "quadrature", "draws"}, default "auto"
-            "auto" is quadrature up to three columns, and draws elsewhere. Quadrature suits smooth
-            functions; for those with jumps use "draws".
+            "auto" is quadrature up to three columns, and draws elsewhere and for mixtures of more
+            than eight components in three columns. Quadrature suits smooth functions; for those
+            with jumps use "draws".
         seed : int, None or numpy.random.Generator, default 0
             Of the draws.
 
@@ -362,6 +363,11 @@ class AnsweringDensity(DescribedDensity):
         """
         from .expectations import divergence_of
 
+        if getattr(other, "own_steps", None):
+            raise ValueError(
+                "other has discrete columns and this density has none: probabilities of values and "
+                "densities cannot be compared; fit both with the same discrete="
+            )
         return divergence_of(self, other, as_seed(seed))
 
     # -- regions and modes -------------------------------------------------------------------------

@@ -28,6 +28,9 @@ from ..validation import Array
 
 NODES_AT_A_TIME = 2**19  # evaluated together
 LEAST_LOG2_POINTS = 4  # base-2 logarithm of the points of a set, or of a stratum, at least
+# Of the strata of large mixtures: 4 points in each of 8 sets still tell the error.
+LEAST_STRATUM_LOG2_POINTS = 2
+MOST_LINE_LOG2_POINTS = 16  # base-2 logarithm of the draws for one place of a line, roughly at most
 LEAST_LINE_LOG_SHARE = -18.0  # log of a component's share below which a place of a line ignores it
 
 
@@ -158,12 +161,33 @@ def _draw_of_mixture(
     ends = np.cumsum(shares, axis=1, out=shares).reshape(n, P, -1)
     with np.errstate(divide="ignore"):
         log_density = (top[:, 0] + np.log(ends.reshape(n * P, -1)[:, -1])).reshape(n, P)
-    targets = first[None, :] * ends[:, :, -1]
-    index = (targets[:, :, None] > ends[:, :, :-1]).sum(axis=2)  # (n, G)
+    index = _choose_components(ends, first)
     places = np.broadcast_to(y, (n, sets.n_points, a)).reshape(-1, a)
-    means = split.means_of(places, index.ravel()).reshape(n, sets.n_points, -1)
-    offsets = np.einsum("kij,gj->gki", split.cholesky, normals)  # (G, K, b)
-    return log_density, means + offsets[np.arange(len(normals)), index]
+    draws = split.means_of(places, index.ravel())
+    _add_offsets(draws, split.cholesky, normals, index)
+    return log_density, draws.reshape(n, sets.n_points, -1)
+
+
+def _choose_components(ends: Array, uniforms: Array) -> NDArray[np.int64]:
+    """Component of each draw, (n, G), from running sums of their shares, (n, 1 or G, K), which need
+    not end at 1, and points of (0, 1), (G,)."""
+    targets = uniforms * ends[:, :, -1]  # (n, G)
+    if ends.shape[1] == 1:  # by bisection: G times K comparisons a row would take gigabytes
+        each = [np.searchsorted(row[0, :-1], t) for row, t in zip(ends, targets, strict=True)]
+        return np.array(each, dtype=np.int64).reshape(targets.shape)
+    return np.asarray((targets[:, :, None] > ends[:, :, :-1]).sum(axis=2), dtype=np.int64)
+
+
+def _add_offsets(
+    draws: Array, roots: Array, normals: Array, index: NDArray[np.int64]
+) -> None:
+    """Add to draws (n G, b), component by component, its root times the normals (G, b)."""
+    chosen = index.ravel()
+    order = np.argsort(chosen, kind="stable")
+    ends = np.cumsum(np.bincount(chosen, minlength=len(roots)))[:-1]
+    for root, mine in zip(roots, np.split(order, ends), strict=True):
+        if len(mine):
+            draws[mine] += normals[mine % len(normals)] @ root.T
 
 
 def _draw_of_wrapped(
@@ -272,12 +296,13 @@ def draw_along_line(
     with np.errstate(all="ignore"):
         given = condition_mixture(factor, [mine.index(column)], places)
     means = np.sqrt(np.exp(given.log_shares).mean(axis=0))
+    least = _least_log2_points(factor.n_components * len(sets.seeds))
     for k, root in enumerate(given.cholesky):
         rows = np.flatnonzero(given.log_shares[:, k] > LEAST_LINE_LOG_SHARE)
         if not len(rows):
             continue
         log2_points = round(math.log2(max(means[k] / means.sum(), 1e-9)) + sets.log2_points)
-        stratum = PointSets(sets.seeds, max(LEAST_LOG2_POINTS, log2_points))
+        stratum = PointSets(sets.seeds, max(least, log2_points))
         offsets = to_normals(stratum.uniforms(len(own))) @ root.T
         others = np.empty((stratum.n_points, len(rest)))
         for j, (other, columns) in enumerate(parts):
@@ -288,6 +313,12 @@ def draw_along_line(
             draws[:, :, own] = given.means[some, k][:, None] + offsets
             log_density = log_total + given.log_density[some] + given.log_shares[some, k]
             yield LineDraws(some, log_density, draws, stratum.log2_points)
+
+
+def _least_log2_points(n_sets: int) -> int:
+    """Base-2 logarithm of the points in each set of a stratum: fewer of more sets."""
+    affordable = MOST_LINE_LOG2_POINTS - math.ceil(math.log2(n_sets))
+    return min(max(affordable, LEAST_STRATUM_LOG2_POINTS), LEAST_LOG2_POINTS)
 
 
 def split_rows(rows: NDArray[np.int64], work: int) -> list[NDArray[np.int64]]:

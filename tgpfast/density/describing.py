@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..validation import Seed
+
 LONGEST_BASE_TEXT = 80  # characters of a representation that is shown whole
 NAMED_COLUMNS = 6  # columns that one line names
 GRID_COLUMNS = 3  # up to which integrals over the other columns of a joint density are cheap
@@ -44,6 +46,24 @@ class DescribedDensity:
             matplotlib is missing.
         """
         return draw_picture("density", self, X, **options)
+
+    def credible_band(self, Y: Any, *, level: float = 0.9, seed: Seed = 0) -> Any:
+        """A credible band, which only joint densities without discrete columns have.
+
+        Parameters
+        ----------
+        Y, level, seed
+            As for ``Density.credible_band``.
+
+        Raises
+        ------
+        ValueError
+            Always: no posterior of this density is known.
+        """
+        raise ValueError(
+            "credible_band serves the joint density of columns that are not discrete; fit all "
+            'columns with method="fvpd" and lam=, and take the band of that model'
+        )
 
     def summary(self) -> str:
         """What the density is, what it was learned from and how far to trust it.
@@ -111,7 +131,7 @@ def collect_facts(model: Any) -> dict[str, str]:
         "method": f"{joint.method}, {METHOD_WORDS.get(joint.method, 'learned')}",
         "exponent": "" if joint.method == "base" else _exponent_text(joint),
         "base": _base_text(joint), "rows": _rows_text(settings), "scale": _scale_text(settings),
-        "automatic": ", ".join(settings.get("auto", [])), "held out": _gain_text(settings),
+        "automatic": ", ".join(settings.get("auto", [])), "held out": _gain_text(joint),
         "verified": _verification_text(settings.get("verification")),
         "beware": _notes_text(settings.get("column_notes", [])),
         "repeats": _repeats_text(joint.diagnostics.get("repeats")),
@@ -183,8 +203,9 @@ def shorten_base(text: str, dimension: int) -> str:
 
 def _scale_text(settings: dict[str, Any]) -> str:
     """How columns are scaled, and bent."""
-    bent = settings.get("coordinates", "plain")
-    return str(settings.get("scale", "")) + ("" if bent == "plain" else f", {bent}")
+    scale, bent = str(settings.get("scale", "")), settings.get("coordinates", "plain")
+    is_said = bent == "plain" or (scale == "gaussianize" and bent == "gaussianized")
+    return scale if is_said else f"{scale}, {bent}"
 
 
 def _rows_text(settings: dict[str, Any]) -> str:
@@ -195,11 +216,14 @@ def _rows_text(settings: dict[str, Any]) -> str:
     return f"{n_rows:,}" + (f", which count as {n:,.6g} ({weights})" if weights != "none" else "")
 
 
-def _gain_text(settings: dict[str, Any]) -> str:
+def _gain_text(model: Any) -> str:
+    """Held-out gain of the tilt; of the best one that was tried where the base alone was taken."""
+    settings = model.settings
     gain, error = settings.get("held_out_gain"), settings.get("held_out_gain_error")
     if gain is None or error is None or not math.isfinite(gain + error):
         return ""
-    return f"gain over the base {gain:.2g} nats a row (error {error:.1g})"
+    subject = "the best tilt would gain" if model.method == "base" else "the tilt gains"
+    return f"{subject} {gain:.2g} nats a row over the base (error {error:.1g})"
 
 
 def _verification_text(found: dict[str, Any] | None) -> str:

@@ -864,8 +864,12 @@ class DiscreteDensity(DescribedDensity):
         return ", ".join(f"{name} {value:g}" for name, value in {**earlier, **held}.items())
 
     def __repr__(self) -> str:
-        given = f"given=({self._given_text()}), " if self.bins else ""
-        return f"DiscreteDensity(discrete={self.discrete}, {given}{self.inner!r})"
+        parts = [f"discrete={self.discrete}"] if self.discrete else []
+        if self.bins:
+            parts.append(f"given=({self._given_text()})")
+        elif not parts:
+            parts.append("discrete columns are integrated out")
+        return f"DiscreteDensity({', '.join([*parts, repr(self.inner)])})"
 
 
 storage.register_reader(DISCRETE_KIND, DiscreteDensity._from_file)

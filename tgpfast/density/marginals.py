@@ -59,6 +59,7 @@ TABLE_ROWS = 700  # rows of one column from which on a table of values is interp
 FIRST_TABLE, MOST_TABLE = 257, 4_097  # places of that table
 TABLE_REACH = 8.0  # standard deviations of the base that a table covers at least
 TABLE_TOLERANCE = 1e-6  # error of an interpolated log density
+TABLE_GAIN = 4.0  # factor by which twice as many entries must reduce the error of a table
 DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
 REGION_ROWS = 4_096  # draws of several columns behind the threshold of a region; as many check it
 MODE_LEVELS = (1e-4, 1.0 - 1e-4)  # quantiles between which modes and best values are sought
@@ -227,27 +228,36 @@ class MarginalDensity(DescribedDensity):
         return marginal_log_density(self.joint, self._kept, u)
 
     def _interpolate(self, places: Array) -> tuple[Array, Array] | None:
-        """Values from a table that every second entry gives too; None where there is none."""
+        """Values from a table that every second entry gives too. Without such a table they come
+        from draws along the line, and are None where no draws integrate."""
         low, high = float(places.min()), float(places.max())
         known = self._line
         if known is None or low < known.places[0] or high > known.places[-1]:
-            known = self._line = self._tabulate(low, high)
-        if known is None:
-            return None
-        values, errors = known.fine(places), np.interp(places, known.places, known.errors)
-        # the error of splines of this order falls by 64 where the steps are halved
-        gaps = np.abs(values - known.coarse(places)) / 16.0
-        is_good = (gaps < np.maximum(TABLE_TOLERANCE, errors)).all() or len(places) > DIRECT_ROWS
-        return (values + self._of_base(places), gaps + errors) if is_good else None
+            known = self._line = self._tabulate(low, high, len(places))
+        if known is not None:
+            values, errors = known.fine(places), np.interp(places, known.places, known.errors)
+            # the error of splines of this order falls by 64 where the steps are halved
+            gaps = np.abs(values - known.coarse(places)) / 16.0
+            is_good = (gaps < np.maximum(TABLE_TOLERANCE, errors)).all()
+            if is_good or len(places) > DIRECT_ROWS:
+                return values + self._of_base(places), gaps + errors
+        return self._along_line(places) if uses_draws(self.joint, self._kept) else None
+
+    def _along_line(self, places: Array) -> tuple[Array, Array]:
+        """Values at places in any order, as smooth as the density."""
+        line, index = np.unique(places, return_inverse=True)
+        values, errors = line_log_density(self.joint, self.columns[0], line)
+        return values[index], errors[index]
 
     def _of_base(self, places: Array) -> Array:
         """Log density of the column of the base; zero where it is not known."""
         margin = marginal_base(self.joint.base, self.columns)
         return np.zeros(len(places)) if margin is None else margin.log_density_at(places[:, None])
 
-    def _tabulate(self, low: float, high: float) -> _Line | None:
+    def _tabulate(self, low: float, high: float, n_asked: int) -> _Line | None:
         """A table from low to high, and over most of the base; refined until it resolves the
-        density. None where the density is zero in between."""
+        density. None where the density is zero in between, and where a table for a few values does
+        not resolve it: with more entries than these values, or where more entries do not help."""
         from scipy.interpolate import make_interp_spline
 
         (k,), base = self.columns, self.joint.base
@@ -260,6 +270,7 @@ class MarginalDensity(DescribedDensity):
             return None
         line = np.linspace(low, high, FIRST_TABLE)
         values, errors = self._entries(line)
+        worst = math.inf
         while np.isfinite(values).all():
             fine, coarse = (make_interp_spline(line[::k], values[::k], k=5) for k in (1, 2))
             middle = 0.5 * (line[1:] + line[:-1])
@@ -267,6 +278,11 @@ class MarginalDensity(DescribedDensity):
             is_good = (gaps < np.maximum(TABLE_TOLERANCE, 0.5 * errors[1:])).all()
             if is_good or 2 * len(line) > MOST_TABLE:
                 return _Line(line, errors, fine, coarse)
+            last, worst = worst, float(gaps.max())
+            if n_asked <= DIRECT_ROWS and (
+                len(line) + len(middle) > n_asked or worst > last / TABLE_GAIN
+            ):
+                return None
             more = self._entries(middle)
             at = np.arange(1, len(line))
             line = np.insert(line, at, middle)
@@ -436,6 +452,26 @@ class MarginalDensity(DescribedDensity):
         of_other = getattr(getattr(other, "log_normalizer", None), "standard_error", 0.0)
         errors = found.standard_error, self.log_normalizer.standard_error, of_other
         return Answer(found.value, math.hypot(*errors), found.method)
+
+    def rough_log_density(self, Y: Any) -> Array:
+        """Log density of many rows for a picture, from as many draws as take about a second.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, k) in the units of the data.
+
+        Returns
+        -------
+        array, (n,)
+            Where draws integrate, with errors of a few percent of the density; else, and of one
+            column, as ``log_density``.
+        """
+        if self.dimension == 1 or not uses_draws(self.joint, self._kept):
+            return np.asarray(self.log_density(Y), dtype=float)
+        _, x, u, far = self._read(Y)
+        values = rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
+        return np.where(far | np.isnan(values), -np.inf, values)
 
     def _rough_log_density(self, rows: Array) -> Array:
         """Log densities of rows (n, k) that are averaged, which needs fewer draws for each."""

@@ -192,14 +192,19 @@ class Evaluation:
             Several lines. Unknown errors are left out.
         """
         unit = "standard deviations" if self.units == "standardized" else "the units of the data"
-        lines = [
-            f"median  {_pair_text(self.median, self.median_error)}",
-            f"mean    {_pair_text(self.mean, self.mean_error)}",
+        lines = []
+        if len(self.columns) > 1:  # else all directions are alike
+            lines = [
+                f"median  {_pair_text(self.median, self.median_error)}",
+                f"mean    {_pair_text(self.mean, self.mean_error)}",
+            ]
+        lines += [
             f"units   {self.units}: WD is in {unit}",
             f"noise   KS {self.noise_floor:.4f}: the median for a perfect model, with "
             f"{self.n_effective:,.0f} rows and {self.effective_sample_size:,.0f} effective draws",
         ]
-        lines += [f"worst   {direction}" for direction in self.worst(SUMMARY_DIRECTIONS)]
+        if len(self.columns) > 1:
+            lines += [f"worst   {direction}" for direction in self.worst(SUMMARY_DIRECTIONS)]
         by_ks = sorted(self.by_column, key=lambda column: -column.ks)
         lines += [f"column  {column}" for column in by_ks[:SUMMARY_COLUMNS]]
         if len(by_ks) > SUMMARY_COLUMNS:

@@ -19,6 +19,7 @@ CURVES = (VERMILION, BLUE, "#009E73", "#E69F00", "#CC79A7", SKY)  # one per mode
 STYLES = ("solid", "dashed", "dotted")  # for more models than colors
 GRAY = "0.6"
 ACROSS = 4  # panels in a row
+DIGIT_INCHES, TICK_GAP = 0.075, 0.2  # width of a digit of a tick label, and between two labels
 SHOWN_POINTS = 3_000  # default number of points in a panel
 
 
@@ -86,6 +87,28 @@ def simplify_axes(axes: Any) -> None:
     """Small tick labels, no frame at the top and at the right."""
     axes.tick_params(labelsize="small")
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def thin_ticks(axes: Any, width: float) -> None:
+    """As few ticks along a horizontal axis that their labels do not touch.
+
+    Parameters
+    ----------
+    axes : matplotlib Axes
+        With its limits.
+    width : float
+        Of the axes, in inches.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    ticks = axes.xaxis.get_major_locator()
+    if not isinstance(ticks, MaxNLocator):
+        return
+    labels = axes.xaxis.get_major_formatter().format_ticks(axes.get_xticks())
+    inches = DIGIT_INCHES * max(map(len, labels), default=0) + TICK_GAP
+    room = max(int(width / inches), 2)
+    if len(labels) > room:
+        ticks.set_params(nbins=room)
 
 
 def label_first_column(panels: list[Any], label: str) -> None:

@@ -21,7 +21,7 @@ from .canvas import (
     make_figure,
     simplify_axes,
 )
-from .model_limits import name_columns, read_model_rows
+from .model_limits import find_steps, name_columns, read_model_rows
 from .plotted_rows import choose_rows
 
 BAND_LEVELS = (0.5, 0.9)  # default probabilities of the bands
@@ -82,8 +82,7 @@ def conditional_bands(
     )  # fmt: skip
     up = find_column(column, model.table.columns, 2)
     across = 1 - up
-    low, high = model.quantile([NEAR_ENDS, 1.0 - NEAR_ENDS], column=across)
-    line = np.linspace(low, high, LINE_POINTS)
+    line = _place_line(model, across)
     table = model.conditional({across: line})
     figure = make_figure(5.2, 3.8)
     axes = figure.subplots()
@@ -104,3 +103,11 @@ def conditional_bands(
     simplify_axes(axes)
     draw_legend(figure, legend)
     return add_title(figure, title)
+
+
+def _place_line(model: Any, across: int) -> Any:
+    """Values of the given column, between its quantiles; of a discrete one, values on its grid."""
+    low, high = model.quantile([NEAR_ENDS, 1.0 - NEAR_ENDS], column=across)
+    line = np.linspace(low, high, LINE_POINTS)
+    step = float(find_steps(model, 2)[across])
+    return line if step == 0.0 else np.unique(np.rint(line / step)) * step

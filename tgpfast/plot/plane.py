@@ -18,6 +18,7 @@ from .canvas import (
     label_first_column,
     make_panels,
     simplify_axes,
+    thin_ticks,
 )
 from .plotted_rows import choose_rows, find_limits, read_rows
 
@@ -109,14 +110,14 @@ class Plane:
         aspect = "equal" if self.is_equal else "auto"
         axes.set(xlim=(left, right), ylim=(bottom, top), aspect=aspect)
         simplify_axes(axes)
+        thin_ticks(axes, self.panel_size[0])
 
     def evaluate(self, model: Any, n_grid: int) -> tuple[list[Array], Array]:
         """Points along both sides, and the log density on their grid, (n_grid, n_grid)."""
         n_grid = whole("n_grid", n_grid, 2)
         sides = [np.linspace(a, b, n_grid) for a, b in zip(self.low, self.high, strict=True)]
         nodes = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
-        values = np.asarray(model.log_density(nodes), dtype=float)
-        return sides, values.reshape(n_grid, n_grid)
+        return sides, picture_log_density(model, nodes).reshape(n_grid, n_grid)
 
     def draw_contours(
         self, axes: Any, model: Any, n_grid: int, levels: list[float] | None = None
@@ -135,6 +136,12 @@ class Plane:
         masses = ", ".join(f"{100 * mass:.0f}" for mass in sorted(MASSES))
         draw_legend(figure, {self.data_label: (GRAY, "o"),
                              f"contours around {masses} %": (VERMILION, "solid")})  # fmt: skip
+
+
+def picture_log_density(model: Any, rows: Array) -> Array:
+    """Log density of rows (n, 2), as accurate as a picture of many rows needs it."""
+    evaluate = getattr(model, "rough_log_density", model.log_density)
+    return np.asarray(evaluate(rows), dtype=float)
 
 
 def visible_levels(values: Array, levels: Iterable[float]) -> tuple[Array, list[float]]:

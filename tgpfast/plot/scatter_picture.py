@@ -12,7 +12,7 @@ from ..evaluation.result import rows_text
 from ..pipeline.fitting import fit
 from ..validation import Array, Seed, as_seed
 from .canvas import add_title, require_matplotlib
-from .plane import Plane
+from .plane import Plane, picture_log_density
 from .plotted_rows import choose_rows, default_names, find_limits
 
 FITTED_ROWS = 20_000  # rows behind the default density; more would hardly change a color
@@ -92,13 +92,19 @@ def _read_columns(X: Any, columns: Any, model: Any) -> tuple[Array, list[str]]:
     blocks = Blocks(X, columns=order if columns is None else None)
     x, names = blocks.whole(), blocks.table.columns
     d = x.shape[1]
+    if d < 2:
+        raise ValueError("X has one column; a scatter plot needs two: plot the curve of a model "
+                         "with model.plot(X)")
     if columns is None and d != 2:
         raise ValueError(f"X has {d} columns; give the two to draw as columns=")
     chosen = [0, 1] if columns is None else find_columns(columns, names, d)
     if len(chosen) != 2:
         raise ValueError(f"columns={columns!r}: expected two")
     if getattr(model, "dimension", 2) != 2:
-        raise ValueError(f"the model has {model.dimension} columns; a scatter plot needs two")
+        raise ValueError(
+            f"the model has {model.dimension} columns; a scatter plot needs two: give the density "
+            "of the two with model.marginal(columns)"
+        )
     shown = names or default_names(d)
     return np.ascontiguousarray(x[:, chosen], dtype=float), [shown[k] for k in chosen]
 
@@ -116,7 +122,7 @@ def _color_scale(density: Array) -> dict[str, Any]:
 
 def _draw_rows(axes: Any, x: Array, plane: Plane, model: Any) -> Any:
     """Every row as a point, the densest on top."""
-    density = np.exp(np.asarray(model.log_density(x), dtype=float))
+    density = np.exp(picture_log_density(model, x))
     order = np.argsort(density)
     size = float(np.clip(20_000.0 / len(x), 2.0, 16.0))  # square points of typography
     return axes.scatter(*x[order].T, c=density[order], s=size, linewidths=0, rasterized=True,
@@ -135,7 +141,7 @@ def _draw_pixels(axes: Any, x: Array, plane: Plane, model: Any) -> Any:
     if len(filled) <= SCATTERED_ROWS:  # so few that single pixels would hardly be seen
         return _draw_rows(axes, x[row_of[filled]], plane, model)
     centers = plane.low + (np.stack([filled % nx, filled // nx], axis=1) + 0.5) * step
-    density = np.exp(np.asarray(model.log_density(centers), dtype=float))
+    density = np.exp(picture_log_density(model, centers))
     image = np.full(nx * ny, np.nan)
     image[filled] = density
     (left, bottom), (right, top) = plane.low, plane.high
