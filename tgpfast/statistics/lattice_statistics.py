@@ -181,9 +181,6 @@ class LatticeStatistics(MergeableSums):
         return f"LatticeStatistics(n_rows={self.n_rows:,}, n={self.n:.6g}, {self.features!r})"
 
 
-SUMS = LatticeStatistics.sum_names()  # the fields that add
-
-
 def doubled(features: LatticeFeatures) -> LatticeFeatures:
     """The lattice with twice as many modes along each axis."""
     return features.with_modes([2 * m for m in features.n_modes])
