@@ -22,7 +22,7 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from .answers import Answer
 from .bin_masses import MASS_TOLERANCE, evaluate_around, integrate_bins, make_rule, merge_equal_rows
-from .column_choice import check_levels, check_order, find_columns, read_bounds, read_values
+from .column_choice import check_levels, find_columns, read_box, read_values
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS
@@ -423,10 +423,7 @@ class DiscreteDensity(DescribedDensity):
         -------
         Answer
         """
-        names, d = self.table.columns, self.dimension
-        low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
-        high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
-        check_order(low, high, names)
+        low, high = read_box(lower, upper, self.table.columns, self.dimension)
         for i, step in self.own_steps.items():
             low[i] = (np.ceil(low[i] / step - OFF_GRID) - 0.5) * step
             high[i] = self._upper_edge(high[i], step)

@@ -28,7 +28,7 @@ from ..validation import (
 )
 from .answers import Answer
 from .base_marginals import find_ends
-from .column_choice import check_levels, find_columns, read_bounds, read_values
+from .column_choice import check_levels, find_columns, read_box, read_values
 from .conditional_draws import is_known_for_rows
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
@@ -307,10 +307,8 @@ class MarginalDensity(DescribedDensity):
         -------
         Answer
         """
-        names, k = self.table.columns, self.dimension
-        low = read_bounds(lower, names, k, open_end=-np.inf, name="lower")
-        high = read_bounds(upper, names, k, open_end=np.inf, name="upper")
-        bounds = [dict(zip(self.columns, ends.tolist(), strict=True)) for ends in (low, high)]
+        box = read_box(lower, upper, self.table.columns, self.dimension)
+        bounds = [dict(zip(self.columns, ends.tolist(), strict=True)) for ends in box]
         return self.joint.probability(*bounds, seed=seed)
 
     def cdf(
