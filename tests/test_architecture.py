@@ -4,6 +4,7 @@ The order is the direction in which data flow. Lazy imports inside functions cou
 """
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -17,6 +18,9 @@ ORDER = [
     "density", "solvers", "selection", "evaluation", "pipeline", "plot", "paper", "datasets",
     "dask", "sklearn", "cli", "__init__", "__main__",
 ]  # fmt: skip
+
+
+_parse = functools.cache(ast.parse)  # several tests read all modules
 
 
 def _resolve(package, node):
@@ -47,7 +51,7 @@ def imports_of(root):
     for module, path in modules.items():
         package = module.rpartition(".")[0]
         targets = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(_parse(path.read_text())):
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue
             for target in _resolve(package, node):
@@ -179,7 +183,7 @@ REPEATED_IN = "tgpfast.kernels._numba"
 
 def _constants(path):
     """(name, value as code) of the upper-case names that a module assigns."""
-    for node in ast.parse(path.read_text()).body:
+    for node in _parse(path.read_text()).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             targets = [node.target]

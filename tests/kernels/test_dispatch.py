@@ -1,5 +1,6 @@
 """Backends by name, by environment and by what is installed; caches; imports; forks."""
 
+import ast
 import importlib.util
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ from conftest import load_backend
 
 import tgpfast as tgp
 from tgpfast import cli, kernels
+from tgpfast.bases.von_mises import VonMisesBase
 from tgpfast.kernels import compiled_marker
 from tgpfast.pipeline import warming
 
@@ -43,10 +45,109 @@ OPTIONAL = ("numba", "llvmlite", "finufft", "matplotlib", "pandas", "polars", "d
             "torch", "threadpoolctl", "tqdm", "pyarrow")  # fmt: skip
 
 
+# scipy.linalg is all of scipy that the import needs; the others take 5 to 200 ms to import
+SLOW_TO_IMPORT = ("scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.optimize",
+                  "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats")  # fmt: skip
+# our own modules that `fit` does not need
+AT_FIRST_USE = (
+    "bases.conditioning", "data.csv", "data.files", "data.labels", "data.npy",
+    "density.annealing", "density.answers", "density.components", "density.conditionals",
+    "density.credible", "density.discrete", "density.expectations", "density.explaining",
+    "density.grouped", "density.information", "density.lattice_quadrature", "density.loading",
+    "density.local_modes", "density.marginals", "density.missing_values", "density.modes",
+    "density.plane_waves", "density.probabilities", "density.quadrature", "density.regions",
+    "density.sampling", "density.saving", "evaluation", "pipeline.groups", "pipeline.updating",
+    "pipeline.warming", "selection.wall_families", "solvers.grid_posterior",
+    "solvers.lattice_score_matching", "solvers.learned_base", "solvers.maximum_posterior",
+    "statistics.spectral", "statistics.spectrum",
+)  # fmt: skip
+# what a process has imported besides the names it prints first
+IMPORTED = """
+import importlib.util, sys, warnings
+import numpy as np, tgpfast
+def show(names):
+    print([name for name in names if name in sys.modules])
+"""
+
+
 @pytest.mark.slow
 def test_import_takes_no_numba_and_no_optional_package():
-    out, _ = run(f"import sys, tgpfast; print([m for m in {OPTIONAL} if m in sys.modules])")
-    assert out == "[]"
+    show = f"show({OPTIONAL + SLOW_TO_IMPORT})"
+    out, _ = run(f"{IMPORTED}\n{show}\nimport threadpoolctl, scipy.fft\n{show}")
+    assert out.splitlines()[0] == "[]"
+    assert set(ast.literal_eval(out.splitlines()[1])) >= {"scipy.fft", "threadpoolctl"}
+
+
+@pytest.mark.slow
+def test_import_takes_only_what_fit_needs():
+    ours = tuple(f"tgpfast.{name}" for name in AT_FIRST_USE)
+    used = ("tgpfast.pipeline.fitting", "tgpfast.density.density", "scipy.linalg")
+    out, _ = run(f"{IMPORTED}\nshow({ours})\nshow({used})\n"
+                 f"print([n for n in {ours} if importlib.util.find_spec(n) is None])\n"
+                 f"tgpfast.evaluate\nshow({ours})")  # fmt: skip
+    loaded, needed, unknown, of_evaluate = map(ast.literal_eval, out.splitlines())
+    assert (loaded, needed, unknown) == ([], [*used], [])
+    assert "tgpfast.evaluation" in of_evaluate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "more"), [((1_000, 1), []), ((1_000, 2), []), ((60, 6), ["scipy.special"])]
+)
+def test_the_first_fit_imports_nothing_slow(shape, more):
+    """The first fit of a process takes hardly longer than the next: its modules are there."""
+    out, _ = run(f"""{IMPORTED}
+before = set(sys.modules)
+X = np.random.default_rng(0).standard_normal({shape})
+tgpfast.fit(X, n_threads=1)
+show({SLOW_TO_IMPORT})
+ours = (m for m in set(sys.modules) - before if m.startswith("tgpfast."))
+print([m for m in ours if not m.startswith("tgpfast.kernels._")])  # a backend is loaded
+""")
+    assert out.splitlines() == [str(more), "[]"]
+
+
+@pytest.mark.slow
+def test_names_that_are_imported_at_first_use_are_there():
+    """By `dir`, by `import *`, and by name."""
+    out, _ = run("""
+        import tgpfast
+        assert set(tgpfast.__all__) <= set(dir(tgpfast))
+        assert "evaluate" not in vars(tgpfast)
+        from tgpfast import *
+        assert evaluate is tgpfast.evaluate is vars(tgpfast)["evaluate"]
+        assert evaluate.__module__ == "tgpfast.evaluation.evaluation"
+        assert all(getattr(tgpfast, name) is not None for name in tgpfast.__all__)
+        """)
+    assert out == ""
+
+
+@pytest.mark.slow
+def test_load_knows_all_kinds_of_files_and_bases(tmp_path):
+    """In a process that has only loaded: the modules of their classes are imported by `load`."""
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    options = {"method": "fd", "lam": 10.0, "n_features": 5, "base": "empirical"}
+    model = tgp.fit(x, **options)
+    around = tgp.fit(x[:, :1], method="map", gamma=1.0, lam=9.0,
+                     base=VonMisesBase(4.0, 1.0, 0.0, 9.0))  # fmt: skip
+    saved = {
+        "Density": model, "MarginalDensity": model.marginal([0]),
+        "DiscreteDensity": tgp.fit(np.rint(3.0 * x[:, :1]), discrete=[0]),
+        "GroupedDensity": tgp.fit_groups(x, np.arange(60) % 2, lam=10.0, n_features=5),
+        "Statistics": model.statistics,
+        "LatticeStatistics": tgp.fit(x, method="map", lam=10.0, gamma=1.0, base="empirical",
+                                     features="lattice").statistics,
+        "Spectrum": tgp.Spectrum.from_data(x, bandlimit=1.0),
+    }  # fmt: skip
+    for name, one in saved.items():
+        one.save(tmp_path / f"{name}.npz")
+    around.save(tmp_path / "around.npz")
+    out, _ = run(f"""
+        import tgpfast
+        for name in {[*saved, "around"]}:
+            print(type(tgpfast.load(f"{tmp_path}/{{name}}.npz")).__name__)
+        """)
+    assert out.split() == [*saved, "Density"]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tgpfast.data.blocks import Blocks
 from tgpfast.data.row_sample import row_keys
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.statistics import lattice_sums, wave_sums
-from tgpfast.statistics.lattice_statistics import SUMS
+from tgpfast.statistics.lattice_statistics import LatticeStatistics
 from tgpfast.statistics.lattice_sums import (
     Folds,
     accumulate_lattice,
@@ -189,7 +189,7 @@ def test_the_error_stays_below_the_tolerance():
 
 
 def assert_same(a, b, bound=1e-9):
-    for name in SUMS:
+    for name in LatticeStatistics.sum_names():
         mine, theirs = getattr(a, name), getattr(b, name)
         assert (mine is None) == (theirs is None), name
         if mine is not None:

@@ -155,7 +155,7 @@ def test_a_spectrum_is_made_only_where_it_is_of_use(other, monkeypatch):
     def never(*args, **options):
         raise AssertionError("no spectrum")
 
-    monkeypatch.setattr(required_sums.Spectrum, "from_data", never)
+    monkeypatch.setattr(tgp.Spectrum, "from_data", never)
     assert made.for_bandwidths(features, candidates(features)) is made
     # negative control
     _, _, plain, usual = make()

@@ -121,5 +121,4 @@ def draw_noise(numbers: Ints, column: int, seed: int) -> Array:
     """Uniform numbers in (-1/2, 1/2), by the numbers of rows, the column and a seed."""
     salt = keys_of(np.array([seed & (2**63 - 1), column]))
     keys = keys_of((keys_of(numbers) ^ salt[0]).view(np.int64) + salt[1].view(np.int64))
-    noise: Array = ((keys >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53 - 0.5
-    return noise
+    return ((keys >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53 - 0.5

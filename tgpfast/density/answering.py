@@ -15,6 +15,7 @@ from ..data.scaling import Scaling
 from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag
+from .column_choice import check_level, check_levels, find_columns, read_box, read_values
 from .describing import DescribedDensity
 from .exponent import Tilt
 from .integration import Integrator
@@ -87,13 +88,9 @@ class AnsweringDensity(DescribedDensity):
         >>> round(answer, 1), answer.standard_error < 1e-6, answer.method
         (0.2, True, 'quadrature')
         """
-        from .column_choice import check_order, read_bounds
         from .probabilities import box_probability
 
-        names, d = self.table.columns, self.dimension
-        low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
-        high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
-        check_order(low, high, names)
+        low, high = read_box(lower, upper, self.table.columns, self.dimension)
         return box_probability(self, low, high, as_seed(seed))
 
     def cdf(
@@ -133,7 +130,6 @@ class AnsweringDensity(DescribedDensity):
         >>> model.cdf([5.0], columns=0).round(1).tolist()
         [0.5]
         """
-        from .column_choice import find_columns
         from .periodic_boxes import move_upper_bounds
         from .probabilities import box_probabilities, column_cdf
 
@@ -191,7 +187,6 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(low < 5.0 < high), model.quantile(0.5).shape
         (True, (2,))
         """
-        from .column_choice import check_levels
         from .probabilities import find_quantiles
 
         levels, seed = check_levels("q", q), as_seed(seed)
@@ -317,7 +312,6 @@ class AnsweringDensity(DescribedDensity):
         >>> round(model.mutual_information(0, 1), 1)  # of the Gaussian: -log(0.6) = 0.51
         0.5
         """
-        from .column_choice import find_columns
         from .information import find_information
 
         names, d = self.table.columns, self.dimension
@@ -402,7 +396,6 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(abs(region.probability - 0.9) < 5 * region.standard_error)
         True
         """
-        from .column_choice import check_level
         from .regions import find_region
 
         return find_region(self, check_level("level", level), as_seed(seed))
@@ -435,7 +428,6 @@ class AnsweringDensity(DescribedDensity):
         >>> np.sort(model.mode().value[:, 0]).round(0).tolist()
         [-3.0, 3.0]
         """
-        from .column_choice import check_level
         from .local_modes import find_local_modes
 
         return find_local_modes(self, check_level("min_share", min_share), as_seed(seed))
@@ -481,7 +473,6 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(width[0] < width[1])
         True
         """
-        from .column_choice import check_level
         from .credible import check_band, find_band
 
         check_band(self)
@@ -556,7 +547,6 @@ class AnsweringDensity(DescribedDensity):
         (1,)
         """
         from ..bases.conditioning import marginal_base
-        from .column_choice import find_columns
         from .conditionals import choose_names
         from .marginals import MarginalDensity
         from .tilted_density import zero_tilt
@@ -607,7 +597,6 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(table.mean[0] < table.mean[2]), table.band(0.9).shape
         (True, (3, 2))
         """
-        from .column_choice import read_values
         from .conditionals import condition_on_table, conditional_fields, is_table_of_values
 
         if is_table_of_values(given):

@@ -122,8 +122,13 @@ def read_values(given: Any, columns: list[str] | None, d: int, name: str) -> dic
     return dict(sorted(values.items()))
 
 
-def check_order(low: Array, high: Array, names: list[str] | None) -> None:
-    """ValueError where a lower bound is above the upper one."""
+def read_box(
+    lower: Any, upper: Any, names: list[str] | None, d: int
+) -> tuple[Array, Array]:
+    """Lower and upper bounds of all columns, (d,) each, as `read_bounds` reads them; ValueError
+    where a lower bound is above the upper one."""
+    low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
+    high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
     if not (low <= high).all():
         k = int(np.flatnonzero(low > high)[0])
         raise ValueError(
@@ -131,6 +136,7 @@ def check_order(low: Array, high: Array, names: list[str] | None) -> None:
             "them. Where the column has a period and the box crosses its end, add the period to "
             "the upper bound"
         )
+    return low, high
 
 
 def check_levels(name: str, value: Any) -> Array:

@@ -22,14 +22,7 @@ from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from .answers import Answer
 from .bin_masses import MASS_TOLERANCE, evaluate_around, integrate_bins, make_rule, merge_equal_rows
-from .column_choice import (
-    check_level,
-    check_levels,
-    check_order,
-    find_columns,
-    read_bounds,
-    read_values,
-)
+from .column_choice import check_level, check_levels, find_columns, read_box, read_values
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
 from .expectations import EXPECTATION_METHODS
@@ -128,20 +121,17 @@ class DiscreteDensity(DescribedDensity):
     @property
     def settings(self) -> dict[str, Any]:
         """Every choice that was made, and how."""
-        found: dict[str, Any] = self.joint.settings
-        return found
+        return self.joint.settings
 
     @property
     def diagnostics(self) -> dict[str, Any]:
         """What the solver and the checks of the rows found."""
-        found: dict[str, Any] = self.joint.diagnostics
-        return found
+        return self.joint.diagnostics
 
     @property
     def selection(self) -> list[dict[str, Any]] | None:
         """The candidates that ``fit`` compared, best first; None where every setting was given."""
-        found: list[dict[str, Any]] | None = self.joint.selection
-        return found
+        return self.joint.selection
 
     @property
     def features(self) -> Any:
@@ -156,8 +146,7 @@ class DiscreteDensity(DescribedDensity):
     @property
     def threads(self) -> Threads:
         """Backend and number of threads of evaluations."""
-        found: Threads = self.joint.threads
-        return found
+        return self.joint.threads
 
     @property
     def integrator(self) -> Any:
@@ -167,8 +156,7 @@ class DiscreteDensity(DescribedDensity):
     @property
     def log_normalizer(self) -> Normalizer:
         """log Z of the density of rows with noise, with its error."""
-        found: Normalizer = self.joint.log_normalizer
-        return found
+        return self.joint.log_normalizer
 
     @functools.cached_property
     def own_steps(self) -> dict[int, float]:
@@ -435,10 +423,7 @@ class DiscreteDensity(DescribedDensity):
         -------
         Answer
         """
-        names, d = self.table.columns, self.dimension
-        low = read_bounds(lower, names, d, open_end=-np.inf, name="lower")
-        high = read_bounds(upper, names, d, open_end=np.inf, name="upper")
-        check_order(low, high, names)
+        low, high = read_box(lower, upper, self.table.columns, self.dimension)
         for i, step in self.own_steps.items():
             low[i] = (np.ceil(low[i] / step - OFF_GRID) - 0.5) * step
             high[i] = self._upper_edge(high[i], step)
@@ -448,8 +433,7 @@ class DiscreteDensity(DescribedDensity):
         if self.bins:
             seed = as_seed(seed)
             return self._mix(lambda part: part.inner.probability(*bounds, seed=seed))
-        answer: Answer = self.inner.probability(*bounds, seed=seed)
-        return answer
+        return self.inner.probability(*bounds, seed=seed)
 
     @staticmethod
     def _upper_edge(value: Any, step: float) -> Any:
@@ -564,8 +548,7 @@ class DiscreteDensity(DescribedDensity):
             return function(self.table.frame(self._to_grid(Blocks(rows).whole())))
 
         def ask(density: DiscreteDensity) -> Answer:
-            answer: Answer = density.inner.expectation(of_rows, method="draws", seed=seed)
-            return answer
+            return density.inner.expectation(of_rows, method="draws", seed=seed)
 
         return self._mix(ask) if self.bins else ask(self)
 

@@ -29,7 +29,7 @@ from ..validation import (
 )
 from .answers import Answer
 from .base_marginals import find_ends
-from .column_choice import check_level, find_columns, read_bounds, read_values
+from .column_choice import check_level, find_columns, read_box, read_values
 from .conditional_draws import is_known_for_rows
 from .conditionals import choose_names, is_table_of_values
 from .describing import DescribedDensity
@@ -127,14 +127,12 @@ class MarginalDensity(DescribedDensity):
     @property
     def settings(self) -> dict[str, Any]:
         """The choices behind the joint density."""
-        found: dict[str, Any] = self.joint.settings
-        return found
+        return self.joint.settings
 
     @property
     def log_normalizer(self) -> Normalizer:
         """log Z of the joint density, with its error."""
-        found: Normalizer = self.joint.log_normalizer
-        return found
+        return self.joint.log_normalizer
 
     def log_density(self, Y: Any, *, missing: str = "error", return_error: bool = False) -> Any:
         """Log density of every row of Y.
@@ -326,12 +324,9 @@ class MarginalDensity(DescribedDensity):
         -------
         Answer
         """
-        names, k = self.table.columns, self.dimension
-        low = read_bounds(lower, names, k, open_end=-np.inf, name="lower")
-        high = read_bounds(upper, names, k, open_end=np.inf, name="upper")
-        bounds = [dict(zip(self.columns, ends.tolist(), strict=True)) for ends in (low, high)]
-        answer: Answer = self.joint.probability(*bounds, seed=seed)
-        return answer
+        box = read_box(lower, upper, self.table.columns, self.dimension)
+        bounds = [dict(zip(self.columns, ends.tolist(), strict=True)) for ends in box]
+        return self.joint.probability(*bounds, seed=seed)
 
     def cdf(
         self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0
@@ -396,8 +391,7 @@ class MarginalDensity(DescribedDensity):
             x = Blocks(rows).whole()[:, self.columns]
             return function(self.table.frame(np.ascontiguousarray(x)))
 
-        answer: Answer = self.joint.expectation(of_kept, method=method, seed=seed)
-        return answer
+        return self.joint.expectation(of_kept, method=method, seed=seed)
 
     def entropy(self, *, seed: Seed = 0) -> Answer:
         """Differential entropy E[-log q] in nats: on a grid where the joint density has up to three
@@ -531,8 +525,7 @@ class MarginalDensity(DescribedDensity):
             [self.columns[k] for k in find_columns(some, self.table.columns, self.dimension, name)]
             for some, name in ((a, "a"), (b, "b"))
         ]
-        answer: Answer = self.joint.mutual_information(*groups, seed=seed)
-        return answer
+        return self.joint.mutual_information(*groups, seed=seed)
 
     # -- regions, modes, unlikely rows -------------------------------------------------------------
 

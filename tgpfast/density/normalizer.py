@@ -8,13 +8,13 @@ that shares no draw with it.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..bases.quasirandom import effective_share, logsumexp
 from ..kernels.thread_choice import Threads
-from ..runtime.records import record
 from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..validation import Array
 from .exponent import Tilt
@@ -40,7 +40,7 @@ LEAST_GAP = 0.05  # two estimates of log Z that are nearer do not disagree
 MOST_GAP_ERRORS = 4.0  # nor do those that differ by fewer standard errors
 
 
-@record
+@dataclass(frozen=True)
 class Normalizer:
     """log Z and how far to trust it.
 

@@ -10,12 +10,11 @@ import functools
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..runtime.records import record
 from ..validation import (
     LEAST_BANDWIDTH,
     MOST_BANDWIDTH,
@@ -42,7 +41,7 @@ OVERSAMPLING = 2  # grid nodes for each one that the waves themselves need: exp(
 FACTS_OF_MODES = ("frequencies", "squared_frequencies", "multiplicity", "mean_squares")
 
 
-@record
+@dataclass(frozen=True, eq=False)
 class LatticeFeatures:
     """Waves at equispaced frequencies, for one to three columns.
 

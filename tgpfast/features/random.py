@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from ..data import storage
 from ..runtime import memory
-from ..runtime.records import record
 from ..validation import (
     LEAST_BANDWIDTH,
     MOST_BANDWIDTH,
@@ -32,7 +31,7 @@ LEAST_USEFUL_SHARE = 0.05
 NEGATIVE_SHARE = 1e-10  # of the largest eigenvalue; a smaller negative one is rounding
 
 
-@record
+@dataclass(frozen=True, eq=False)
 class Features:
     """Random Fourier features of rows, S in number.
 

@@ -81,7 +81,7 @@ def choose_rows_and_plan(settings: Settings, read: Rows) -> tuple[Rows, Plan]:
     # a row beyond a wall is left to the lattice, which accepts rounding errors and refuses others
     if not _may_bend(settings, rows) or Axes.of(settings, read).are_beyond(read.sample.x):
         return rows, choose(settings, rows)
-    pilot, is_whole = _take_pilot(read, settings)
+    pilot, is_whole = _take_pilot(read)
     trials = _compare_coordinates(settings, pilot)
     best = max(trials, key=lambda trial: trial.score)  # the first of equal ones
     if best.score - trials[0].score < LEAST_NATS / pilot.n:
@@ -115,7 +115,7 @@ def _may_bend(settings: Settings, rows: Rows) -> bool:
     )  # fmt: skip
 
 
-def _take_pilot(read: Rows, settings: Settings) -> tuple[Rows, bool]:
+def _take_pilot(read: Rows) -> tuple[Rows, bool]:
     """Distinct rows of the sample, and whether they are all rows there are."""
     x, weights = distinct_rows(read.sample.take(COMPARED_ROWS))
     blocks = Blocks(x, sample_weight=weights)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # type checkers know what a dataclass is
@@ -45,28 +44,11 @@ else:
         fields = dataclasses.fields(cls)
         cls._positional_fields = tuple(f for f in fields if f.init and not f.kw_only)
         cls._other_fields = tuple(f for f in fields if not f.init or f.kw_only)
-        cls.__signature__ = _Signature()
-        cls.__init__, cls.__repr__ = _set_fields, _show_fields
+        cls.__init__ = _set_fields
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = _show_fields
         cls.__setattr__, cls.__delattr__ = _refuse_to_assign, _refuse_to_delete
         return cls
-
-
-class _Signature:
-    """The arguments of a record's class, for `help` and `inspect`; made when they are asked for."""
-
-    def __get__(self, instance: Any, owner: Any) -> inspect.Signature:
-        kinds, parameters = inspect.Parameter, []
-        for one in sorted(dataclasses.fields(owner), key=lambda f: bool(f.kw_only)):
-            default = one.default
-            if one.default_factory is not dataclasses.MISSING:
-                default = one.default_factory()
-            if one.init:
-                parameters.append(kinds(
-                    one.name, kinds.KEYWORD_ONLY if one.kw_only else kinds.POSITIONAL_OR_KEYWORD,
-                    annotation=one.type,
-                    default=kinds.empty if default is dataclasses.MISSING else default,
-                ))  # fmt: skip
-        return inspect.Signature(parameters)
 
 
 def _set_fields(self: Any, /, *given: Any, **named: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ..features.evaluation import Angles
 from ..features.random import Features
 from ..kernels.thread_choice import COSINE_WORK, Threads
 from ..runtime import memory
-from ..runtime.records import record
 from ..validation import Array
 from .chunks import Chunks
 from .mergeable_sums import MergeableSums, read_counts
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 TERM_ROWS = 2**16  # rows of a chunk that is summed term by term: more would only take memory
 
 
-@record
+@dataclass(frozen=True, eq=False)
 class FeatureMeans(MergeableSums):
     """The sum of the features over the rows, which is n times their mean.
 

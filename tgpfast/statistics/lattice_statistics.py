@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
-from ..runtime.records import record
 from ..validation import Array
 from .mergeable_sums import MergeableSums, read_counts
 from .statistics import check_levels
@@ -24,7 +23,7 @@ KIND = "lattice"  # of a saved file
 POSITIONS = "positions"  # mark of sums weighted by x, which serve every Gaussian base
 
 
-@record
+@dataclass(frozen=True, eq=False)
 class LatticeStatistics(MergeableSums):
     """Weighted sums over rows of the waves of a lattice. ``a + b`` is those of both sets of rows,
     ``total - part`` those of the rows left over.
@@ -180,9 +179,6 @@ class LatticeStatistics(MergeableSums):
 
     def __repr__(self) -> str:
         return f"LatticeStatistics(n_rows={self.n_rows:,}, n={self.n:.6g}, {self.features!r})"
-
-
-SUMS = LatticeStatistics.sum_names()  # the fields that add
 
 
 def doubled(features: LatticeFeatures) -> LatticeFeatures:

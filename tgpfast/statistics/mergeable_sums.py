@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtime.records import record
 from ..validation import Array, as_floats, positive
 
 WEIGHT_ROUNDING = 1e-9  # relative: a part may seem to weigh this much more than the whole
@@ -19,7 +18,7 @@ MOST_FACTS = 8  # distinct texts of one fact that are kept
 T = TypeVar("T", bound="MergeableSums")
 
 
-@record
+@dataclass(frozen=True, eq=False)
 class MergeableSums:
     """Weighted sums over rows. ``a + b`` is those of both sets of rows, ``total - part`` those of
     the rows left over.

@@ -6,14 +6,13 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..data import storage
 from ..features.random import Features
-from ..runtime.records import record
 from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
 from .mergeable_sums import MergeableSums, read_counts
 
@@ -91,7 +90,7 @@ def unpack_triangle(triangle: Array, n: int) -> Array:
     return matrix
 
 
-@record
+@dataclass(frozen=True, eq=False)
 class Statistics(MergeableSums):
     """Weighted sums over the rows of a data set, from which every estimator is solved.
 
