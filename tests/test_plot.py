@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import fixed_fit, slow
+from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
 from tgpfast import plot
@@ -20,6 +21,7 @@ from tgpfast.density.discrete import DiscreteDensity
 from tgpfast.density.exponent import PointTilt
 from tgpfast.plot import scatter_picture
 from tgpfast.plot.canvas import curve_styles
+from tgpfast.plot.cell_picture import has_cells
 from tgpfast.plot.plotted_rows import find_limits
 
 X = np.random.default_rng(0).standard_normal((300, 2)) * [2.0, 0.5] + [10.0, -3.0]
@@ -954,3 +956,73 @@ def test_a_scatter_plot_needs_two_columns():
         plot.density_scatter(X[:, :1])
     with pytest.raises(ValueError, match=r"model\.marginal"):
         plot.density_scatter(np.zeros((5, 3)), gaussian_model(3), columns=[0, 1])
+
+
+def two_counts(step=1.0):
+    """Two correlated counts in steps, with names."""
+    base = tgp.GaussianBase(np.array([4.0, 2.0]) * step, step**2 * np.array([[3.0, 1], [1, 2.0]]))
+    tilt = PointTilt(tgp.Features(np.zeros((1, 2)), np.zeros(1), 1.0), np.zeros(1), np.zeros(2))
+    model = Density("base", tilt, base, table=Table(["visits", "orders"]))
+    return DiscreteDensity(model, {0: step, 1: step})
+
+
+@pytest.mark.parametrize("step", [1.0, 0.5])
+def test_cells_of_two_discrete_columns(step):
+    """Every cell has the probability of its pair of values, which scipy gives; dots are shares."""
+    pytest.importorskip("matplotlib")
+    model = two_counts(step)
+    rows = np.array([[4.0, 2.0]] * 8 + [[2.0, 1.0]] * 2) * step
+    figure = model.plot(rows)
+    axes, bar = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("visits", "orders")
+    assert bar.get_ylabel() == "probability"
+    cells, dots = axes.collections
+    edges = cells.get_coordinates()
+    middles = 0.5 * (edges[1:, 1:] + edges[:-1, :-1])
+    np.testing.assert_allclose(middles / step, np.rint(middles / step), atol=1e-12)
+    law = multivariate_normal(model.base.mean, model.base.covariance)
+    shown = np.asarray(cells.get_array()).reshape(middles.shape[:2])
+    for i, j in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
+        low, high = middles[i, j] - 0.5 * step, middles[i, j] + 0.5 * step
+        assert shown[i, j] == pytest.approx(law.cdf(high, lower_limit=low), rel=1e-4)
+    areas = dict(zip(map(tuple, dots.get_offsets() / step), dots.get_sizes(), strict=True))
+    assert areas[4.0, 2.0] == pytest.approx(4.0 * areas[2.0, 1.0])
+    whole = model.plot(title="counts")  # without rows: almost all the probability
+    assert np.asarray(whole.axes[0].collections[0].get_array()).sum() > 0.99
+
+
+def test_contours_of_two_discrete_columns():
+    """Where contours are asked for, or where there are too many values for cells."""
+    pytest.importorskip("matplotlib")
+    model = two_counts()
+    assert len(model.plot(levels=(0.5,), by_draws=False).axes) == 1
+    assert has_cells(model)
+    fine = DiscreteDensity(model.inner, {0: 0.01, 1: 0.01})
+    assert not has_cells(fine)
+    with pytest.raises(ValueError, match="too many cells; expected at most 2,500"):
+        plot.probability_cells(fine)
+    with pytest.raises(ValueError, match="two discrete columns"):
+        plot.probability_cells(model.dequantized)
+    with pytest.raises(ValueError, match="cells need two"):
+        plot.probability_cells(model.marginal(0))
+
+
+def test_regions_of_discrete_columns():
+    """Bars and cells of the region are those that `contains` names."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.colors import to_hex
+
+    model = two_counts()
+    counts = model.marginal(0)
+    region = counts.highest_density_region(0.7)
+    bars = region.plot().axes[0].patches
+    middles = np.array([bar.get_x() + 0.5 * bar.get_width() for bar in bars])
+    is_marked = [to_hex(bar.get_facecolor()) == plot.VERMILION.lower() for bar in bars]
+    assert is_marked == region.contains(np.rint(middles)[:, None]).tolist()
+    assert 0 < sum(is_marked) < len(bars)
+    region = model.highest_density_region(0.7)
+    cells = region.plot().axes[0].collections[0]
+    shown = np.asarray(cells.get_array())
+    assert shown.sum() == pytest.approx(region.volume, abs=4 * region.volume.standard_error)
+    half = DiscreteDensity(model.inner, {0: 1.0})  # the other column is continuous
+    assert half.highest_density_region(0.7).plot().axes[0].collections[0].get_array().sum() > 100

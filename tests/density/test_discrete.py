@@ -1,5 +1,7 @@
 """Discrete columns: probabilities, samples, conditionals and files against closed forms."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -295,3 +297,16 @@ def test_integrals_over_boxes_against_normal_probabilities(m):
     else:
         assert (np.abs(values - true) < 5 * errors).all()
         assert errors.max() < 0.02
+
+
+def test_regions_hold_fresh_rows_as_they_say():
+    """The value at the edge has several percent: `contains` must not miss it by rounding."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.poisson(3, 600), rng.poisson(5, 600) + rng.poisson(3, 600)])
+    model = tgp.fit(x, discrete=[0, 1], support={0: (0, None), 1: (0, None)}).marginal(0)
+    fresh = np.asarray(model.sample(20_000, seed=9))
+    for seed, level in enumerate(np.linspace(0.6, 0.93, 12)):
+        region = model.highest_density_region(level, seed=seed)
+        share = region.contains(fresh).mean()
+        spread = math.hypot(region.standard_error, 0.5 / math.sqrt(len(fresh)))
+        assert abs(share - region.probability) < 4 * spread

@@ -657,7 +657,9 @@ class DiscreteDensity(DescribedDensity):
 
         def draw(number: int) -> tuple[Array, Array]:
             rows = Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole()
-            log_p = self._rough(rows).reshape(ANSWER_REPLICATES, -1)
+            # a value at the edge is one or the other: `contains` must find the same value for it
+            is_rough = len(self.steps) < self.inner.dimension
+            log_p = self._evaluate(rows, is_rough=is_rough)[0].reshape(ANSWER_REPLICATES, -1)
             return log_p, np.ones(log_p.shape)
 
         return region_of_draws(self, share, draw, seed)

@@ -25,7 +25,9 @@ THRESHOLD_SAMPLES = 3
 LINE_PLACES = 16_385  # at which the density of one column is compared with a threshold
 LINE_DEVIATIONS = 40.0  # of a base with unknown tails
 LINE_TAIL = 1e-4  # at most, share of the probability beyond each of two quantiles: the range
-LINE_ROUNDING = 1e-12  # of log densities: a flat density is inside everywhere
+# of log densities: discrete values, and rows of a flat density, that differ by rounding are in the
+# region together
+TIE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,7 @@ def region_of_draws(
     order = np.argsort(-log_p, axis=None)
     running = np.cumsum(weights.ravel()[order]) / weights.sum()
     edge = order[min(int(np.searchsorted(running, level)), len(order) - 1)]
-    threshold = float(log_p.ravel()[edge])
+    threshold = float(log_p.ravel()[edge]) - TIE_ROUNDING
     edge_error = float(share_of_draws(_is_inside(log_p, threshold), weights)[1][0])
     check = first + THRESHOLD_SAMPLES
     log_p, weights = draw(check)  # fresh ones: the edge fits the first
@@ -197,7 +199,7 @@ def measure_line(model: Any, level: float, threshold: float) -> float:
     places = np.linspace(
         max(low, middle[0] - reach), min(high, middle[1] + reach), LINE_PLACES
     )
-    above = np.asarray(model.log_density(places[:, None]), dtype=float) - threshold + LINE_ROUNDING
+    above = np.asarray(model.log_density(places[:, None]), dtype=float) - threshold
     a, b = above[:-1], above[1:]
     is_cut = (a >= 0.0) != (b >= 0.0)
     inside = np.array((a >= 0.0) & (b >= 0.0), dtype=float)

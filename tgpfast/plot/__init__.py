@@ -7,6 +7,7 @@ object with ``log_density(Y)`` or ``sample(n, seed)``, whichever the picture nee
 
 from .canvas import BLACK, BLUE, CURVES, STYLES, VERMILION, require_matplotlib, save
 from .cdf_picture import marginal_cdfs
+from .cell_picture import probability_cells
 from .conditional_picture import conditional_bands
 from .curve_picture import density_curve
 from .diagnostics_picture import diagnostics
@@ -38,6 +39,7 @@ __all__ = [
     "noise_ladder",
     "pairs",
     "plot_model",
+    "probability_cells",
     "region_contours",
     "require_matplotlib",
     "samples",

@@ -134,6 +134,16 @@ def draw_points(axes: Any, points: Array, color: str) -> None:
               rasterized=True)  # fmt: skip
 
 
+def fade(color: str, opacity: float = 1.0) -> Any:
+    """A map of colors from nothing to one color: low values show the background, be it white or
+    black."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    return LinearSegmentedColormap.from_list(
+        "fade", [to_rgba(color, 0.0), to_rgba(color, opacity)]
+    )
+
+
 def draw_histograms(axes: Any, values: dict[str, tuple[Array, str]], bins: Array) -> None:
     """Outlines of histograms over each other, name -> (values, color); shares per unit."""
     for name, (value, color) in values.items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ..bases.bounded import domain_of
 from ..data.column_maps import MappedScaling
+from ..data.jitter import OFF_GRID
 from ..validation import Array
 from .plotted_rows import default_names, find_limits, name_model, read_rows
 
@@ -97,6 +99,13 @@ def find_periods(model: Any, d: int) -> tuple[Array, Array]:
             ends = np.array([domain.low[k], domain.high[k]])
             first[i], last[i] = ends * affine.scale[k] + affine.shift[k]
     return first, last
+
+
+def find_values(low: float, high: float, step: float) -> Array:
+    """Values of a discrete column between two ends; the nearest one if there is none."""
+    first, last = math.ceil(low / step - OFF_GRID), math.floor(high / step + OFF_GRID)
+    middle = round(0.5 * (low + high) / step)
+    return np.arange(min(first, middle), max(last, middle) + 1.0) * step
 
 
 def find_steps(model: Any, d: int) -> Array:

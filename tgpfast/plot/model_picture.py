@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..validation import check_flag
+from .cell_picture import has_cells, probability_cells
 from .curve_picture import density_curve
 from .pair_picture import pairs
 from .region_contours import region_contours
 
+# Options that a picture of cells respects: it shows all rows, so that it chooses none.
+CELL_OPTIONS = {"n_shown", "seed", "title"}
 QUICK_COLUMNS, QUICK_ROWS = 3, 500  # of a quick picture of pairs
 
 
 def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any) -> Any:
-    """A curve of one column, contours of two, pairs of more. Bars of one discrete column; contours
-    of discrete columns are those of the density of rows with noise.
+    """A curve of one column, contours of two, pairs of more. Bars of one discrete column, cells of
+    two; contours of discrete columns are those of the density of rows with noise.
 
     Parameters
     ----------
@@ -25,7 +28,8 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
         Leave out what takes long: the credible band, the probability of regions by draws, and
         columns after the third.
     **options
-        Those of `density_curve`, `region_contours` or `pairs`.
+        Those of `density_curve`, `region_contours`, `probability_cells` or `pairs`. With options
+        that only `region_contours` has, contours are drawn instead of cells.
 
     Returns
     -------
@@ -38,6 +42,8 @@ def plot_model(model: Any, X: Any = None, *, quick: bool = False, **options: Any
     >>> model = tgpfast.fit(X, method="fd", lam=10.0, n_features=50, base="empirical")
     >>> figure = tgpfast.plot.plot_model(model, X)  # model.plot(X) does the same
     """
+    if CELL_OPTIONS.issuperset(options) and has_cells(model, X):
+        return probability_cells(model, X, title=options.get("title"))
     if check_flag("quick", quick):
         few = {"columns": range(QUICK_COLUMNS), "n_shown": QUICK_ROWS}
         options |= {1: {"band": False}, 2: {"by_draws": False}}.get(model.dimension, few)

@@ -7,19 +7,23 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks
+from ..validation import Array
 from .canvas import (
     BLUE,
     GRAY,
     SHOWN_POINTS,
     VERMILION,
     draw_legend,
+    draw_points,
+    fade,
 )
 from .curve_picture import draw_bars, draw_density
-from .model_limits import find_steps, within_periods
+from .model_limits import find_steps, find_values, within_periods
 from .plane import Plane
 from .plotted_rows import find_limits, read_rows
 
 REGION_MARGIN = 0.1  # around the rows, as a share of their range
+FILLED = 0.3  # opacity of a region
 REGION_SIDE = 160  # grid points along a side of a contour
 
 
@@ -63,14 +67,33 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
     ends = within_periods(model, *find_limits(x, REGION_MARGIN), x)
     plane = Plane.around(x, ends, names, columns, SHOWN_POINTS, 0)
     figure, (axes,) = plane.make_panels([""])
-    steps = find_steps(model, 2)
-    # between discrete values: the density whose integral over a step is the probability
-    threshold = region.threshold - float(np.log(steps[steps > 0.0]).sum())
-    shown_model = getattr(model, "dequantized", model)
-    plane.draw_contours(axes, shown_model, REGION_SIDE, [threshold])
     shown = "draws" if X is None else plane.data_label
+    steps = find_steps(model, 2)
+    if steps.any():
+        _fill_cells(axes, region, plane, steps)
+        draw_points(axes, plane.shown, GRAY)
+        draw_legend(figure, {shown: (GRAY, "o"), label: (VERMILION, "s")})
+        return figure
+    plane.draw_contours(axes, model, REGION_SIDE, [region.threshold])
     draw_legend(figure, {shown: (GRAY, "o"), label: (VERMILION, "solid")})
     return figure
+
+
+def _fill_cells(axes: Any, region: Any, plane: Plane, steps: Array) -> None:
+    """Cells of the region: as wide as the step of a discrete column, narrow along another one."""
+    ends = zip(plane.low, plane.high, steps, strict=True)
+    lines = [
+        find_values(low, high, step) if step > 0.0 else np.linspace(low, high, REGION_SIDE)
+        for low, high, step in ends
+    ]
+    nodes = np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)
+    inside = np.asarray(region.contains(nodes), dtype=float)
+    inside = inside.reshape(len(lines[1]), len(lines[0]))
+    widths = [h if h > 0.0 else line[1] - line[0] for h, line in zip(steps, lines, strict=True)]
+    edges = [
+        np.append(line, line[-1] + h) - 0.5 * h for line, h in zip(lines, widths, strict=True)
+    ]
+    axes.pcolormesh(*edges, inside, cmap=fade(VERMILION, FILLED), vmin=0.0, vmax=1.0)
 
 
 def _draw_curve(region: Any, rows: Any, label: str) -> Any:
@@ -79,10 +102,14 @@ def _draw_curve(region: Any, rows: Any, label: str) -> Any:
     low, high = within_periods(model, *find_limits(x, REGION_MARGIN), x)
     step = float(find_steps(model, 1)[0])
     if step > 0.0:
-        return draw_bars(model, x, low[0], high[0], step, (region.threshold, label))
+        figure, axes, values = draw_bars(model, low[0], high[0], step)
+        for bar, is_inside in zip(axes.patches, region.contains(values[:, None]), strict=True):
+            bar.set_color(VERMILION if is_inside else BLUE)
+        draw_legend(figure, {"probability": (BLUE, "s"), label: (VERMILION, "s")})
+        return figure
     figure, axes, line, values = draw_density(model, low, high)
     axes.fill_between(
-        line, np.exp(values), where=values >= region.threshold, color=VERMILION, alpha=0.3
+        line, np.exp(values), where=values >= region.threshold, color=VERMILION, alpha=FILLED
     )
     draw_legend(figure, {"density": (BLUE, "solid"), label: (VERMILION, "s")})
     return figure

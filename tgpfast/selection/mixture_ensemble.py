@@ -202,13 +202,15 @@ class MixtureEnsemble:
 
     def fit(self, x: Array, weights: Array) -> Base:
         """The average of members after some steps of EM on rows."""
-        chosen = self.members[: self.budget.n_members]
+        n = self.budget.n_members
         if self.is_wrapped:
-            members = [member.refit(x, weights) for member in chosen]
+            members = [member.refit(x, weights) for member in self.wrapped_members[:n]]
         else:
             columns = self._open_columns(x)
             standards = measure_columns(columns, weights)
-            members = [member.refit(columns, weights, standards) for member in chosen]
+            members = [
+                member.refit(columns, weights, standards) for member in self.open_members[:n]
+            ]
         return self._complete(average_mixtures(members), x, weights)
 
     def _complete(self, mixture: MixtureBase, x: Array, weights: Array) -> Base:
