@@ -6,7 +6,8 @@ from scipy import integrate, stats
 
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
-from tgpfast.bases.node_masses import BaseGrids, log_partition, node_masses
+from tgpfast.bases.node_masses import RESOLVED_CELL, BaseGrids, log_partition, node_masses
+from tgpfast.bases.part_widths import least_widths
 from tgpfast.bases.student import StudentBase
 from tgpfast.features.lattice import LatticeFeatures
 
@@ -46,6 +47,34 @@ def test_log_partition_converges_as_the_grid_is_refined():
     errors = [abs(_log_z(BOX, base, (n,)) - _log_z(BOX, base, (4096,))) for n in (16, 64, 256)]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 1e-4
+
+
+@pytest.mark.parametrize("degrees", [0.5, 1.0, 2.0, 4.0, 10.0, 200.0])
+def test_sums_over_cells_that_resolve_a_student_base_are_its_integrals(degrees):
+    """The density is that of scipy; the error of the sum is largest with a node at the peak."""
+    scale = 0.01
+    base = StudentBase([0.0], [[scale**2]], degrees)
+    width = least_widths(base)[0]
+    steps = np.arange(-200_000, 200_001)
+
+    def excess(cell):
+        mass = cell * stats.t(degrees).pdf(cell * steps / scale).sum() / scale
+        return mass - (1.0 - 2.0 * stats.t(degrees).sf(cell * 200_000.5 / scale))
+
+    assert 0.0 < excess(RESOLVED_CELL * width) < 0.003
+    assert excess(2.0 * RESOLVED_CELL * width) > 0.02  # negative control
+
+
+@pytest.mark.parametrize("cell", [0.5, 1.0, 1.8, 2.2, 2.6, 7.0])  # in widths of the base
+def test_a_resolving_shape_resolves_the_base(cell):
+    width = float(BOX.lengths[0]) / (64 * cell)
+    for base in (
+        GaussianBase([0.1], [[width**2]]), StudentBase([0.1], [[4.5 * width**2]], 1.0)
+    ):  # fmt: skip
+        assert least_widths(base)[0] == pytest.approx(width)
+        grids = BaseGrids(base, BOX)
+        assert grids.resolve_base((64,)) == (cell < RESOLVED_CELL)
+        assert grids.resolve_base(grids.resolving_shape((64,)))
 
 
 def test_density_at_the_nodes_alone_would_miss_the_base():

@@ -9,6 +9,8 @@ import pytest
 from scipy import integrate, stats
 
 import tgpfast as tgp
+from tgpfast.bases.part_widths import part_widths
+from tgpfast.pipeline import lattice_plan
 
 
 def two_moons(n, seed):
@@ -381,3 +383,42 @@ def test_settings_beyond_float64_are_refused(name, value):
     x = np.random.default_rng(0).standard_normal((200, 1))
     with pytest.raises(ValueError, match=re.escape(f"{name}={value:.6g}: expected")):
         tgp.fit(x, **{name: value})
+
+
+def test_no_tilt_of_cauchy_rows_promises_a_gain(monkeypatch):
+    """Nothing is more likely than the truth, a Student density. Grids that are too coarse for its
+    peak would promise more."""
+    x = np.random.default_rng(5).standard_cauchy((2000, 1))
+
+    def promised():
+        model = tgp.fit(x)
+        scores = {"base": [], "map": []}
+        for candidate in model.selection:
+            scores[candidate["method"]].append(candidate["score"])
+        return model.method, max(scores["map"]) - max(scores["base"])
+
+    method, gain = promised()
+    assert method == "base"
+    assert gain < 0.01
+    # negative control: widths of Student densities that are those of their covariance
+    monkeypatch.setattr(
+        "tgpfast.bases.node_masses.least_widths", lambda base: part_widths(base)[1].min(axis=0)
+    )
+    assert promised()[1] > 0.02
+
+
+@pytest.mark.slow
+def test_a_mixture_is_tried_where_no_grid_can_score_tilts(monkeypatch):
+    """Rows so far out that no affordable grid in three dimensions resolves the other bases."""
+    rng = np.random.default_rng(3)
+    far = rng.uniform(size=(2000, 1)) < 0.01
+    x = rng.standard_normal((2000, 3)) * np.where(far, 300.0, 1.0)
+    model = tgp.fit(x)
+    assert min(candidate["score"] for candidate in model.selection) == -np.inf
+    assert isinstance(model.base, tgp.MixtureBase)
+    y = rng.standard_normal((5000, 3))
+    exact = stats.norm.logpdf(y).sum(axis=1).mean() + np.log(0.99)
+    assert model.log_density(y).mean() == pytest.approx(exact, abs=0.02)
+    # negative control: without it the tails of one Student density cost 0.1 nats
+    monkeypatch.setattr(lattice_plan, "_mixture_may_win", lambda *parts: False)
+    assert tgp.fit(x).log_density(y).mean() < exact - 0.05

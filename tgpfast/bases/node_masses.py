@@ -15,7 +15,7 @@ from ..runtime import memory
 from ..runtime.records import record
 from ..validation import Array
 from .base import Base
-from .part_widths import part_widths
+from .part_widths import least_widths
 
 GRID_ARRAYS = 8  # of a grid's size, that solving on it takes
 BLOCK_NODES = 2**18  # nodes at which a base is evaluated at a time
@@ -107,12 +107,17 @@ class BaseGrids:
 
     @functools.cached_property
     def _least_widths(self) -> Array:
-        return part_widths(self.base)[1].min(axis=0)
+        return least_widths(self.base)
 
     def resolving_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape, or multiples of it along axes where cells are wider than parts of the base, as
-        many as are affordable."""
-        return _resolving_shape(self._least_widths, self.features, shape)
+        """The shape, or multiples of it along axes where cells are too wide for the base, as many
+        as are affordable."""
+        shape = _resolving_shape(self._least_widths, self.features, shape)
+        cells = self.features.lengths / np.array(shape)
+        too_wide = cells > RESOLVED_CELL * self._least_widths
+        doubled = np.where(too_wide, 2, 1) * np.array(shape)
+        is_affordable = np.prod(doubled, dtype=float) <= MOST_FINE_NODES
+        return tuple(doubled.tolist()) if is_affordable else shape
 
     def resolve_base(self, shape: Sequence[int]) -> bool:
         """Whether sums over the grid of this shape are about integrals against the base."""
@@ -169,7 +174,7 @@ def node_masses(
 
 def _log_masses(base: Base, features: LatticeFeatures, shape: Sequence[int]) -> Array:
     """Log masses of the nodes, from a finer grid where this one does not resolve the base."""
-    finer = _resolving_shape(part_widths(base)[1].min(axis=0), features, shape)
+    finer = _resolving_shape(least_widths(base), features, shape)
     masses = _log_masses_of_rule(base, features, finer)
     if finer == tuple(shape):
         return masses

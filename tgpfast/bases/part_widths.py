@@ -8,6 +8,12 @@ from ..validation import Array
 from .base import Base
 from .bounded import BoundedMixtureBase, ProductBase
 from .mixture import MixtureBase
+from .student import StudentBase
+
+# A Student density of scale s and v degrees needs cells as small as a Gaussian of deviation
+# s sqrt(v / (v + 3.5)), for sums over a grid that err by 0.2 %: its peak is sharper than a
+# Gaussian's. By its characteristic function, to 4 %, for 0.5 degrees and more.
+SHARPNESS = 3.5
 
 
 def part_widths(base: Base) -> tuple[Array, Array]:
@@ -28,3 +34,12 @@ def part_widths(base: Base) -> tuple[Array, Array]:
         shares, covariances = np.ones(1), base.covariance[None]
     precision = np.linalg.inv(covariances)
     return shares, 1.0 / np.sqrt(np.einsum("kii->ki", precision))
+
+
+def least_widths(base: Base) -> Array:
+    """Deviations along each axis, (d,), of the narrowest Gaussian that a grid must resolve for its
+    sums to be about integrals against the base."""
+    if isinstance(base, StudentBase):
+        precision = np.diag(np.linalg.inv(base.scale_matrix))
+        return np.asarray(np.sqrt(base.degrees / (base.degrees + SHARPNESS) / precision))
+    return np.asarray(part_widths(base)[1].min(axis=0))

@@ -455,10 +455,12 @@ class BaseMaker:
 def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows) -> bool:
     """Whether a mixture alone comes close to the best candidate on the rows of one fold.
 
-    Where no tilt gains over the bases alone, the rows have no shape that a mixture could have.
+    Where no tilt gains over the bases alone, the rows have no shape that a mixture could have;
+    unless no affordable grid could score some of the tilts.
     """
     best = search.scored[0]
-    if best.candidate.is_base_alone:
+    all_scored = all(math.isfinite(s.score) for s in search.scored)
+    if best.candidate.is_base_alone and all_scored:
         return False
     here = rows.of_fold(0)
     mixture = maker.without("mixture", 0).log_density_at(here.x)
