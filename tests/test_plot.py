@@ -932,6 +932,25 @@ def test_bands_given_a_count(hours_and_counts):
     np.testing.assert_allclose(means, 0.0, atol=1e-3)
 
 
+def test_bands_of_a_marginal_density():
+    """Two correlated normals, beside two other columns that a tilt bends."""
+    pytest.importorskip("matplotlib")
+    covariance = np.diag([1.0, 4.0, 1.0, 1.0])
+    covariance[0, 1] = covariance[1, 0] = 1.2
+    features = tgp.Features(np.array([[0.0, 0.0, 1.0, 0.5]]), np.zeros(1), 1.0)
+    tilt = PointTilt(features, np.full(1, 0.4), np.zeros(4))
+    model = Density("fd", tilt, tgp.GaussianBase(np.zeros(4), covariance))
+    axes = plot.conditional_bands(model.marginal([0, 1]), levels=(0.9,)).axes[0]
+    given, means = axes.lines[0].get_data()
+    np.testing.assert_allclose(means, 1.2 * given, atol=0.02)
+    spread = 1.6449 * np.sqrt(4.0 - 1.2**2)
+    band = axes.collections[0].get_paths()[0].vertices
+    at = np.argmin(np.abs(given))
+    heights = band[np.isclose(band[:, 0], given[at]), 1]
+    assert heights.max() == pytest.approx(1.2 * given[at] + spread, abs=0.05)
+    assert heights.min() == pytest.approx(1.2 * given[at] - spread, abs=0.05)
+
+
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-122.514, -122.35)])
 def test_labels_of_ticks_do_not_touch(ends):
     """Not even those of a narrow range far from zero, in a picture that is drawn."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data.table import find_column
 from ..density.column_choice import check_levels
-from ..validation import Seed, as_seed, whole
+from ..validation import Array, Seed, as_seed, whole
 from .canvas import (
     GRAY,
     SHOWN_POINTS,
@@ -21,12 +21,15 @@ from .canvas import (
     make_figure,
     simplify_axes,
 )
-from .model_limits import find_steps, name_columns, read_model_rows
+from .model_limits import find_steps, name_columns, read_model_rows, within_periods
+from .plane import picture_log_density
 from .plotted_rows import choose_rows
 
 BAND_LEVELS = (0.5, 0.9)  # default probabilities of the bands
 LINE_POINTS = 120  # values of the given column
 NEAR_ENDS = 0.005  # share of the given column's probability beyond each end of the line
+GRID_CELLS = 160  # of the column on the vertical axis, where bands come from a grid
+GRID_MARGIN = 0.15  # by which this grid exceeds the axis at both ends, as a share of the axis
 BAND_OPACITY = 0.35  # opacity of a band; bands overlap, so that the narrowest is the darkest
 
 
@@ -44,8 +47,9 @@ def conditional_bands(
 
     Parameters
     ----------
-    model : Density of two columns
-        Of more columns, take ``model.conditional`` with values of the others first.
+    model : Density or MarginalDensity of two columns
+        Of more columns, take ``model.marginal`` of two, or ``model.conditional`` with values of the
+        others, first.
     X : rows of shape (n, 2), default None
         Rows to show; none by default.
     column : str or int, default 1
@@ -78,12 +82,17 @@ def conditional_bands(
     seed, shares = as_seed(seed), np.unique(check_levels("levels", levels))[::-1]
     rows, *ends = read_model_rows(
         model, X, 2,
-        "conditional bands need two: give values of the others with model.conditional first",
+        "conditional bands need two: take model.marginal of two columns, or give values of the "
+        "others with model.conditional, first",
     )  # fmt: skip
     up = find_column(column, model.table.columns, 2)
     across = 1 - up
     line = _place_line(model, across)
-    table = model.conditional({across: line})
+    continuous = getattr(model, "dequantized", model)
+    if hasattr(continuous, "joint"):  # a marginal density has no table of its conditionals
+        table: Any = _ConditionalGrid(continuous, across, line, ends[0][up], ends[1][up])
+    else:
+        table = model.conditional({across: line})
     figure = make_figure(5.2, 3.8)
     axes = figure.subplots()
     legend: dict[str, tuple[Any, str]] = {}
@@ -103,6 +112,43 @@ def conditional_bands(
     simplify_axes(axes)
     draw_legend(figure, legend)
     return add_title(figure, title)
+
+
+class _ConditionalGrid:
+    """Mean and bands of one column given each place of a line, from densities of both on a grid.
+
+    Parameters
+    ----------
+    model : MarginalDensity of two columns
+    across : int
+        The given column.
+    line : (n,) array
+        Its values.
+    low, high : float
+        Ends of the other column's axis.
+    """
+
+    def __init__(self, model: Any, across: int, line: Array, low: float, high: float) -> None:
+        margin = GRID_MARGIN * (high - low)
+        ends = np.zeros((2, 2))
+        ends[:, 1 - across] = low - margin, high + margin
+        ends[:, across] = line[0], line[-1]
+        low, high = (end[1 - across] for end in within_periods(model, *ends))
+        self._step = (high - low) / GRID_CELLS
+        self._centers = low + (np.arange(GRID_CELLS) + 0.5) * self._step
+        rows = np.empty((len(line), GRID_CELLS, 2))
+        rows[:, :, across], rows[:, :, 1 - across] = line[:, None], self._centers
+        log_p = picture_log_density(model, rows.reshape(-1, 2)).reshape(len(line), -1)
+        shares = np.exp(log_p - log_p.max(axis=1, keepdims=True))
+        self._shares = shares / shares.sum(axis=1, keepdims=True)
+        self.mean = self._shares @ self._centers
+
+    def band(self, level: float) -> Array:
+        """Ends of bands with equal tails, (n, 2)."""
+        tails = [0.5 - 0.5 * level, 0.5 + 0.5 * level]
+        edges = np.append(self._centers - 0.5 * self._step, self._centers[-1] + 0.5 * self._step)
+        each = [np.interp(tails, np.append(0.0, np.cumsum(p)), edges) for p in self._shares]
+        return np.array(each)
 
 
 def _place_line(model: Any, across: int) -> Any:
