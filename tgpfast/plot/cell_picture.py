@@ -12,7 +12,7 @@ from .canvas import SKY, VERMILION, add_title, draw_legend, fade
 from .model_limits import find_steps, find_values, name_columns, read_model_rows
 from .plane import Plane
 
-MOST_CELLS = 2_500  # of a picture of pairs of values; more would be too small to see
+MOST_SHOWN_CELLS = 2_500  # of a picture of pairs of values; more would be too small to see
 LEAST_SHARE = 1e-4  # of the most probable cell: cells at the ends with less are left out
 COLOR_BAR_INCHES = 1.2  # width of the bar of colors and its labels
 LARGEST_DOT = 0.6  # diameter of the dot of the most frequent pair, as a share of a cell
@@ -31,7 +31,7 @@ def has_cells(model: Any, X: Any = None) -> bool:
     if model.dimension != 2 or not find_steps(model, 2).all():
         return False
     _, low, high = read_model_rows(model, X, 2, "cells need two")
-    return math.prod(len(line) for line in _find_values(model, low, high)) <= MOST_CELLS
+    return math.prod(len(line) for line in _find_values(model, low, high)) <= MOST_SHOWN_CELLS
 
 
 def probability_cells(model: Any, X: Any = None, *, title: str | None = None) -> Any:
@@ -67,10 +67,10 @@ def probability_cells(model: Any, X: Any = None, *, title: str | None = None) ->
     if not steps.all():
         raise ValueError("cells need two discrete columns: fit with discrete=[...] of both")
     lines = _find_values(model, low, high)
-    if math.prod(len(line) for line in lines) > MOST_CELLS:
+    if math.prod(len(line) for line in lines) > MOST_SHOWN_CELLS:
         raise ValueError(
             f"{len(lines[0])} x {len(lines[1])} pairs of values are too many cells; expected at "
-            f"most {MOST_CELLS:,}. Draw region_contours of model.dequantized"
+            f"most {MOST_SHOWN_CELLS:,}. Draw region_contours of model.dequantized"
         )
     nodes = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, 2)
     values = np.exp(np.asarray(model.log_density(nodes), dtype=float))
