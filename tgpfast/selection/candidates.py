@@ -17,7 +17,6 @@ import numpy as np
 from .. import kernels
 from ..bases.base import Base
 from ..bases.bounded import ProductBase
-from ..bases.expectation_maximization import measure_columns
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
@@ -61,9 +60,6 @@ CONFIRMED_GAIN_ERRORS = 2.0  # the same where rows that were not searched confir
 # too. Against them the average lost about half of that gain on fresh rows, over 66 fits of 24
 # tables: with full credit, 7 of the mixtures taken were 0.06 to 0.6 nats below a simple base.
 AVERAGING_SHARE = 0.5
-# Steps of a column, in its spreads, from which on held-out rows are moved within cells of that
-# width: finer ones are far below every bandwidth.
-COARSE_STEP = 0.01
 BASE_ALONE = math.inf  # the lambda that leaves nothing of the tilt
 SEARCHED_AS = {"ncfd": "fd"}  # NCFD takes the settings that suit FD
 
@@ -374,15 +370,11 @@ def select(
             bar.add(1)
     if not candidates:
         return None
-    kept, best = candidates, None
-    while best is None or search.loses_within_steps(best):
-        kept = [c for c in kept if not _goes_with(c, best)]
-        best = choose_candidate(
-            kept, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
-            is_careful=len(pilot.rows[0]) <= CAREFUL_ROWS and set(space.methods) > {"map"},
-            n_rows=len(pilot.rows[0]),
-            least_gain=LEAST_BRIEF_GAIN if search.is_brief else LEAST_GAIN,
-        )  # fmt: skip
+    best = choose_candidate(
+        candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
+        is_careful=len(pilot.rows[0]) <= CAREFUL_ROWS and set(space.methods) > {"map"},
+        n_rows=len(pilot.rows[0]), least_gain=LEAST_BRIEF_GAIN if search.is_brief else LEAST_GAIN,
+    )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
     return Selection(best, ordered, search.pilot.scott, search.is_brief)
 
@@ -450,13 +442,6 @@ def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> fl
     if not math.isfinite(n_rows):
         return errors
     return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-errors)))
-
-
-def _goes_with(candidate: Candidate, rejected: Candidate | None) -> bool:
-    """Whether a candidate is left out with a rejected one: all tilts of a base are."""
-    if rejected is not None and rejected.is_base_alone:
-        return candidate.base == rejected.base
-    return candidate is rejected
 
 
 class FeatureSetting(NamedTuple):
@@ -594,55 +579,6 @@ class CandidateSearch:
         best = max(scores, key=lambda s: scores[s])
         return [best._replace(gamma=best.gamma * factor) for factor in (2.0**-0.5, 2.0**0.5)]
 
-    # -- steps of columns ------------------------------------------------------------------------
-
-    @functools.cached_property
-    def _moved(self) -> dict[str, list[Fold]]:
-        """The folds with the rows that are held out at random places of their cells, which are as
-        wide as the steps of the columns; empty where all columns have fine steps."""
-        standards = measure_columns(self.pilot.sample.x, self.pilot.sample.weights)
-        steps = standards.resolution
-        if not (steps > COARSE_STEP * standards.scaling.scale).any():
-            return {}
-        rng = np.random.default_rng(self.seed)
-        places = [steps * rng.uniform(-0.5, 0.5, split.held.shape) for split in self.splits]
-        return {
-            base: [
-                replace(fold, split=fold.split._replace(held=fold.split.held + place))
-                for fold, place in zip(folds, places, strict=True)
-            ]
-            for base, folds in self.folds.items()
-        }
-
-    def loses_within_steps(self, candidate: Candidate) -> bool:
-        """Whether a candidate of a brief search is below some base alone where held-out rows are
-        moved to random places of their cells.
-
-        At the values of rounded columns, waves shorter than two steps win by spikes, and so do
-        narrow bases. A lambda that is given is not questioned.
-        """
-        if not self.is_brief or self.space.lams is not None or not self._moved:
-            return False
-        alone = {
-            base: self.pilot.expected_gain(base)
-            + float(np.mean([fold.split.held_weights @ fold.held_base for fold in folds]))
-            for base, folds in self._moved.items()
-        }
-        gain = 0.0
-        if not candidate.is_base_alone:
-            setting = FeatureSetting(
-                candidate.frequency_covariance, candidate.gamma_multiple * self.pilot.scott,
-                candidate.kernel, candidate.interactions,
-            )  # fmt: skip
-            folds = self._moved[candidate.base]
-            blocks = self._features(setting, folds, for_posterior=True)
-            scores = [block.score_thetas(block.posterior([candidate.lam]))[0] for block in blocks]
-            gain = float(np.mean([
-                score.gain_over(fold.held_base).mean
-                for score, fold in zip(scores, folds, strict=True)
-            ]))  # fmt: skip
-        return alone[candidate.base] + gain < max(alone.values())
-
     # -- candidates ------------------------------------------------------------------------------
 
     def score_base(self, base: str) -> Candidate:
@@ -665,7 +601,7 @@ class CandidateSearch:
         A lambda whose Fisher score is not below that of the base has nothing to offer, and is left
         out unless it is given. One below may still put mass where no rows are.
         """
-        blocks, lams = self._features(setting, self.folds[base]), self.space.lams_or(PILOT_LAMS)
+        blocks, lams = self._features(base, setting), self.space.lams_or(PILOT_LAMS)
         thetas = [block.fd(lams) for block in blocks]
         fisher = np.mean(
             [b.fisher_scores(t) for b, t in zip(blocks, thetas, strict=True)], axis=0
@@ -682,7 +618,7 @@ class CandidateSearch:
         self, base: str, setting: FeatureSetting, *, with_fvpd: bool
     ) -> Iterator[Candidate]:
         """FVPD, where its moments of the base have a closed form, and MAP."""
-        blocks = self._features(setting, self.folds[base])
+        blocks = self._features(base, setting)
         has_moments = self.folds[base][0].base.has_feature_moments
         if with_fvpd and has_moments and "fvpd" in self.space.methods:
             for lam in self.space.lams_or(FVPD_LAMS):
@@ -702,7 +638,7 @@ class CandidateSearch:
         """
         lams = sorted(self.space.lams_or(usual), reverse=True)
         if blocks is None:
-            blocks = self._features(setting, self.folds[base], for_posterior=True)
+            blocks = self._features(base, setting, for_posterior=True)
         of_blocks = [block.score_thetas(block.posterior(lams)) for block in blocks]
         for lam, folds in zip(lams, zip(*of_blocks, strict=True), strict=True):
             yield self.candidate(base, "map", setting, folds, lam=lam)
@@ -728,7 +664,7 @@ class CandidateSearch:
         )  # fmt: skip
 
     def _features(
-        self, setting: FeatureSetting, folds: Sequence[Fold], *, for_posterior: bool = False
+        self, base: str, setting: FeatureSetting, *, for_posterior: bool = False
     ) -> list[FoldFeatures]:
         """The features of every fold. for_posterior : whether only MAP needs them."""
         features = Features.draw(
@@ -737,7 +673,7 @@ class CandidateSearch:
             None if self.domain is None else self.domain.periods,
         )  # fmt: skip
         make = FoldFeatures.for_posterior if for_posterior else FoldFeatures
-        return [make(features, fold, self.threads) for fold in folds]
+        return [make(features, fold, self.threads) for fold in self.folds[base]]
 
 
 def _count_components(base: Base) -> int:
