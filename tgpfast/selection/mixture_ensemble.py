@@ -8,7 +8,7 @@ ten columns (MAGIC) three had -4.15 to -4.29 nats per row, and their average -3.
 from __future__ import annotations
 
 import functools
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from ..bases.mixture import MixtureBase, average_mixtures
 from ..bases.mixture_growth import GrownMixture, grow_mixture, weighted_mean
 from ..bases.von_mises import multiply_by_circles
 from ..kernels.thread_choice import Threads
-from ..runtime.records import record
 from ..validation import Array
 from .base_fits import check_open_columns
 from .effort import Budget
@@ -34,7 +33,7 @@ SHARE_STEPS = 50  # steps of EM for the share of the kernel estimate
 KERNEL_ERRORS, LEAST_KERNEL_GAIN = 2.0, 0.02
 
 
-@record
+@dataclass(frozen=True, eq=False)
 class MixtureEnsemble:
     """Mixtures grown on parts of the same rows.
 
