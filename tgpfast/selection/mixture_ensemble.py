@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from ..bases.mixture import MixtureBase, average_mixtures
 from ..bases.mixture_growth import GrownMixture, grow_mixture, weighted_mean
 from ..bases.wrapped_mixture import GrownWrappedMixture, cut_open, grow_wrapped_mixture
 from ..kernels.thread_choice import Threads
-from ..runtime.records import record
 from ..validation import Array
 from .base_fits import check_open_columns
 from .circle_fits import multiply_by_fitted_circles
@@ -47,7 +46,7 @@ KERNEL_ERRORS, LEAST_KERNEL_GAIN = 2.0, 0.02
 MOST_WRAPPED_COLUMNS = 4
 
 
-@record
+@dataclass(frozen=True, eq=False)
 class MixtureEnsemble:
     """Mixtures grown on parts of the same rows.
 
