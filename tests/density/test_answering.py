@@ -243,6 +243,18 @@ def test_grids_along_a_column_are_kept(monkeypatch, d):
     assert len(made) == 4
 
 
+@pytest.mark.parametrize("finer", [2, 1])
+def test_cdf_of_three_columns_agrees_with_boxes(monkeypatch, finer):
+    """Interpolated along the column, from a grid that is twice as fine as that of log Z. Negative
+    control: that grid itself, where it has just converged, is too coarse."""
+    monkeypatch.setattr(marginal_cdf, "RESOLVED_ALONG", finer)
+    model = tilted(3, tgp.GaussianBase(np.zeros(3), 0.1 * np.eye(3)), size=3.0)
+    along = np.linspace(-0.6, 0.6, 7) * SCALE + SHIFT
+    truth = [model.probability(None, {0: x}).value for x in along]
+    gap = np.abs(model.cdf(along, columns=0) - truth).max()
+    assert gap < 1e-7 if finer == 2 else gap > 1e-7
+
+
 def test_quantiles_of_bases_are_exact():
     q = np.array([1e-6, 0.1, 0.5, 0.999])
     heavy = of_base(tgp.StudentBase([1.0], [[2.0]], 0.7))

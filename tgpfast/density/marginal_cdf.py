@@ -17,7 +17,10 @@ from .exponent import Tilt
 from .whitened_grid import count_nodes, resolving_steps, rotation_to
 
 FINER_ALONG = 4  # a grid is so many times finer along the direction of a marginal
-INTERPOLATED_DIMENSIONS = 3  # columns from which on a finer grid takes seconds: it is interpolated
+INTERPOLATED_DIMENSIONS = 3  # columns from which on such a grid takes seconds: it is interpolated
+# from a grid so many times finer, which resolves frequencies that the sum over the converged grid
+# just leaves out
+RESOLVED_ALONG = 2
 COARSEN = 1.25  # factor of the steps of a grid that has too many nodes
 TAIL_CDF_LOG2_DRAWS = 16  # base-2 logarithm of the draws behind the tail of a marginal
 MOST_KEPT_DIRECTIONS = 4  # one for each column of a grid, and one more
@@ -136,8 +139,7 @@ def _sum_across(
     steps = resolving_steps(whitened_band(tilt, grid.component, rotation))
     steps *= float((grid.steps / first).max())
     is_interpolated = len(unit) >= INTERPOLATED_DIMENSIONS
-    if not is_interpolated:
-        steps[0] /= FINER_ALONG
+    steps[0] /= RESOLVED_ALONG if is_interpolated else FINER_ALONG
     while count_nodes(steps, grid.reach) > most_nodes:
         steps *= COARSEN
     rotated = ComponentGrid(
@@ -153,9 +155,9 @@ def _sum_across(
 def _interpolate_line(axis: Array, density: Array) -> tuple[Array, Array]:
     """The same line with finer steps. The grid resolves all frequencies of the density, which
     vanishes at both ends: its trigonometric interpolant is as exact as a finer grid."""
-    n = len(axis)
-    count = n * FINER_ALONG
-    fine = np.fft.irfft(np.fft.rfft(density), count) * FINER_ALONG
-    places = axis[0] + (axis[1] - axis[0]) / FINER_ALONG * np.arange(count)
-    kept = slice(0, (n - 1) * FINER_ALONG + 1)  # the others lie between the last and the first
+    n, finer = len(axis), FINER_ALONG // RESOLVED_ALONG
+    count = n * finer
+    fine = np.fft.irfft(np.fft.rfft(density), count) * finer
+    places = axis[0] + (axis[1] - axis[0]) / finer * np.arange(count)
+    kept = slice(0, (n - 1) * finer + 1)  # the others lie between the last and the first
     return places[kept], np.maximum(fine[kept], 0.0)
