@@ -27,7 +27,7 @@ from ..bases.student import StudentBase
 from ..validation import Array
 
 NODES_AT_A_TIME = 2**19  # evaluated together
-LEAST_LOG2_POINTS = 3  # base-2 logarithm of the points of a set, or of a stratum, at least
+LEAST_LOG2_POINTS = 4  # base-2 logarithm of the points of a set, or of a stratum, at least
 LEAST_LINE_LOG_SHARE = -18.0  # log of a component's share below which a place of a line ignores it
 
 
