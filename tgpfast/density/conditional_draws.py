@@ -27,7 +27,7 @@ from ..bases.student import StudentBase
 from ..validation import Array
 
 NODES_AT_A_TIME = 2**19  # evaluated together
-LEAST_LOG2_POINTS = 3  # base-2 logarithm of the points of a set, or of a stratum, at least
+LEAST_LOG2_POINTS = 4  # base-2 logarithm of the points of a set, or of a stratum, at least
 # Of the strata of large mixtures: 4 points in each of 8 sets still tell the error.
 LEAST_STRATUM_LOG2_POINTS = 2
 MOST_LINE_LOG2_POINTS = 16  # base-2 logarithm of the draws for one place of a line, roughly at most

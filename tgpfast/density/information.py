@@ -21,7 +21,7 @@ from .box_integrals import HEAVY_TAIL, UNKNOWN_REACH, wave_band
 from .box_rule import BoxRule
 from .draw_means import mean_over_draws
 from .expectations import draw_log_z, draw_replicates, is_drawn, log_density_at
-from .marginal_rules import DRAW_REPLICATES, average_sets, rough_sets
+from .marginal_rules import LARGE_REPLICATES, average_sets, rough_sets
 from .proposal import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 
@@ -184,7 +184,7 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
         return mean_over_draws(values.reshape(weights.shape), weights, log_z)
     few, of_few = model.integrator.weighted_draws(2**INFORMATION_LOG2_DRAWS, seed)
     rest = -_sum_known([(sign, _known_part(model, some)) for sign, some in left], few)
-    of_sets = np.zeros((DRAW_REPLICATES, len(few)))
+    of_sets = np.zeros((LARGE_REPLICATES, len(few)))
     for sign, some in left:
         sets = rough_sets(model, some, np.ascontiguousarray(few[:, some]), seed)
         mean, errors = average_sets(sets)
@@ -203,7 +203,7 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     normalizer = model.log_normalizer
     errors_of = [
         found.standard_error, remainder.standard_error,
-        float(means.std(ddof=1)) / math.sqrt(DRAW_REPLICATES),
+        float(means.std(ddof=1)) / math.sqrt(LARGE_REPLICATES),
     ]  # fmt: skip
     if not is_drawn(model):
         errors_of.append(abs(count) * normalizer.standard_error)

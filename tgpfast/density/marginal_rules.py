@@ -64,8 +64,8 @@ MARGINAL_REACH = 7.5  # standard deviations: e^-28 of a Gaussian's mass lies bey
 # of their sizes: the larger one for rows whose error with the smaller one is not good enough. With
 # 8 sets, errors were too small now and then: z-scores up to 5 instead of 2.
 DRAW_REPLICATES, DRAW_LOG2_POINTS, MOST_LOG2_POINTS = 16, 5, 8
-# The same along a line, where larger sets are better: its points are one population for all places.
-LINE_REPLICATES, LINE_LOG2_POINTS = 8, 9
+# The same along a line, and for values that are averaged: larger sets have smaller errors.
+LARGE_REPLICATES, LARGE_LOG2_POINTS = 8, 9
 GRADIENT_LOG2_POINTS = 12  # of the one set behind gradients
 GOOD_DRAW_ERROR = 0.01  # of a log density
 DRAW_WORK = 4e8  # features times points behind values that are averaged: a second
@@ -137,7 +137,7 @@ def rough_bin_sets(
     averages them."""
     work = PAIR_WORK * count_components(model.base)
     log2_points = choose_log2_points(model, len(bins.rows), work)
-    return draw_sets(model, kept, bins.rows, log2_points, seed, bins)
+    return draw_sets(model, kept, bins.rows, log2_points, seed, bins, LARGE_REPLICATES)
 
 
 def uses_draws(model: TiltedDensity, kept: list[int]) -> bool:
@@ -160,14 +160,14 @@ def line_log_density(model: TiltedDensity, column: int, line: Array) -> tuple[Ar
     if not uses_draws(model, kept) or not is_known_for_rows(model.base):
         return marginal_log_density(model, kept, y)
     rest = split_columns(model.dimension, kept)[1]
-    points = PointSets(range(LINE_REPLICATES), LINE_LOG2_POINTS)
-    sets = np.full((LINE_REPLICATES, len(y)), -np.inf)
+    points = PointSets(range(LARGE_REPLICATES), LARGE_LOG2_POINTS)
+    sets = np.full((LARGE_REPLICATES, len(y)), -np.inf)
     for part in draw_along_line(model.base, column, line, points):
         u = np.empty((*part.draws.shape[:2], model.dimension))
         u[:, :, column], u[:, :, rest] = line[part.places][:, None], part.draws
         log_weights = part.log_density[:, None] - part.log2_points * LOG_2
         masses = _log_masses(model, (part.places, u, log_weights))
-        masses = logsumexp(masses.reshape(len(u), LINE_REPLICATES, -1), axis=2)
+        masses = logsumexp(masses.reshape(len(u), LARGE_REPLICATES, -1), axis=2)
         sets[:, part.places] = np.logaddexp(sets[:, part.places], masses.T)
     values, errors = average_sets(sets)
     log_z = model.log_normalizer
@@ -187,9 +187,10 @@ def rough_sets(model: TiltedDensity, kept: list[int], y: Array, seed: int = 0) -
     """Log marginal density, not normalized, of rows (n, a) whose values are averaged, by each set
     of points, (R, n). The sets are equal where rules integrate."""
     if is_known_for_rows(model.base) or model.dimension - len(kept) > RULE_DIMENSIONS:
-        return draw_sets(model, kept, y, choose_log2_points(model, len(y)), seed)
+        points = choose_log2_points(model, len(y))
+        return draw_sets(model, kept, y, points, seed, count=LARGE_REPLICATES)
     values = marginal_log_density(model, kept, y)[0] + model.log_normalizer.value
-    return np.broadcast_to(values, (DRAW_REPLICATES, len(y)))
+    return np.broadcast_to(values, (LARGE_REPLICATES, len(y)))
 
 
 def choose_log2_points(model: TiltedDensity, n: int, more: float = 0.0) -> int:
@@ -197,8 +198,8 @@ def choose_log2_points(model: TiltedDensity, n: int, more: float = 0.0) -> int:
 
     more : work for each point beside that of its features, in features
     """
-    work = DRAW_REPLICATES * n * (model.tilt.features.n_features + POINT_WORK + more)
-    return int(np.clip(math.log2(DRAW_WORK / work), LEAST_LOG2_POINTS, MOST_LOG2_POINTS))
+    work = LARGE_REPLICATES * n * (model.tilt.features.n_features + POINT_WORK + more)
+    return int(np.clip(math.log2(DRAW_WORK / work), LEAST_LOG2_POINTS, LARGE_LOG2_POINTS))
 
 
 def marginal_gradient(model: TiltedDensity, kept: list[int], y: Array) -> Array:
@@ -405,13 +406,13 @@ def _draw_until_good(
 
 def draw_sets(
     model: TiltedDensity, kept: list[int], y: Array, log2_points: int, seed: int = 0,
-    bins: RowBins | None = None,
+    bins: RowBins | None = None, count: int = DRAW_REPLICATES,
 ) -> Array:  # fmt: skip
-    """Log of the integral of e^f base over the other columns, (R, n), by each of R = 16 sets of
+    """Log of the integral of e^f base over the other columns, (R, n), by each of R = count sets of
     2^log2_points draws of the base given each row, or given points of bins around each row."""
-    seeds = range(DRAW_REPLICATES * seed, DRAW_REPLICATES * (seed + 1))
+    seeds = range(count * seed, count * (seed + 1))
     points = PointSets(seeds, log2_points)
-    sets = np.full((DRAW_REPLICATES, len(y)), -np.inf)
+    sets = np.full((count, len(y)), -np.inf)
     work = points.n_points * (1 if bins is None else 1 + count_components(model.base) // 4)
     for some in split_rows(np.arange(len(y)), work):
         if bins is None:
@@ -420,7 +421,7 @@ def draw_sets(
             places, log_weights = bins.spread(some, points)
             _, u, log_base = _draw_block(model, kept, places, points, some)
             block = some, u, log_base + log_weights
-        masses = _log_masses(model, block).reshape(len(some), DRAW_REPLICATES, -1)
+        masses = _log_masses(model, block).reshape(len(some), count, -1)
         sets[:, some] = logsumexp(masses, axis=2).T
     return sets
 
