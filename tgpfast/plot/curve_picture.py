@@ -80,7 +80,7 @@ def density_curve(
     rows, low, high = read_model_rows(model, X, 1, "a curve needs one")
     step = float(find_steps(model, 1)[0])
     if step > 0.0:
-        return add_title(draw_bars(model, rows, low[0], high[0], step), title)
+        return add_title(_draw_bars(model, rows, low[0], high[0], step), title)
     has_band = _has_band(model) if band is None else check_flag("band", band)
     figure, axes, line, _ = draw_density(model, low, high)
     legend: dict[str, tuple[Any, str]] = {"density": (BLUE, "solid")}
@@ -119,31 +119,19 @@ def draw_density(model: Any, low: Array, high: Array) -> tuple[Any, Any, Array, 
     return figure, axes, line, values
 
 
-def draw_bars(
-    model: Any, rows: Array | None, low: float, high: float, step: float,
-    region: tuple[float, str] | None = None,
-) -> Any:  # fmt: skip
-    """Probabilities of the values between two ends as bars, and shares of the rows as points.
-
-    region : log probability from which on bars have another color, and its name in the legend
-    """
+def _draw_bars(model: Any, rows: Array | None, low: float, high: float, step: float) -> Any:
+    """Probabilities of the values between two ends as bars, and shares of the rows as points."""
     first, last = math.ceil(low / step - OFF_GRID), math.floor(high / step + OFF_GRID)
     values = np.arange(first, last + 1.0) * step
     figure = make_figure(5.0, 3.2)
     axes = figure.subplots()
     legend: dict[str, tuple[Any, str]] = {"probability": (BLUE, "s")}
-    log_p = np.asarray(model.log_density(values[:, None]), dtype=float)
-    probabilities = np.exp(log_p)
-    colors = np.full(len(values), BLUE)
-    if region is not None:
-        colors[log_p >= region[0]] = VERMILION
-        legend[region[1]] = (VERMILION, "s")
-    axes.bar(values, probabilities, width=BAR_WIDTH * step, color=colors, alpha=0.6)
+    probabilities = np.exp(np.asarray(model.log_density(values[:, None])))
+    axes.bar(values, probabilities, width=BAR_WIDTH * step, color=BLUE, alpha=0.6)
     if rows is not None:
         counts = np.histogram(rows[:, 0], np.append(values - 0.5 * step, values[-1] + 0.5 * step))
-        color = VERMILION if region is None else GRAY
-        axes.plot(values, counts[0] / len(rows), "o", color=color, markersize=3.5)
-        legend["share of the data"] = (color, "o")
+        axes.plot(values, counts[0] / len(rows), "o", color=VERMILION, markersize=3.5)
+        legend["share of the data"] = (VERMILION, "o")
     axes.set(xlabel=name_columns(model)[0], ylabel="probability", ylim=(0.0, None),
              xlim=(values[0] - step, values[-1] + step))  # fmt: skip
     axes.xaxis.get_major_locator().set_params(integer=float(step).is_integer())

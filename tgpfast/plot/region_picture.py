@@ -14,8 +14,8 @@ from .canvas import (
     VERMILION,
     draw_legend,
 )
-from .curve_picture import draw_bars, draw_density
-from .model_limits import find_steps, within_periods
+from .curve_picture import draw_density
+from .model_limits import within_periods
 from .plane import Plane
 from .plotted_rows import find_limits, read_rows
 
@@ -63,11 +63,7 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
     ends = within_periods(model, *find_limits(x, REGION_MARGIN), x)
     plane = Plane.around(x, ends, names, columns, SHOWN_POINTS, 0)
     figure, (axes,) = plane.make_panels([""])
-    steps = find_steps(model, 2)
-    # between discrete values: the density whose integral over a step is the probability
-    threshold = region.threshold - float(np.log(steps[steps > 0.0]).sum())
-    shown_model = getattr(model, "dequantized", model)
-    plane.draw_contours(axes, shown_model, REGION_SIDE, [threshold])
+    plane.draw_contours(axes, model, REGION_SIDE, [region.threshold])
     shown = "draws" if X is None else plane.data_label
     draw_legend(figure, {shown: (GRAY, "o"), label: (VERMILION, "solid")})
     return figure
@@ -76,11 +72,9 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
 def _draw_curve(region: Any, rows: Any, label: str) -> Any:
     model = region.model
     x = Blocks(rows, columns=model.table.columns).whole()
-    low, high = within_periods(model, *find_limits(x, REGION_MARGIN), x)
-    step = float(find_steps(model, 1)[0])
-    if step > 0.0:
-        return draw_bars(model, x, low[0], high[0], step, (region.threshold, label))
-    figure, axes, line, values = draw_density(model, low, high)
+    figure, axes, line, values = draw_density(
+        model, *within_periods(model, *find_limits(x, REGION_MARGIN), x)
+    )
     axes.fill_between(
         line, np.exp(values), where=values >= region.threshold, color=VERMILION, alpha=0.3
     )
