@@ -901,23 +901,14 @@ def test_bars_and_bins_of_discrete_columns(hours_and_counts):
 
 
 @pytest.mark.slow
-def test_regions_of_periods_and_counts(hours_and_counts):
-    """The region of an hour keeps to one period, that of a count colors its bars, and that of both
-    has a contour."""
+def test_the_region_of_an_hour_keeps_to_one_period(hours_and_counts):
+    """Alone, and beside another column."""
     pytest.importorskip("matplotlib")
     rows, model = hours_and_counts
-    axes = model.marginal(0).highest_density_region(0.5).plot(rows[:, :1]).axes[0]
-    assert axes.get_xlim() == (pytest.approx(0.0), pytest.approx(24.0))
-    counts = model.marginal(1).highest_density_region(0.6)
-    bars = counts.plot(rows[:, 1:2]).axes[0].patches
-    values = np.array([round(bar.get_x() + 0.5 * bar.get_width()) for bar in bars])
-    colors = np.array([bar.get_facecolor()[0] > 0.5 for bar in bars])  # red, not blue
-    np.testing.assert_array_equal(colors, counts.contains(values[:, None].astype(float)))
-    assert 0 < colors.sum() < len(colors)
-    both = model.marginal([0, 1]).highest_density_region(0.5)
-    axes = both.plot(rows[:, :2]).axes[0]
-    assert axes.collections[0].get_paths()[0].vertices.size > 0
-    assert axes.get_xlim() == (pytest.approx(0.0), pytest.approx(24.0))
+    for columns in ([0], [0, 2]):
+        region = model.marginal(columns).highest_density_region(0.5)
+        axes = region.plot(rows[:, columns]).axes[0]
+        assert axes.get_xlim() == (pytest.approx(0.0), pytest.approx(24.0))
 
 
 @pytest.mark.slow

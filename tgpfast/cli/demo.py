@@ -27,10 +27,10 @@ from .options import Command, count_or
 from .output import print_pairs, print_table
 from .plot import PICTURES
 
-LEAST_DEMO_ROWS = 100
+LEAST_DEMO_ROWS = 100  # fewer leave too few held-out rows to compare methods
 HELD_OUT_SHARE = 5  # one row in so many is held out
 GAMMA_FACTOR = 1.25  # times Scott's rule
-LAM = 10.0
+LAM = 10.0  # lambda of the paper's methods: smooth enough for a few hundred rows
 N_DIRECTIONS, N_DRAWS = 100, 50_000  # that measure the distances of each model
 AUTOMATIC = "fit(X)"  # the model whose settings are all chosen from the data
 GIVEN = 1.0  # value of the first column in the question about the second

@@ -13,7 +13,7 @@ T = TypeVar("T")
 # Blocks that wait, or are being made, beside the one in use: more than LEAST_DEPTH only as far as
 # they take no more than PREFETCH_BYTES.
 LEAST_DEPTH, MOST_DEPTH = 2, 8
-PREFETCH_BYTES = 2**23
+PREFETCH_BYTES = 2**23  # 8 MiB
 _END = object()  # after the last item
 
 

@@ -24,7 +24,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of saved files; a later one tells older releases to refuse the file
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
 CHECKSUM = "checksum"  # field of the header; the first files of tgpfast have none
 DEEPEST_HEADER = 64  # levels of nested lists and dictionaries; our headers have four

@@ -38,7 +38,7 @@ PANEL_NODES_AT_MOST = 64  # of one Gauss-Legendre rule; more nodes come in panel
 TILTED_ROUNDING = 1e-10  # relative error of an exponent that is evaluated by transforms
 LATTICE_ERRORS = 2.0  # root mean square errors of interpolation that an integral may be off
 BOX_REFINEMENT = 1.4  # factor of the nodes along an axis from one rule to the next
-MOST_REFINEMENTS = 8
+MOST_REFINEMENTS = 8  # the last rule has 1.4^8 = 15 times the nodes of the first along an axis
 BATCH_NODES = 2**19  # nodes evaluated together
 HEAVY_TAIL = 1e-13  # probability beyond the reach of a Student rule
 UNKNOWN_REACH = 40.0  # standard deviations covered of a base whose tails are not known

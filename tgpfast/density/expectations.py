@@ -63,13 +63,6 @@ def expect(
     return Answer(found.value + added.value, error, "quadrature")
 
 
-def _has_many_components(model: TiltedDensity) -> bool:
-    """Whether the base is a mixture whose integrals in three columns would take long."""
-    if model.dimension < QUADRATURE_DIMENSIONS or not isinstance(model.base, MixtureBase):
-        return False
-    return model.base.n_components > INTEGRATED_COMPONENTS
-
-
 def _expect_by_draws(
     model: TiltedDensity, function: RowFunction, seed: int, added: AddedTerm | None
 ) -> Answer:
@@ -106,6 +99,13 @@ def draw_replicates(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
         return u, weights.reshape(shape)
     sets, weights = integrator.replicates(seed)
     return sets.reshape(-1, model.dimension), weights
+
+
+def _has_many_components(model: TiltedDensity) -> bool:
+    """Whether the base is a mixture whose integrals in three columns would take long."""
+    if model.dimension < QUADRATURE_DIMENSIONS or not isinstance(model.base, MixtureBase):
+        return False
+    return model.base.n_components > INTEGRATED_COMPONENTS
 
 
 def log_density_at(model: TiltedDensity, u: Array) -> Array:

@@ -54,7 +54,7 @@ from .whitened_grid import resolving_steps
 RULE_DIMENSIONS = 2  # columns that rules integrate over; draws integrate over more
 RULE_COMPONENTS = 8  # of a mixture of more than three columns, for rules over two columns
 MARGINAL_TOLERANCE = 1e-9  # error of a log density at which refining stops
-MARGINAL_REFINEMENTS = 5
+MARGINAL_REFINEMENTS = 5  # at most; each rule has 1.4 times the nodes of the last along an axis
 LOG_Z_SHARE = 0.05  # share of the error of log Z at which refining stops too
 GRADIENT_REFINEMENT = BOX_REFINEMENT**3  # of the one rule behind gradients
 MOST_MARGINAL_NODES = 2**15  # of the rule for one row and component

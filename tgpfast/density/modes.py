@@ -20,8 +20,8 @@ from .proposal import estimate_rough_log_z
 # lengths are in standard deviations of the base
 MODE_STARTS = 48  # starts of each kind: draws of the base, rows, points between components
 START_DISTANCES = (2.0, 4.0)  # factors by which starts are moved outwards; distances along axes
-ASCENT_STEPS = 40
-FIRST_ASCENT_STEP = 0.1
+ASCENT_STEPS = 40  # of every start; lengths grow where they succeed, so that far starts arrive too
+FIRST_ASCENT_STEP = 0.1  # standard deviations of the base
 STEP_GROWTH, STEP_CUT = 1.6, 0.3  # factors of a step after a gain and after a loss
 MOST_MODES = 24  # modes that are kept
 MODE_DISTANCE = 0.2  # places nearer to each other than this are one mode

@@ -14,7 +14,7 @@ BOUND_DRAWS = 2**14  # draws from which the bound of the weights is taken
 MOST_EXCESS = 0.002  # share of the mass by which weights may exceed the bound: rows that repeat
 LEAST_BATCH, MOST_BATCH = 1_024, 2**17  # draws made together: 100 MB for 100 columns
 SPARE_DRAWS = 1.1  # times as many draws are made as are expected to be needed
-LEAST_WEIGHT = 1e-300
+LEAST_WEIGHT = 1e-300  # of a bound, by which weights are divided: it must not be zero
 
 Propose = Callable[[int, np.random.Generator], tuple[Array, Array]]  # n -> rows, log weights
 

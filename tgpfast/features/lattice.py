@@ -34,7 +34,7 @@ from .lattice_transform import (
 )
 from .spectral_density import KERNELS, spectral_density
 
-LATTICE_DIMENSIONS = 3
+LATTICE_DIMENSIONS = 3  # columns: the nodes of a lattice in four are too many
 DEFAULT_MARGIN = 1.0 / 8.0  # of an axis' length, at each tapered side
 OVERSAMPLING = 2  # grid nodes for each one that the waves themselves need: exp(f) is sharper than f
 # cached properties that depend neither on the kernel nor on the bandwidth

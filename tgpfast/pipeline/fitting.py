@@ -117,7 +117,7 @@ def fit(
     sigma_max : float or "paper", default "paper"
         NCFD learns at sigma = h sigma_max / H, h = 0 .. H - 1; "paper" is sqrt(tr V) / d.
     n_noise_levels : int, default 10
-        H.
+        H, the number of noise levels of NCFD.
     scale : {"auto", "standardize", "gaussianize", "center", "none"}, default "auto"
         "standardize" gives columns mean 0 and variance 1. "gaussianize" bends every column by a
         smooth increasing map, learned from the sample, after which it is standard Gaussian; the
@@ -136,7 +136,7 @@ def fit(
         heavy tails, by EM; or a base in the units of X. Mixtures serve "fd", "fvpd" and
         "map", heavy tails "fd" and "map".
     sample_weight : (n,) array, default None
-        Not negative.
+        Weights of the rows, not negative; by default all rows count alike.
     normalize_weights : bool, default True
         Rescale the weights to sum to Kish's effective number of rows. False: a weight of 2 is two
         rows.

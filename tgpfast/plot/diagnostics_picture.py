@@ -35,7 +35,7 @@ from .plotted_rows import (
     read_rows,
 )
 
-N_BINS = 60
+N_BINS = 60  # of a histogram: narrow enough for its shape, wide enough for 3,000 rows
 LOG_CURVE_POINTS = 400  # enough for a smooth curve on a logarithmic axis
 HIDDEN_TAIL = 0.002  # share of log densities that may lie left of the axis
 LEAST_DRAWS = 1_000  # draws whose log density is compared with that of the data

@@ -11,7 +11,7 @@ from ..validation import Array
 
 # Up to so many rows, every one is held out in one of the folds; of more rows, one part is enough.
 FEW_ROWS = 3_000
-N_FOLDS = 5
+N_FOLDS = 5  # each holds out a fifth of the rows
 
 Mask = NDArray[np.bool_]
 

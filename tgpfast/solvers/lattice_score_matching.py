@@ -39,6 +39,7 @@ from .lattice_pairs import FeaturePairs
 from .lattice_preconditioner import LevelPreconditioner
 from .problem_checks import check_pair
 
+# Relative residual at which conjugate gradients stop, and steps after which they give up.
 CG_TOLERANCE, SCORE_CG_STEPS = 1e-10, 20_000
 SMOOTHING = 4.0  # width of a Gaussian that smooths the rows, times the highest frequency
 BASE_NODES = {1: 1024, 2: 256, 3: 64}  # along each axis, by dimension, to integrate a base on

@@ -19,7 +19,7 @@ from .transforms import UPSAMPLING, kernel_width
 
 FREE_GRID = 1.2  # a plan this many times as slow as one without a grid leaves no point outside
 LEAST_HALF_WIDTH = 1e-3  # of a box, in units of one over the largest frequency
-COMPLEX_BYTES = 16
+COMPLEX_BYTES = 16  # of a double-precision complex number
 # half sides of the boxes tried, in units of the distance from the median to the outer tenths
 STRETCHES = (100.0, 30.0, 15.0, 9.0, 6.0, 4.5, 3.5, 2.8, 2.2, 1.8, 1.5)
 
