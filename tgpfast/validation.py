@@ -20,6 +20,7 @@ LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-153, 1e153  # float64 holds their squares a
 # that sines lose their digits and a normalizer needs millions of points; of a wider one they are
 # constant.
 LEAST_WIDTH, MOST_WIDTH = 1e-6, 1e8
+SAMPLE_STREAM = 1  # of the random numbers of samples, beside the seed
 FAR = 1e150  # standard deviations from the mean beyond which squares overflow: no density there
 
 
@@ -179,6 +180,21 @@ def as_seed(seed: Any, name: str = "seed") -> int:
 
 
 # -- bandwidths and far rows ----------------------------------------------------------------------
+
+
+def sampling_generator(seed: int) -> np.random.Generator:
+    """The generator of a sample with this seed.
+
+    It is not ``default_rng(seed)``, from which users draw rows: samples of a Gaussian would be the
+    very rows that it was learned from, moved and scaled.
+
+    Examples
+    --------
+    >>> own = sampling_generator(0).standard_normal()
+    >>> bool(own == np.random.default_rng(0).standard_normal())
+    False
+    """
+    return np.random.default_rng([seed, SAMPLE_STREAM])
 
 
 def check_bandwidth(gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH) -> None:

@@ -385,3 +385,14 @@ def test_systematic_resampling_keeps_expected_counts():
     assert counts.sum() == 1_000
     assert (np.abs(counts - expected) < 1 + 1e-9).all()
     assert (np.diff(index) < 0).any()  # and they are shuffled
+
+
+def test_a_sample_does_not_repeat_the_rows_of_the_same_seed():
+    """Rows of default_rng(0), and a sample with seed=0: the draws of a Gaussian have no relation to
+    the rows that it was learned from."""
+    x = np.random.default_rng(0).standard_normal((500, 2))
+    base = tgp.GaussianBase.from_data(x)
+    for drawn in (base.sample(500, seed=0), tgp.fit(x).sample(500, seed=0)):
+        assert abs(np.corrcoef(x[:, 0], drawn[:, 0])[0, 1]) < 0.15  # 3.4 standard errors
+    same = base.draw(500, np.random.default_rng(0))  # negative control
+    assert np.corrcoef(x[:, 0], same[:, 0])[0, 1] > 0.99

@@ -19,6 +19,7 @@ from ..validation import (
     as_floats,
     as_seed,
     check_derivative,
+    sampling_generator,
     whole,
     without_far,
 )
@@ -303,7 +304,7 @@ class Base(abc.ABC):
         >>> tgpfast.GaussianBase([0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]).sample(3, seed=0).shape
         (3, 2)
         """
-        return self.draw(whole("n", n, 0), np.random.default_rng(as_seed(seed)))
+        return self.draw(whole("n", n, 0), sampling_generator(as_seed(seed)))
 
     @property
     def fingerprint(self) -> str:

@@ -15,7 +15,7 @@ from ..bases.bounded import domain_of
 from ..runtime import memory
 from ..runtime.progress import Progress
 from ..runtime.warnings import PoorSampleWarning, warn
-from ..validation import Array
+from ..validation import Array, sampling_generator
 from .annealing import MOVES_PER_RISE, AnnealedChains
 from .integration import Integrator
 from .proposal import QUADRATURE_DIMENSIONS
@@ -67,7 +67,7 @@ def draw_sample(
         BYTES_PER_VALUE * n * integrator.base.dimension, f"a sample of {n:,} rows",
         "draw fewer rows at a time, each time with another seed",
     )  # fmt: skip
-    rng = np.random.default_rng(seed)
+    rng = sampling_generator(seed)
     d = integrator.base.dimension
     if integrator.tilt.is_zero and method == "auto":
         return integrator.base.draw(n, rng), SamplingReport("base", float(n))
