@@ -603,6 +603,7 @@ def test_hopeless_candidates_do_not_stretch_the_axis():
         assert not np.isinf(np.asarray(line.get_ydata(), float)).any()
 
 
+@pytest.mark.slow
 def test_a_base_alone_may_be_what_was_chosen():
     """Its star is at the right, where lambda is infinite; one candidate is picture enough."""
     pytest.importorskip("matplotlib")
@@ -730,6 +731,7 @@ def test_rows_with_ties_are_points():
     assert set(map(tuple, points.get_offsets())) == set(map(tuple, rows))
 
 
+@pytest.mark.slow
 def test_a_scatter_plot_fits_a_density_of_its_own():
     """Few rows are points, the densest last; outliers are counted."""
     pytest.importorskip("matplotlib")
@@ -923,6 +925,7 @@ def test_bands_given_a_count(hours_and_counts):
     np.testing.assert_allclose(means, 0.0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_bands_of_a_marginal_density():
     """Two correlated normals, beside two other columns that a tilt bends."""
     pytest.importorskip("matplotlib")
@@ -942,6 +945,7 @@ def test_bands_of_a_marginal_density():
     assert heights.min() == pytest.approx(1.2 * given[at] - spread, abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-122.514, -122.35)])
 def test_labels_of_ticks_do_not_touch(ends):
     """Not even those of a narrow range far from zero, in a picture that is drawn."""

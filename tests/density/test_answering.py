@@ -161,6 +161,7 @@ LOG_Z_QUESTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOG_Z_QUESTIONS)
 def test_log_z_is_that_of_the_draws_of_an_answer(name):
     """The normalizer is drawn once: its error would be the same for all seeds, and it would be in
