@@ -250,15 +250,23 @@ def _check_values(
             )
     is_atom = counts[top] >= LEAST_REPEATS and facts["top_share"] > TIED_SHARE
     if is_atom or (step is None and _has_ties(m, n_different)):
-        most = f"{values[top]:.6g} alone has {facts['top_share']:.0%} of the rows"
-        different = f"{m:,} different values"
+        found = f"{m:,} different values"
         if n_written > m:
-            different += f" up to rounding, written in {n_written:,} ways"
+            found += f" up to rounding, written in {n_written:,} ways"
+        advice = (
+            "A fitted density is continuous and may put spikes on repeated values. Give the values "
+            "unrounded, and repeated rows once, with weights"
+        )
+        if is_atom:
+            found += f"; {values[top]:.6g} alone has {facts['top_share']:.0%} of the rows"
+            advice = (
+                "A density cannot give a share of the rows to one value. Fit the rows with the "
+                "repeated values apart, or drop this column"
+            )
         return note(
             "tied",
             f"{where} repeats values: {facts['repeated_share']:.0%} of {rows} repeat the value of "
-            f"another row ({different}; {most}). A density cannot give a share of the "
-            "rows to one value. Fit the rows with the repeated values apart, or drop this column",
+            f"another row ({found}). {advice}",
         )
     return None
 

@@ -145,7 +145,8 @@ class ConditionalTable:
     column : str or int
         The column that is not given.
     mean, standard_deviation : (n,) arrays
-        Of the column given each row, in the units of the data.
+        Of the column given each row, in the units of the data. Of a periodic column, they are those
+        of its values in the period that samples lie in.
     places : (n, G) array
         Places along the column that cover all of its mass, for each row.
     density : (n, G) array
