@@ -310,9 +310,10 @@ class RandomFeaturesProblem:
             name = "empirical"  # a base is learned together with a tilt
         record: dict[str, Any] = {"base": name, **Axes.of(self.asked, rows).record()}
         if name == "mixture" and rows.blocks.sample is not None:
-            # steps of the columns, below which no component is narrow
-            steps = measure_columns(rows.sample.x, rows.sample_weights).resolution
-            record["resolution"] = steps.tolist()
+            # steps of the columns, which bound the widths of components; in units of any size
+            x, largest = rows.sample.x, np.abs(rows.sample.x).max(axis=0)
+            steps = measure_columns(x / largest, rows.sample_weights).resolution
+            record["resolution"] = (largest * steps).tolist()
         if not isinstance(model.base, GaussianBase):
             record["base_facts"] = repr(model.base)
         if name == "learned":
