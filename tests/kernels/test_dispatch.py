@@ -51,7 +51,7 @@ SLOW_TO_IMPORT = ("scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.op
 # our own modules that `fit` does not need
 AT_FIRST_USE = (
     "bases.conditioning", "data.csv", "data.files", "data.labels", "data.npy",
-    "density.annealing", "density.answers", "density.components", "density.conditionals",
+    "density.annealing", "density.components", "density.conditionals",
     "density.credible", "density.discrete", "density.expectations", "density.explaining",
     "density.grouped", "density.information", "density.lattice_quadrature", "density.loading",
     "density.local_modes", "density.marginals", "density.missing_values", "density.modes",

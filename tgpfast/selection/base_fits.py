@@ -9,7 +9,6 @@ from ..bases.bounded import Domain
 from ..bases.gaussian import GaussianBase
 from ..bases.student import StudentBase
 from ..validation import Array
-from .circle_fits import multiply_by_fitted_circles
 
 
 def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = None) -> Base:
@@ -31,6 +30,8 @@ def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = Non
     if isinstance(kind, Base):
         return kind
     if domain is not None and domain.periodic.any():
+        from .circle_fits import multiply_by_fitted_circles
+
         rest = x[:, ~domain.periodic]
         if not rest.shape[1]:
             check_open_columns(kind)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy.special import ive
 
 from ..bases.base import Base
 from ..bases.bounded import BoundedMixtureBase, Domain, ProductBase
@@ -117,6 +116,8 @@ def _is_suspicious(base: VonMisesBase, x: Array, weights: Array) -> bool:
     concentration, which is c_m here. The variances of its parts are (1 + c_2m) / 2 - c_m^2 and
     (1 - c_2m) / 2.
     """
+    from scipy.special import ive
+
     share = weights / weights.sum()
     angles = (x - base.mean[0]) * (2.0 * np.pi / base.period)
     gaps = share @ np.exp(1j * HARMONICS * angles[:, None])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +24,14 @@ from ..bases.expectation_maximization import measure_columns
 from ..bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
 from ..bases.mixture import MixtureBase, average_mixtures
 from ..bases.mixture_growth import GrownMixture, grow_mixture, weighted_mean
-from ..bases.wrapped_mixture import GrownWrappedMixture, cut_open, grow_wrapped_mixture
 from ..kernels.thread_choice import Threads
 from ..validation import Array
 from .base_fits import check_open_columns
-from .circle_fits import multiply_by_fitted_circles
 from .effort import Budget
 from .folds import Mask, Split, assign_folds, held_out_masks
+
+if TYPE_CHECKING:
+    from ..bases.wrapped_mixture import GrownWrappedMixture
 
 ONE_IN_JUDGES = 10  # one row in so many decides on the size of a member
 KERNEL_ROWS = 2_000  # rows up to which a kernel estimate is tried: it has a component for each
@@ -130,6 +132,8 @@ class MixtureEnsemble:
     @functools.cached_property
     def wrapped_members(self) -> list[GrownWrappedMixture]:
         """Mixtures of all columns, wrapped around those with a period, grown once."""
+        from ..bases.wrapped_mixture import cut_open, grow_wrapped_mixture
+
         assert self.domain is not None
         x, w, cut = self.x, self.weights, cut_open(self.x, self.weights, self.domain)
         return [
@@ -228,6 +232,8 @@ class MixtureEnsemble:
 
     def _multiply(self, mixture: MixtureBase, x: Array, weights: Array) -> Base:
         """A mixture of the open columns, times the distributions of the others."""
+        from .circle_fits import multiply_by_fitted_circles
+
         assert self.domain is not None
         return multiply_by_fitted_circles(mixture, x, weights, self.domain)
 
