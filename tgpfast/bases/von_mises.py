@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -223,8 +224,15 @@ def confine_to_circles(x: Array, weights: Array, domain: Domain) -> Base:
     return multiply_by_circles(confine_gaussian(rest, weights, of_rest), x, weights, domain)
 
 
-def multiply_by_circles(rest: Base | None, x: Array, weights: Array, domain: Domain) -> Base:
-    """A base of the columns that are not periodic, times a von Mises distribution for each other.
+def _fit_von_mises(x: Array, weights: Array, domain: Domain) -> Base:
+    return VonMisesBase.from_data(x, weights, float(domain.low[0]), float(domain.high[0]))
+
+
+def multiply_by_circles(
+    rest: Base | None, x: Array, weights: Array, domain: Domain,
+    fit: Callable[[Array, Array, Domain], Base] = _fit_von_mises,
+) -> Base:  # fmt: skip
+    """A base of the columns that are not periodic, times a distribution for each other.
 
     Parameters
     ----------
@@ -234,12 +242,11 @@ def multiply_by_circles(rest: Base | None, x: Array, weights: Array, domain: Dom
         Rows in the domain.
     weights : (n,) array
     domain : Domain
+    fit : callable, default a von Mises distribution
+        Values of a column (n,), weights and the domain of the column -> its distribution.
     """
     turning = np.flatnonzero(domain.periodic).tolist()
-    factors: list[Base] = [
-        VonMisesBase.from_data(x[:, k], weights, float(domain.low[k]), float(domain.high[k]))
-        for k in turning
-    ]
+    factors = [fit(x[:, k], weights, domain.choose([k])) for k in turning]
     columns = [[k] for k in turning]
     if rest is not None:
         factors.append(rest)

@@ -7,10 +7,10 @@ import functools
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase, Domain, ProductBase
+from ..bases.bounded import BoundedMixtureBase, Domain
 from ..bases.mixture import average_mixtures
 from ..bases.mixture_growth import weighted_mean
-from ..bases.von_mises import VonMisesBase
+from ..bases.von_mises import VonMisesBase, multiply_by_circles
 from ..bases.wrapped_mixture import cut_open, grow_wrapped_mixture
 from ..validation import Array
 from .folds import assign_folds
@@ -33,24 +33,8 @@ def multiply_by_fitted_circles(
     rest: Base | None, x: Array, weights: Array, domain: Domain
 ) -> Base:
     """A base of the columns that are not periodic, times the distribution of each other column that
-    suits its rows (`fit_circle`).
-
-    Parameters
-    ----------
-    rest : Base or None
-        None where all columns are periodic.
-    x : (n, d) array
-        Rows in the domain.
-    weights : (n,) array
-    domain : Domain
-    """
-    turning = np.flatnonzero(domain.periodic).tolist()
-    factors = [fit_circle(x[:, k], weights, domain.choose([k])) for k in turning]
-    columns = [[k] for k in turning]
-    if rest is not None:
-        factors.append(rest)
-        columns.append(np.flatnonzero(~domain.periodic).tolist())
-    return factors[0] if len(factors) == 1 else ProductBase(factors, columns)
+    suits its rows (`fit_circle`); see `multiply_by_circles`."""
+    return multiply_by_circles(rest, x, weights, domain, fit_circle)
 
 
 def fit_circle(x: Array, weights: Array, domain: Domain) -> Base:
