@@ -125,6 +125,7 @@ def test_names_that_are_imported_at_first_use_are_there():
 @pytest.mark.slow
 def test_load_knows_all_kinds_of_files_and_bases(tmp_path):
     """In a process that has only loaded: the modules of their classes are imported by `load`."""
+    pytest.importorskip("finufft")  # a Spectrum needs it
     x = np.random.default_rng(0).standard_normal((60, 2))
     options = {"method": "fd", "lam": 10.0, "n_features": 5, "base": "empirical"}
     model = tgp.fit(x, **options)
