@@ -7,10 +7,11 @@ import conftest
 import lattice_oracle
 import numpy as np
 import pytest
+from scipy import special
 from scipy.integrate import quad
 
 from tgpfast.density.lattice_exponent import CACHED_NODES, OVERSAMPLINGS, LatticeTilt
-from tgpfast.density.lattice_window import wave_errors, window_pieces, window_transform
+from tgpfast.density.lattice_window import bessel_i1, wave_errors, window_pieces, window_transform
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.kernels.thread_choice import Threads
 
@@ -247,6 +248,12 @@ def test_the_transform_of_the_window_is_its_integral(oversampling):
             for k in range(-4, 4)
         )
         assert window_transform(pieces, np.array([angle]))[0] == pytest.approx(integral, rel=1e-10)
+
+
+def test_the_bessel_function_is_that_of_scipy():
+    x = np.linspace(0.01, 30.0, 300)
+    np.testing.assert_allclose(bessel_i1(x), special.i1(x), rtol=1e-14)
+    assert bessel_i1(np.zeros(1)) == 0.0
 
 
 def test_the_window_is_continuous_and_vanishes_at_its_ends():

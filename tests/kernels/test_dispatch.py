@@ -21,6 +21,7 @@ from tgpfast import cli, kernels
 from tgpfast.bases.von_mises import VonMisesBase
 from tgpfast.kernels import compiled_marker
 from tgpfast.pipeline import warming
+from tgpfast.statistics import wave_sums
 
 FIRST_CALL = """
 import numpy as np, tgpfast as tgp
@@ -105,6 +106,24 @@ ours = (m for m in set(sys.modules) - before if m.startswith("tgpfast."))
 print([m for m in ours if not m.startswith("tgpfast.kernels._")])  # a backend is loaded
 """)
     assert out.splitlines() == [str(more), "[]"]
+
+
+@pytest.mark.slow
+def test_a_first_fit_of_few_rows_of_one_column_needs_no_transform_and_no_special_function():
+    """Also where it ends with a tilt, whose mass needs the window of its lattice."""
+    out, _ = run(f"""{IMPORTED}
+rng = np.random.default_rng(0)
+angles = rng.uniform(0.0, np.pi, (20_000, 1))
+X = np.cos(angles) + 0.1 * rng.standard_normal(angles.shape)
+model = tgpfast.fit(X[:1_000], n_threads=1)
+print(bool(np.any(model.theta)))
+show({("finufft", *SLOW_TO_IMPORT)})
+tgpfast.fit(X, n_threads=1)
+show(("finufft",))
+""")
+    assert out.splitlines()[:2] == ["True", "[]"]
+    if wave_sums.has_finufft():
+        assert out.splitlines()[2] == "['finufft']"
 
 
 @pytest.mark.slow

@@ -69,6 +69,7 @@ def engine(request, monkeypatch):
             monkeypatch.setattr(module, "has_finufft", lambda: False)
     else:
         pytest.importorskip("finufft")
+        monkeypatch.setattr(wave_sums, "SHORT_NUMBERS", 0)  # few modes of one axis too
     return request.param
 
 
@@ -172,6 +173,25 @@ def test_noise_sums_are_those_of_scaled_and_damped_waves():
         moved = sums_by_term(y, w * (x - center)[:, 1], lattice, 1)
         assert np.abs(stats.noise_core_scores[h, 1].ravel() - moved).max() < 1e-10 * w.sum()
     assert np.abs(stats.noise_modes.ravel() - folded).max() < 1e-10 * w.sum()
+
+
+@pytest.mark.parametrize("m", [1, 2, 15, 16, 1000])
+def test_few_modes_of_one_axis_are_summed_exactly(m, monkeypatch):
+    """In blocks of rows, with or without finufft; more rows are left to finufft."""
+    lattice = LatticeFeatures(np.array([4.0]), (m,), np.array([-0.5]), walls=("period",))
+    x, w = make_rows(lattice, 120)
+    want = np.array([oracle.wave_sum(x, w, lattice, (k,)) for k in range(m + 1)])
+    monkeypatch.setattr(wave_sums, "EXACT_NUMBERS", 500)
+    called = []
+    monkeypatch.setattr(wave_sums, "quiet_finufft", lambda: called.append("finufft"))
+    sums = wave_sums.WaveSums(lattice, 1e-3, 1)
+    assert np.abs(sums.sums(x, np.stack([w, 2.0 * w]))[1] - 2.0 * want).max() < 1e-11 * w.sum()
+    assert not called
+    if wave_sums.has_finufft():
+        monkeypatch.setattr(wave_sums, "SHORT_NUMBERS", 120 * m - 1)
+        with pytest.raises((AttributeError, TypeError)):  # None is no context manager
+            sums.sums(x, w[None])
+        assert called
 
 
 def test_the_error_stays_below_the_tolerance():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..bases.nested_rule import panel_rule
+from ..runtime.records import record
 from ..validation import Array
 
 PANEL_NODES = 16  # of a Gauss-Legendre panel
@@ -18,7 +18,7 @@ SLAB_NODES = 2**18  # evaluated together
 LEAST_LINE = 256  # places of a projection: it has kinks where corners of the box are passed
 
 
-@dataclass(frozen=True)
+@record
 class BoxRule:
     """Nodes and weights along every axis of a box; the rule is their tensor product.
 

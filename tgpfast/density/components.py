@@ -6,7 +6,6 @@ A mixture has one component for each of its Gaussians; every other base is one c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,13 +14,14 @@ from ..bases.gaussian import GaussianBase, whitening_gaussian
 from ..bases.mixture import MixtureBase
 from ..bases.quasirandom import sobol_uniforms, to_normals
 from ..bases.student import StudentBase
+from ..runtime.records import record
 from ..validation import Array
 
 FARTHEST_DRAW = 1e100  # whitened units: draws of heavy tails from farther out are moved there
 LEAST_PROBABILITY = 1e-300  # logarithms of smaller ones are those of this
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Component:
     """One weighted term of a base.
 

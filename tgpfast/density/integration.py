@@ -82,14 +82,16 @@ class Integrator:
     @functools.cached_property
     def quadrature(self) -> Quadrature | LatticeQuadrature | PeriodicQuadrature:
         """The density on grids, in one to three dimensions."""
-        from .lattice_quadrature import LatticeQuadrature
-        from .periodic_quadrature import PeriodicQuadrature
-        from .quadrature import Quadrature
-
         if isinstance(self.tilt, LatticeTilt):
+            from .lattice_quadrature import LatticeQuadrature
+
             return LatticeQuadrature(self.tilt, self.base, self.threads)
         if self._has_random_waves_of_periods:
+            from .periodic_quadrature import PeriodicQuadrature
+
             return PeriodicQuadrature(self.tilt, self.base, self.threads)
+        from .quadrature import Quadrature
+
         return Quadrature(self.tilt, self.base, self.threads)
 
     @functools.cached_property

@@ -17,6 +17,7 @@ from ..kernels import WINDOW_DEGREE, WINDOW_NODES
 from ..validation import Array
 
 SHAPE = 0.975  # of the beta whose transform falls off just beyond the waves: the least error
+BESSEL_TERMS = 60  # of the series; those left out are below 1e-17 of the sum for x up to 30
 ERROR_PLACES = 65  # places between two nodes at which the error of a wave is taken
 
 
@@ -36,18 +37,27 @@ def window_pieces(oversampling: float) -> Array:
     (10, 8) array
         The window at l - 4 + z is sum_q pieces[q, l] z^q for 0 <= z < 1.
     """
-    from scipy.special import i1
-
     half = 0.5 * WINDOW_NODES
     beta = SHAPE * math.pi * WINDOW_NODES * (1.0 - 0.5 / oversampling)
     # places that include both ends, so that neighboring pieces meet
     z = 0.5 - 0.5 * np.cos(np.pi * np.arange(WINDOW_DEGREE + 1) / WINDOW_DEGREE)
     place = (np.arange(WINDOW_NODES) + z[:, None] - half) / half
     s = np.sqrt(np.maximum(1.0 - np.square(place), 0.0))
-    values = s * i1(beta * s) / i1(beta)
-    pieces: Array = np.linalg.solve(np.vander(z, increasing=True), values)
+    values = s * bessel_i1(beta * s) / bessel_i1(np.array([beta]))
+    pieces = np.asarray(np.linalg.solve(np.vander(z, increasing=True), values), np.float64)
     pieces.setflags(write=False)
     return pieces
+
+
+def bessel_i1(x: Array) -> Array:
+    """Modified Bessel function I_1 of 0 <= x <= 30, by its series, whose terms are not negative.
+
+    The import of scipy.special takes as long as the rest of a first fit of one column.
+    """
+    quarter = 0.25 * np.square(x)
+    terms = 1.0 / np.cumprod([1.0, *(k * (k + 1.0) for k in range(1, BESSEL_TERMS))])
+    value: Array = 0.5 * x * np.polynomial.polynomial.polyval(quarter, terms)
+    return value
 
 
 def window_transform(pieces: Array, angles: Array) -> Array:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from ..runtime.records import record
 from ..validation import Array
 
 # angular frequency, in radians per standard deviation, up to which a standard Gaussian has a
@@ -15,7 +15,7 @@ GAUSSIAN_BAND = 6.0
 LEAST_AXIS_NODES = 5  # nodes of an axis, however long its step
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class WhitenedGrid:
     """Nodes w = steps * m for all index vectors m with |m_k| <= halves_k.
 

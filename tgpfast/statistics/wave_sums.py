@@ -22,6 +22,9 @@ from .transforms import (
 )
 
 EXACT_NUMBERS = 2**22  # complex numbers of a block of waves where the sums are exact: 64 MB
+# Rows times modes of one axis up to which exact sums take about as long as a transform, 1 ms or
+# less. Without the import of finufft, and its first plan, a first fit takes 10 ms less.
+SHORT_NUMBERS = 2**18
 
 
 def required_memory(features: LatticeFeatures) -> int:
@@ -35,7 +38,8 @@ def required_memory(features: LatticeFeatures) -> int:
 class WaveSums:
     """sum_i strengths_i e^{-i w_k . (x_i - origin)}, cosines along wall axes, for all modes.
 
-    By finufft where that is installed, else exactly, term by term.
+    By finufft where that is installed, else exactly, term by term. Few modes of one axis at few
+    points are summed exactly in any case.
 
     Parameters
     ----------
@@ -82,11 +86,18 @@ class WaveSums:
         idle = np.flatnonzero(~strengths.any(axis=0))
         for phase in phases:
             phase[idle] = 0.0  # far rows, which do not count, have angles that lose all digits
-        full = self._transform(phases, strengths) if self._is_fast else self._exact(
-            phases, strengths
-        )  # fmt: skip
+        full = self._sum(phases, strengths)
         axes = sines or [None] * len(strengths)
         return np.stack([self._stored(part, axis) for part, axis in zip(full, axes, strict=True)])
+
+    def _sum(self, phases: list[Array], strengths: Array) -> Complex:
+        if len(phases) == 1:
+            m = self.features.n_modes[0]
+            if not self._is_fast or strengths.size * m <= SHORT_NUMBERS:
+                return _sum_one_axis(phases[0], strengths, m)
+        elif not self._is_fast:
+            return self._exact(phases, strengths)
+        return self._transform(phases, strengths)
 
     def _transform(self, phases: list[Array], strengths: Array) -> Complex:
         n_threads = 1 if strengths.size < SERIAL_SIZE else self.n_threads
@@ -132,3 +143,22 @@ class WaveSums:
                 full = 0.5j * (up - down) if axis == sine else 0.5 * (up + down)
         half = full[tuple(slice(0, n) for n in self.features.mode_shape)]
         return half.real if all(self.features.cosine) else half
+
+
+def _sum_one_axis(phase: Array, strengths: Array, m: int) -> Complex:
+    """sum_i strengths_i e^{-i k phase_i} for k = 0 .. m, -m .. -1, exactly, (t, 2 m + 1).
+
+    With k = a B + b, B about sqrt(m), the sums are a product of two matrices, of about sqrt(m)
+    waves each.
+    """
+    width = math.isqrt(m) + 1
+    steps = np.arange(width), width * np.arange(m // width + 1)
+    total = np.zeros((len(strengths), len(steps[1]), width), np.complex128)
+    rows = max(1, EXACT_NUMBERS // (2 * width))
+    for start in range(0, len(phase), rows):
+        part = slice(start, start + rows)
+        fine, coarse = (np.exp(-1j * np.outer(phase[part], k)) for k in steps)
+        for t, strength in enumerate(strengths):
+            total[t] += (coarse * strength[part, None]).T @ fine
+    half: Complex = total.reshape(len(strengths), -1)[:, : m + 1]
+    return np.concatenate([half, half[:, :0:-1].conj()], axis=1)
