@@ -123,8 +123,9 @@ def factorize(groups: Any) -> tuple[list[Any], Ints]:
         try:
             codes[row] = index.setdefault(value, len(index))
         except TypeError:
-            kind = type(value).__name__
-            raise TypeError(f"the label at row {row} of groups is not hashable: {kind}") from None
+            raise TypeError(
+                f"the label at row {row} of groups is not hashable: {type(value).__name__}"
+            ) from None
     labels = list(index)
     try:
         order = sorted(range(len(labels)), key=labels.__getitem__)
