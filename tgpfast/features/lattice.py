@@ -186,8 +186,9 @@ class LatticeFeatures:
     @property
     def n_features(self) -> int:
         """Real degrees of freedom of f."""
-        sizes = [m + 1 if c else 2 * m + 1 for m, c in zip(self.n_modes, self.cosine, strict=True)]
-        return math.prod(sizes)
+        return math.prod(
+            m + 1 if c else 2 * m + 1 for m, c in zip(self.n_modes, self.cosine, strict=True)
+        )
 
     @property
     def mode_shape(self) -> tuple[int, ...]:

@@ -173,8 +173,7 @@ class _Run:
 
     def _precondition(self, u: Modes) -> Operator:
         """Function r -> about the inverse of minus the Hessian times r."""
-        coarse = self._on_grid(self.stats.features.grid_shape(1.0))
-        inverse = coarse.preconditioner(u[0])
+        inverse = self._on_grid(self.stats.features.grid_shape(1.0)).preconditioner(u[0])
         return lambda r: inverse(r[0])[None]
 
 

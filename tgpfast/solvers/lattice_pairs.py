@@ -36,8 +36,7 @@ class FeaturePairs:
 
     def stored(self, vector: Modes) -> Modes:
         """The modes that are stored, of all of them."""
-        half = vector.reshape(self._shape)
-        return half[tuple(slice(0, n) for n in self.features.mode_shape)]
+        return vector.reshape(self._shape)[tuple(slice(0, n) for n in self.features.mode_shape)]
 
     def products(self, sums: Modes, sine: int | None = None) -> Modes:
         """sum of conj(phi_k) phi_l, (S, S), from the sums of the waves of the doubled lattice; sine

@@ -170,16 +170,14 @@ def _gaussian_scores(
 ) -> Modes:
     """Sums weighted by the score -P (x - mean), from those weighted by x about the center."""
     shift = f.origin + 0.5 * f.lengths - mean
-    about_mean = positions + np.multiply.outer(shift, plain)
-    return -np.tensordot(precision, about_mean, 1)
+    return -np.tensordot(precision, positions + np.multiply.outer(shift, plain), 1)
 
 
 def _along_gradient(f: LatticeFeatures, scores: Modes, ratio: float) -> Modes:
     """Modes G with inner(theta, G) = sum_i grad f . s_i, from sums weighted by the s_i."""
     total: Modes = np.zeros(f.mode_shape, f.mode_dtype)
     for axis, (frequency, is_cosine) in enumerate(zip(f.frequencies, f.cosine, strict=True)):
-        shape = [-1 if j == axis else 1 for j in range(f.dimension)]
-        factor = ratio * frequency.reshape(shape)
+        factor = ratio * frequency.reshape([-1 if j == axis else 1 for j in range(f.dimension)])
         total += (-factor if is_cosine else -1j * factor) * scores[axis]
     return total
 
@@ -226,8 +224,7 @@ def _solve(
             f"{found.steps} steps, above {tolerance:g}; raise lam",
             PrecisionWarning,
         )
-    report = {"solver": "cg", "steps": found.steps, "residual": found.residual}
-    return to_theta * found.x, report
+    return to_theta * found.x, {"solver": "cg", "steps": found.steps, "residual": found.residual}
 
 
 def _smooth_density(f: LatticeFeatures, sums: Modes) -> Array:

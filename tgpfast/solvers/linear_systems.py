@@ -30,8 +30,7 @@ def cholesky_factor(matrix: Array) -> Array:
     Overwrites the matrix, which is symmetric and C-ordered: LAPACK sees its transpose, itself.
     """
     # the upper factor of the column-major view is the lower factor of the C-ordered array
-    upper = scipy.linalg.cholesky(matrix.T, overwrite_a=True, check_finite=False)
-    return np.asarray(upper.T)
+    return np.asarray(scipy.linalg.cholesky(matrix.T, overwrite_a=True, check_finite=False).T)
 
 
 def cholesky(matrix: Array) -> tuple[Array, float]:
@@ -188,8 +187,7 @@ class NystromPreconditioner:
 
     def __call__(self, r: Array) -> Array:
         floor = self.values[-1] + self.shift
-        along = self.U.T @ r
-        return r + self.U @ (along * (floor / (self.values + self.shift) - 1.0))
+        return r + self.U @ ((self.U.T @ r) * (floor / (self.values + self.shift) - 1.0))
 
 
 def _nystrom(matrix: Array, rank: int, seed: int) -> tuple[Array, Array]:
