@@ -354,11 +354,8 @@ class LatticeFeatures:
         ----------
         x : (n, d) array
         """
-        x = np.asarray(x)
-        value = np.ones(len(x))
-        for axis in range(self.dimension):
-            value *= self.taper_along(axis, x[:, axis])
-        return value
+        factors = [self.taper_along(axis, column) for axis, column in enumerate(np.asarray(x).T)]
+        return np.asarray(np.prod(factors, axis=0))
 
     def taper_along(self, axis: int, x: Array) -> Array:
         """The factor of T that belongs to one axis, (n,).

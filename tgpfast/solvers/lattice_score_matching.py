@@ -262,7 +262,6 @@ def solve_lattice_fvpd(
     lam: float,
     *,
     eta: float | None = None,
-    grids: BaseGrids | None = None,
     workers: int = 1,
 ) -> tuple[Modes, dict[str, Any]]:
     """The Fisher variational predictive distribution (Algorithm 4), and a report.
@@ -276,8 +275,6 @@ def solve_lattice_fvpd(
         As for `solve_lattice_fd`.
     eta : float > 0, default 1 / bandwidth^2
         Tempering.
-    grids : BaseGrids, optional
-        The base on grids, to be used again.
     workers : int, default 1
         Threads of the FFTs.
 
@@ -305,7 +302,7 @@ def solve_lattice_fvpd(
     eta = 1.0 / f.bandwidth**2 if eta is None else positive("eta", eta)
     pairs, wide = FeaturePairs(f), doubled(f)
     shape = [max(n, BASE_NODES[f.dimension]) for n in wide.grid_shape()]
-    masses = (BaseGrids(base, f) if grids is None else grids).at(shape)
+    masses = BaseGrids(base, f).at(shape)
     matrix, small = _predictive_parts(stats, base, eta, masses, pairs, workers)
     root = np.sqrt(pairs.vector(f.prior_variance.astype(f.mode_dtype)).real / lam)
     matrix *= np.outer(root, root)
