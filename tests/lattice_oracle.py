@@ -113,6 +113,16 @@ def frequencies(lattice):
     return np.array([k for k, _ in basis_list(lattice)]) * np.array(unit)
 
 
+def kernel_correlation(kernel, distances, bandwidth):
+    """Correlation of f at two points, by their distance."""
+    r = np.asarray(distances) / bandwidth
+    if kernel == "gaussian":
+        return np.exp(-0.5 * r * r)
+    r = np.sqrt({"matern12": 1, "matern32": 3, "matern52": 5}[kernel]) * r
+    polynomial = {"matern12": 1.0, "matern32": 1.0 + r, "matern52": 1.0 + r + r * r / 3.0}[kernel]
+    return polynomial * np.exp(-r)
+
+
 def prior_variances(lattice):
     """Variance of the coefficient of every basis function at lambda = 1."""
     d, nu2 = len(lattice.n_modes), DEGREES.get(lattice.kernel)

@@ -11,7 +11,7 @@ from scipy import stats
 
 import tgpfast as tgp
 from tgpfast.data import row_sample
-from tgpfast.data.blocks import Blocks, as_blocks
+from tgpfast.data.blocks import Blocks, StartedPass, as_blocks
 from tgpfast.data.files import write_rows
 from tgpfast.data.moments import moments_and_sample, moments_of
 from tgpfast.data.prefetch import ReadAhead
@@ -571,7 +571,7 @@ def test_passes_are_counted_of_every_copy():
     other = blocks.mapped(np.negative)
     list(blocks)
     list(other)
-    started = other.start_pass()
+    started = StartedPass(other)
     started.read(10)
     list(started.blocks)  # goes on with the pass that was begun
     assert blocks.n_passes == other.n_passes == 3

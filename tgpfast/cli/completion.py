@@ -15,8 +15,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    start = ZSH_START if arguments.shell == "zsh" else ""
-    print(start + make_script(arguments.parsers), end="")
+    print((ZSH_START if arguments.shell == "zsh" else "") + make_script(arguments.parsers), end="")
 
 
 def make_script(parsers: dict[str, argparse.ArgumentParser]) -> str:

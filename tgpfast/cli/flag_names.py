@@ -61,8 +61,7 @@ def name_flags(text: str, flags: Mapping[str, str], typed: Sequence[str] = ()) -
         name, value = found["name"], found["value"]
         if name not in known or re.fullmatch(CALL, value):
             return f"{found[0]} (in Python)"
-        more = re.sub(r"['\"]", "", found["more"])
-        return f"{known[name]} {_as_typed(value)}".rstrip() + more
+        return f"{known[name]} {_as_typed(value)}".rstrip() + re.sub(r"['\"]", "", found["more"])
 
     named = re.sub("|".join(parts), replace, text)
     named = named.replace(f" to {TAKES_MISSING}", "")  # of the functions; the command takes it

@@ -36,7 +36,10 @@ def _run(arguments: argparse.Namespace) -> None:
             )
     total: Any = None
     for path in arguments.files:  # one by one: two files at most are in memory
-        part = _load_part(path)
+        part = load_saved(
+            path, MERGEABLE,
+            "statistics: save what tgpfast.accumulate or tgpfast.Spectrum.from_data returns",
+        )  # fmt: skip
         try:
             total = part if total is None else total + part
         except (TypeError, ValueError) as error:
@@ -47,16 +50,6 @@ def _run(arguments: argparse.Namespace) -> None:
         print_json({"n_files": len(arguments.files), "n_rows": total.n_rows, "wrote": output})
     else:
         print(f"wrote {output}: {total.n_rows:,} rows of {len(arguments.files):,} files")
-
-
-def _load_part(path: Path) -> Any:
-    saved = load_saved(path)
-    if not isinstance(saved, MERGEABLE):
-        raise ValueError(
-            f"{os.fspath(path)!r} holds {type(saved).__name__}, expected statistics: save what "
-            "tgpfast.accumulate or tgpfast.Spectrum.from_data returns"
-        )
-    return saved
 
 
 COMMAND = Command(

@@ -60,8 +60,7 @@ def _draw_beside(model: Any, source: Any, arguments: argparse.Namespace) -> Any:
     """The picture of a model and of rows."""
     model = getattr(model, "dequantized", model)
     model.table = replace(model.table, columns=None, kind="array")
-    draw = DRAWN.get(model.dimension, plot.pairs)
-    return draw(model, source, seed=arguments.seed)
+    return DRAWN.get(model.dimension, plot.pairs)(model, source, seed=arguments.seed)
 
 
 COMMAND = Command(

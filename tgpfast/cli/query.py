@@ -47,8 +47,9 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.probability or arguments.cdf:
         facts["probability"] = _find_probability(model, arguments, names)
     else:
-        levels = arguments.quantile or SUMMARY_LEVELS
-        facts["columns"] = _describe_columns(model, levels, with_mean=not arguments.quantile)
+        facts["columns"] = _describe_columns(
+            model, arguments.quantile or SUMMARY_LEVELS, with_mean=not arguments.quantile
+        )
     if arguments.json:
         print_json(facts)
     elif "probability" in facts:
@@ -83,8 +84,7 @@ def _name_columns(
 
 def _find_probability(model: Density, arguments: argparse.Namespace, names: list[str]) -> Answer:
     if arguments.cdf:
-        upper = _name_columns(model, "--cdf", arguments.cdf, names)
-        return model.probability(None, upper)
+        return model.probability(None, _name_columns(model, "--cdf", arguments.cdf, names))
     bounds = _name_columns(model, "--probability", arguments.probability, names)
     lower = {name: low for name, (low, _) in bounds.items()}
     return model.probability(lower, {name: high for name, (_, high) in bounds.items()})

@@ -28,8 +28,7 @@ def _run(arguments: argparse.Namespace) -> None:
     check_output(arguments.output, with_json=arguments.json)
     columns = model.table.columns
     model.table = replace(model.table, kind="array")
-    show = shows_progress(arguments)
-    rows = model.sample(arguments.rows, seed=arguments.seed, progress=show)
+    rows = model.sample(arguments.rows, seed=arguments.seed, progress=shows_progress(arguments))
     write_table(arguments.output, rows, columns)
     assert model.sampling is not None
     if arguments.json:

@@ -6,26 +6,33 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+from ..data import files
 from ..density.density import Density
 from ..density.discrete import DiscreteDensity
 from ..density.loading import load
 
 
-def load_saved(path: Path) -> Any:
-    """The object that a ``save`` method wrote to this file."""
-    if not path.exists():
-        raise FileNotFoundError(f"no such file: {os.fspath(path)!r}; check the path")
-    if path.is_dir():
-        raise ValueError(f"{os.fspath(path)!r} is a folder; give the path of a file in it")
-    return load(path)
+def load_saved(path: Path, kinds: Any = object, expected: str = "") -> Any:
+    """The object that a ``save`` method wrote to this file.
+
+    Parameters
+    ----------
+    path : Path
+    kinds : type or tuple of types, default object
+        Anything else is a ValueError, whose message ends with ``expected``.
+    expected : str, default ""
+    """
+    saved = load(files.find_file(path, suffixes=None))
+    if not isinstance(saved, kinds):
+        raise ValueError(
+            f"{os.fspath(path)!r} holds {type(saved).__name__}, expected {expected}"
+        )
+    return saved
 
 
 def load_model(path: Path) -> Density:
     """A saved model; ValueError for files that hold something else."""
-    saved = load_saved(path)
-    if not isinstance(saved, Density | DiscreteDensity):
-        raise ValueError(
-            f"{os.fspath(path)!r} holds {type(saved).__name__}, expected a model: a file written "
-            "by tgpfast fit or model.save"
-        )
+    saved = load_saved(
+        path, (Density, DiscreteDensity), "a model: a file written by tgpfast fit or model.save"
+    )
     return cast(Density, saved)  # a discrete density has its methods

@@ -258,8 +258,9 @@ class Partitions(Blocks):
             depth += 1
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
             level = [f"{name}-sum-{depth}-{i}" for i in range(len(groups))]
-            merges = zip(level, groups, strict=True)
-            layer.update({key: (tasks.merge_sums, group) for key, group in merges})
+            layer.update(
+                {key: (tasks.merge_sums, group) for key, group in zip(level, groups, strict=True)}
+            )
         return layer, level[0]
 
     def pilot(self, n: int) -> tuple[Array, Array | None]:
@@ -272,7 +273,7 @@ class Partitions(Blocks):
             if self._found.sample_size < n or self._found.sample is None:
                 _ = self.lengths  # the numbers of the rows among all decide which are drawn
                 self._found.sample_size = max(n, SAMPLE_ROWS)
-                self._found.sample = draw_sample(self._unmapped(), self._found.sample_size)
+                self._found.sample = draw_sample(self.mapped(None), self._found.sample_size)
             sample = self._found.sample
         return self._mapped(*sample.take(n))
 

@@ -57,8 +57,7 @@ def compute(graph: dict[Any, Any], key: Any, progress: bool = False) -> Any:
 
 def _find_client(task: Delayed) -> Any:
     """The distributed client that dask would use, or None."""
-    get = dask.base.get_scheduler(collections=[task])
-    client = getattr(get, "__self__", None)
+    client = getattr(dask.base.get_scheduler(collections=[task]), "__self__", None)
     return client if hasattr(client, "scheduler_info") else None
 
 

@@ -94,6 +94,8 @@ class Blocks:
         A random sample of the rows, in the units of the source, if one was drawn.
     checkpoint : Checkpoint or None
         Where sums of passes are saved on the way.
+    is_prefetched : bool
+        Whether another thread makes the blocks: a few of them are then held at a time.
     """
 
     in_parts = False  # whether passes run by ``reduce``, where the rows are; see `as_blocks`
@@ -127,14 +129,14 @@ class Blocks:
         self._started: list[Iterator[Block]] = []  # a pass that `StartedPass` has begun
         self._passes = [0]  # shared by copies
         self._is_wrapped = isinstance(X, ReadAhead)
-        self._is_prefetched = isinstance(X, (str, os.PathLike, ReadAhead))
+        self.is_prefetched = isinstance(X, (str, os.PathLike, ReadAhead))
         self._source, self.table = self._open(X)
         self._is_stream = is_stream(self._source)
         self.n_rows: int | None = None
         self._weights: Any = None
         if not self._is_stream:
             self._source = as_table(self._source, name)
-            self._is_prefetched = is_on_disk(self._source)
+            self.is_prefetched = is_on_disk(self._source)
             self.dimension = count_columns(self._source, name, dimension)
             if len(self._source) == 0:
                 raise ValueError(f"{name} has no rows; at least one is needed")
@@ -180,11 +182,6 @@ class Blocks:
         return not self._is_stream or callable(source) or iter(source) is not source
 
     @property
-    def is_prefetched(self) -> bool:
-        """Whether another thread makes the blocks: a few of them are then held at a time."""
-        return self._is_prefetched
-
-    @property
     def blocks_stay_valid(self) -> bool:
         """Whether a block keeps its values when the next one is asked for.
 
@@ -192,7 +189,7 @@ class Blocks:
         comes from a file, or is a copy.
         """
         return (
-            not self._is_stream or self._is_prefetched or isinstance(self._source, (list, tuple))
+            not self._is_stream or self.is_prefetched or isinstance(self._source, (list, tuple))
         )
 
     @property
@@ -214,8 +211,7 @@ class Blocks:
         if self._is_summed:
             return iter(())
         # one block leaves nothing to read while it is in use
-        has_several = self._is_stream or len(self._source) > self.block_rows
-        if not (self._is_prefetched and has_several):
+        if not (self.is_prefetched and (self._is_stream or len(self._source) > self.block_rows)):
             return self._check_blocks()
         # the thread goes on while a block is in use, and a user's generator may fill it again
         blocks = self._check_blocks()
@@ -231,10 +227,6 @@ class Blocks:
         if isinstance(self._source, ParquetRows):  # the next page is decoded while one is used up
             depth += -(-PAGE_ROWS // self.block_rows)
         return depth
-
-    def start_pass(self) -> StartedPass:
-        """Start a pass whose first rows can be looked at before the rest is read."""
-        return StartedPass(self)
 
     def _check_blocks(self) -> Generator[Block, None, None]:
         total, n_kept, weight_total, missing = 0, 0, 0.0, MissingCounts()
@@ -273,8 +265,9 @@ class Blocks:
                 f"{self.name} has no complete rows: all {total:,} rows have missing values"
             )
         if self._weights is not None and total != len(self._weights):
-            entries = len(self._weights)
-            raise ValueError(f"sample_weight has {entries} entries, but X has {total} rows")
+            raise ValueError(
+                f"sample_weight has {len(self._weights)} entries, but X has {total} rows"
+            )
         if not (self._is_part or weight_total > 0.0):
             raise ValueError("sample_weight must not be all zero")
         self.n_rows = n_kept
@@ -305,8 +298,10 @@ class Blocks:
 
     def _tables(self) -> Iterator[tuple[Any, Any, str]]:
         """Yield (table, weights that came with it or None, name for messages)."""
+        self._hold_if_small()
         if isinstance(self._source, ParquetRows):
-            yield from ((rows, None, self.name) for rows in self._decode(self._source))
+            for rows in self._source.iterate(self.block_rows):
+                yield rows, None, self.name
         elif not self._is_stream:
             yield self._source, None, self.name
         else:
@@ -334,28 +329,18 @@ class Blocks:
         table = as_table(item, label)
         return table, None if weights is None else check_weights(weights, len(table))
 
-    def _decode(self, source: ParquetRows) -> Iterator[Array]:
-        """Yield blocks of a parquet file; a small file is read at once and held."""
-        if not source.is_small:
-            yield from source.iterate(self.block_rows)
-        else:
-            self._hold(source.read_all())
-            yield self._source
+    def _hold_if_small(self) -> None:
+        """Read the rows of a small parquet file, and take them from memory from now on."""
+        if isinstance(self._source, ParquetRows) and self._source.is_small:
+            self._source, self.is_prefetched = self._source.read_all(), False
 
-    def _hold(self, rows: Array) -> None:
-        """From now on, take rows from memory instead of the file."""
-        self._source, self._is_prefetched = rows, False
+    def mapped(self, function: Callable[[Array], Array] | None, factor: float = 1.0) -> Blocks:
+        """Return blocks with a function applied to their rows, and weights times a factor.
 
-    def mapped(self, function: Callable[[Array], Array], factor: float = 1.0) -> Blocks:
-        """Return blocks with a function applied to their rows, and weights times a factor."""
+        None gives the rows in the units of the source, with the weights as they were given.
+        """
         other = copy.copy(self)
         other._map, other._factor = function, factor
-        return other
-
-    def _unmapped(self) -> Blocks:
-        """The same blocks in the units of the source, with the weights as they were given."""
-        other = copy.copy(self)
-        other._map, other._factor = None, 1.0
         return other
 
     def _mapped(self, x: Array, w: Array | None) -> Block:
@@ -437,8 +422,7 @@ class Blocks:
             return self._mapped(*self.sample.take(n))
         if self._is_stream:
             return None
-        if isinstance(self._source, ParquetRows) and self._source.is_small:
-            self._hold(self._source.read_all())
+        self._hold_if_small()
         if isinstance(self._source, ParquetRows):
             return self._select(*self._source.read_spread(n))
         return self.rows_at(choose_rows(len(self._source), n, self._weights))
@@ -449,7 +433,7 @@ class Blocks:
         if self.sample is not None or not self.can_repeat:
             return
         if self._is_stream or self._drops or isinstance(self._source, ParquetRows):
-            self.sample = draw_sample(self._unmapped())
+            self.sample = draw_sample(self.mapped(None))
         else:
             numbers = choose_rows(len(self._source), SAMPLE_ROWS, self._weights)
             self.sample = RowSample(*self.rows_at(numbers), keys_of(numbers))
@@ -502,8 +486,7 @@ class StartedPass:
 
     def sample(self, n: int) -> Array:
         """Return at most n random rows of those held."""
-        numbers = choose_rows(self.n_rows, n)
-        return np.concatenate([x for x, _ in self._held])[numbers]
+        return np.concatenate([x for x, _ in self._held])[choose_rows(self.n_rows, n)]
 
     def keep_sample(self) -> Reservoir:
         """Return a reservoir that fills while ``blocks`` are read."""

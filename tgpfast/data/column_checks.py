@@ -182,9 +182,8 @@ def warn_columns(notes: Sequence[ColumnNote]) -> None:
         warn(note.message, DataWarning)
     rest = notes[MOST_WARNINGS:]
     if rest:
-        names = None if rest[0].name is None else {note.column: note.name for note in rest}
         listed = [
-            f"{note.column if names is None else f'{note.column} ({note.name!r})'}: {note.kind}"
+            f"{note.column if note.name is None else f'{note.column} ({note.name!r})'}: {note.kind}"
             for note in rest
         ]
         warn(
@@ -275,8 +274,7 @@ def _merge_near(values: Array, counts: NDArray[np.int_]) -> tuple[Array, NDArray
     """Different values and their counts; of those that are one up to rounding, the most frequent
     one stays and gets their counts."""
     groups = merge_near_values(values, float(counts.sum()))
-    order = np.lexsort((-counts, groups))
-    first = order[np.flatnonzero(np.diff(groups, prepend=-1))]
+    first = np.lexsort((-counts, groups))[np.flatnonzero(np.diff(groups, prepend=-1))]
     return values[first], np.bincount(groups, counts).astype(np.int_)
 
 
@@ -370,15 +368,13 @@ def _check_linear(x: Array, w: Array, names: list[str] | None) -> list[ColumnNot
         if not least < NEARLY_LINEAR:
             break
         j = int(np.flatnonzero(unexplained <= 1.01 * least)[-1])  # the last of equal ones
-        coefficients = -inverse[j] / inverse[j, j]
-        coefficients[j] = -1.0
+        coefficients = -inverse[j] / inverse[j, j]  # -1 for the column itself
         z = (x[:, left] - moments.mean[left]) / moments.deviation[left]
-        k, others = left.pop(j), np.delete(np.arange(len(coefficients)), j)
+        k = left.pop(j)
         if np.median(np.abs(z @ coefficients)) > ROBUST_RESIDUAL * _spread(z[:, j]):
             continue  # outliers, not the bulk of the rows, lie on the plane
-        size = np.abs(coefficients)
-        partners = [int(i) for i in others if size[i] > PARTNER * size[others].max()]
-        indices = [left[i - (i > j)] for i in partners]
+        size = np.abs(np.delete(coefficients, j))
+        indices = [left[i] for i in np.flatnonzero(size > PARTNER * size.max())]
         of_others = ", ".join(column_name(i, names) for i in indices)
         notes.append(
             ColumnNote(

@@ -18,6 +18,7 @@ from ..validation import Array
 from .scaling import Scaling
 
 MOST_NEWTON_STEPS = 60  # of the inverse; halving a bracket so often leaves no digit open
+SPLINE_ARRAYS = ("knots", "heights", "slopes")  # of a map, in the order of its arguments
 INVERSE_TOLERANCE = 4.0 * np.finfo(float).eps  # of the inverse, over the size of its values
 
 
@@ -130,8 +131,7 @@ class ColumnMap:
         if self.is_identity:
             return values
         y = self._unwall(values)
-        inside = np.clip(y, self.knots[0], self.knots[-1])
-        k, h = self._locate(inside)
+        k, h = self._locate(np.clip(y, self.knots[0], self.knots[-1]))
         _, square, cube = self._coefficients
         found = self.heights[k] + h * (self.slopes[k] + h * (square[k] + h * cube[k]))
         found += self.slopes[0] * np.minimum(y - self.knots[0], 0.0)
@@ -142,8 +142,7 @@ class ColumnMap:
         """Map places (n,) of the line to values of the column, by Newton's method."""
         if self.is_identity:
             return line
-        z = np.clip(line, self.heights[0], self.heights[-1])
-        y = self._invert_spline(z)
+        y = self._invert_spline(np.clip(line, self.heights[0], self.heights[-1]))
         y = y + np.minimum(line - self.heights[0], 0.0) / self.slopes[0]
         return self._wall(y + np.maximum(line - self.heights[-1], 0.0) / self.slopes[-1])
 
@@ -153,23 +152,21 @@ class ColumnMap:
             return np.zeros(len(values))
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.log(self._spline_slopes(self._unwall(values))[0])
-            for distance, reach in self._distances(values):
+            for distance, _ in self._distances(values):
                 found -= np.log(distance)
-                if math.isfinite(reach):
-                    found += 0.5 * math.log(reach)  # once for each of two walls
+                if math.isfinite(self.high - self.low):
+                    found += 0.5 * math.log(self.high - self.low)  # once for each of two walls
         return np.where(np.isfinite(found), found, 0.0)
 
     def derivatives(self, values: Array) -> Derivatives:
         """Return T', and the first two derivatives of log T', at values (n,) inside the walls."""
         slope, bend, twist = self._spline_slopes(self._unwall(values))
         ratio = bend / slope
-        rise = np.ones(len(values))  # dy/dx
+        rise = np.full(len(values), 0.0 if self.has_walls else 1.0)  # dy/dx
         curve, log_gradient, log_curvature = np.zeros((3, len(values)))  # d2y/dx2, of log dy/dx
-        distances = self._distances(values)
         with np.errstate(all="ignore"):
-            if distances:
-                rise = sum((1.0 / t for t, _ in distances), np.zeros(len(values)))
-            for (t, _), sign in zip(distances, self._signs, strict=True):
+            for t, sign in self._distances(values):
+                rise += 1.0 / t
                 curve -= sign / t**2
                 log_gradient -= sign / t
                 log_curvature += 1.0 / t**2
@@ -177,21 +174,16 @@ class ColumnMap:
             log_curvature += (twist / slope - ratio**2) * rise**2 + ratio * curve
         return Derivatives(slope * rise, log_gradient, log_curvature)
 
-    @property
-    def _signs(self) -> list[float]:
-        """Direction away from each wall."""
-        return [1.0] * math.isfinite(self.low) + [-1.0] * math.isfinite(self.high)
-
     def _inside(self, values: Array) -> Array:
         """Values on a wall moved inside."""
         moved = np.where(values == self.low, self.low + self.inset, values)
         return np.where(values == self.high, self.high - self.inset, moved)
 
     def _distances(self, values: Array) -> list[tuple[Array, float]]:
-        """Distance to each wall, and the distance between two walls or inf."""
-        x, reach = self._inside(values), self.high - self.low
-        found = [(x - self.low, reach)] if math.isfinite(self.low) else []
-        return [*found, (self.high - x, reach)] if math.isfinite(self.high) else found
+        """Distance to each wall, and the direction away from it: 1 or -1."""
+        x = self._inside(values)
+        found = [(x - self.low, 1.0)] if math.isfinite(self.low) else []
+        return [*found, (self.high - x, -1.0)] if math.isfinite(self.high) else found
 
     def _unwall(self, values: Array) -> Array:
         """Y of values of the column."""
@@ -199,7 +191,7 @@ class ColumnMap:
             return values
         y = np.zeros(len(values))
         with np.errstate(divide="ignore", invalid="ignore"):
-            for (t, _), sign in zip(self._distances(values), self._signs, strict=True):
+            for t, sign in self._distances(values):
                 y += sign * np.log(t)
         return np.where(values < self.low, -np.inf, np.where(values > self.high, np.inf, y))
 
@@ -292,9 +284,9 @@ class ColumnMaps:
 
     def parameters(self) -> dict[str, Array]:
         """Return what describes the maps, as arrays of a file."""
-        names = ("knots", "heights", "slopes")
         joined = {
-            name: np.concatenate([getattr(one, name) for one in self.maps]) for name in names
+            name: np.concatenate([getattr(one, name) for one in self.maps])
+            for name in SPLINE_ARRAYS
         }
         sizes = np.array([float(len(one.knots)) for one in self.maps])
         inset = np.array([one.inset for one in self.maps])
@@ -310,8 +302,7 @@ class ColumnMaps:
             The parameters do not describe maps.
         """
         ends = np.cumsum(parameters["sizes"]).astype(int)[:-1]
-        names = ("knots", "heights", "slopes")
-        parts = zip(*(np.split(parameters[name], ends) for name in names), strict=True)
+        parts = zip(*(np.split(parameters[name], ends) for name in SPLINE_ARRAYS), strict=True)
         others = zip(*(parameters[name].tolist() for name in ("low", "high", "inset")), strict=True)
         return cls(tuple(ColumnMap(*a, *b) for a, b in zip(parts, others, strict=True)))
 
@@ -336,15 +327,7 @@ class MappedScaling(Scaling):
 
     maps: ColumnMaps
 
-    @property
-    def is_identity(self) -> bool:
-        """Never: maps change values."""
-        return False
-
-    @property
-    def is_affine(self) -> bool:
-        """Never."""
-        return False
+    is_identity = is_affine = False  # maps bend columns
 
     @property
     def mapped_walls(self) -> NDArray[np.bool_]:

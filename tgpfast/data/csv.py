@@ -55,6 +55,8 @@ class TextRows:
     ----------
     names : list of str, or None
         Names of the selected columns; None where the file has no header.
+    columns : list of int
+        The selected columns: those to read, in this order; all at first. The others may hold text.
     width : int
         Number of columns of the file.
     keeps_missing : bool, default False
@@ -81,7 +83,7 @@ class TextRows:
         if header and first and self.delimiter is None and len(self._split(first)) == 1:
             cells = [header.strip().strip('"')]  # one column, with blanks in its name
         self.width = len(cells)
-        self._columns = list(range(self.width))
+        self.columns = list(range(self.width))
         self._all_names = None
         if header:
             self._all_names = [name or f"column_{k}" for k, name in enumerate(cells)]
@@ -89,16 +91,12 @@ class TextRows:
     @property
     def names(self) -> list[str] | None:
         """Names of the selected columns; None where the file has no header."""
-        return None if self._all_names is None else [self._all_names[k] for k in self._columns]
+        return None if self._all_names is None else [self._all_names[k] for k in self.columns]
 
     @property
     def n_columns(self) -> int:
         """Number of the selected columns."""
-        return len(self._columns)
-
-    def select(self, columns: list[int]) -> None:
-        """Read only these columns, in this order; the others may hold text."""
-        self._columns = columns
+        return len(self.columns)
 
     def __call__(self) -> Iterator[Array]:
         """Yield all rows in blocks of BLOCK_ROWS; the last block may be shorter."""
@@ -196,8 +194,7 @@ class TextRows:
         if self.delimiter is None:
             window = b"".join(b" ".join(line.split()) + b"\n" for line in window.splitlines())
         elif n_lines is not None:  # the parsers do not expect blanks before a quote
-            before = rb"(?m)(^|" + self.delimiter.encode() + rb') +"'
-            window = re.sub(before, rb'\1"', window)
+            window = re.sub(rb"(?m)(^|" + self.delimiter.encode() + rb') +"', rb'\1"', window)
         try:
             rows = parse(window)
         except ValueError:  # the parent of pyarrow's errors too
@@ -211,7 +208,7 @@ class TextRows:
     def _make_arrow_parser(self, piece: int) -> Callable[[bytes], Array]:
         arrow, arrow_csv = importlib.import_module("pyarrow"), _load_arrow_csv()
         names = [f"f{k}" for k in range(self.width)]
-        wanted = [names[k] for k in self._columns]
+        wanted = [names[k] for k in self.columns]
         options = {
             "read_options": arrow_csv.ReadOptions(column_names=names, block_size=piece),
             "parse_options": arrow_csv.ParseOptions(delimiter=self.delimiter or " "),
@@ -222,8 +219,7 @@ class TextRows:
         }  # fmt: skip
 
         def parse(window: bytes) -> Array:
-            table = arrow_csv.read_csv(arrow.BufferReader(window), **options)
-            return ArrowFrame(table).to_numpy()
+            return ArrowFrame(arrow_csv.read_csv(arrow.BufferReader(window), **options)).to_numpy()
 
         return parse
 
@@ -232,7 +228,7 @@ class TextRows:
             raise ValueError("numpy does not check the columns that it leaves out")
         lines = [line.decode() for line in window.splitlines()]
         rows = np.loadtxt(lines, delimiter=self.delimiter, ndmin=2, comments=None)
-        return rows[:, self._columns] if rows.shape[1] == self.width else rows
+        return rows[:, self.columns] if rows.shape[1] == self.width else rows
 
     # -- cells, one by one
 
@@ -251,7 +247,7 @@ class TextRows:
                     f"{self.file.name}, line {n}: {len(cells)} cells, expected {self.width}; "
                     "correct or drop the line"
                 )
-            rows.append([self._read_cell(cells[k], n, k) for k in self._columns])
+            rows.append([self._read_cell(cells[k], n, k) for k in self.columns])
         return np.array(rows, dtype=float).reshape(-1, self.n_columns)
 
     def _read_cell(self, cell: str, number: int, column: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import math
@@ -104,7 +105,7 @@ class FileSet(os.PathLike[str]):
                     f"{file.name} has {found} columns, but {self.paths[0].name} has {width}; "
                     "leave one of them out"
                 )
-        return FileSetRows(self, names, keep_missing), names
+        return functools.partial(self._iterate, names, keep_missing), names
 
     def open_file(
         self, file: Path, order: list[str] | None, keep_missing: bool = False
@@ -113,28 +114,11 @@ class FileSet(os.PathLike[str]):
         path = file if self.columns is None else Columns(file, self.columns)
         return open_rows(path, order, keep_missing=keep_missing)
 
-
-class FileSetRows:
-    """The rows of a `FileSet` in blocks; each call reads the files again.
-
-    Parameters
-    ----------
-    files : FileSet
-    names : list of str or None
-        Columns to read of files that have names.
-    keep_missing : bool, default False
-        Whether missing values become nan; else they are an error.
-    """
-
-    def __init__(
-        self, files: FileSet, names: list[str] | None, keep_missing: bool = False
-    ) -> None:
-        self.files, self.names, self.keep_missing = files, names, keep_missing
-
-    def __call__(self) -> Iterator[Any]:
-        """Yield all rows."""
-        for file in self.files.paths:
-            rows, _ = self.files.open_file(file, self.names, self.keep_missing)
+    def _iterate(self, names: list[str] | None, keep_missing: bool) -> Iterator[Any]:
+        """Yield the rows of all files in blocks; ``names`` are the columns to read, where files
+        have names."""
+        for file in self.paths:
+            rows, _ = self.open_file(file, names, keep_missing)
             if isinstance(rows, ParquetRows):
                 yield from rows.iterate(BLOCK_ROWS)
             elif callable(rows):
@@ -171,7 +155,7 @@ def open_rows(
     """
     if isinstance(path, FileSet):
         return path.open(order, keep_missing=keep_missing)
-    rows, names, width = _open(_find_file(path))
+    rows, names, width = _open(find_file(path))
     if isinstance(rows, TextRows):
         rows.keeps_missing = keep_missing
     places = _select_columns(path, order, names, width)
@@ -181,7 +165,7 @@ def open_rows(
     if places is None:
         return rows, names
     if isinstance(rows, TextRows):
-        rows.select(places)
+        rows.columns = places
     else:
         rows = _take_columns(rows.reshape(len(rows), -1), places)
     return rows, None if names is None else [names[k] for k in places]
@@ -192,7 +176,7 @@ def columns_of(path: str | os.PathLike[str]) -> tuple[list[str] | None, int]:
 
     Those of a `FileSet` are the columns of its first file.
     """
-    rows, names, width = _open(_find_file(path))
+    rows, names, width = _open(find_file(path))
     if isinstance(rows, ParquetRows):
         names = [rows.columns[k] for k in rows.data_columns]
     return names, width if names is None else len(names)
@@ -268,13 +252,17 @@ def write_json(stream: IO[str], rows: Any, columns: Sequence[str] | None) -> Non
     stream.write("\n]\n" if len(table) else "[]\n")
 
 
-def _find_file(path: str | os.PathLike[str]) -> Path:
+def find_file(
+    path: str | os.PathLike[str], suffixes: Sequence[str] | None = SUFFIXES
+) -> Path:
+    """Return the path if there is such a file and its extension is known (None: any)."""
     file = Path(os.fspath(path))
     if not file.exists():
         raise FileNotFoundError(f"no such file: {os.fspath(path)!r}; check the path")
     if file.is_dir():
         raise ValueError(f"{os.fspath(path)!r} is a folder; give the path of a file in it")
-    _check_suffix(file, SUFFIXES)
+    if suffixes is not None:
+        _check_suffix(file, suffixes)
     return file
 
 

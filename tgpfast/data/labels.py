@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-def label_values(groups: Any, name: str = "groups") -> Any:
+def label_values(groups: Any) -> Any:
     """Return labels as a one-dimensional array of numbers, or as a list of other values.
 
     Parameters
     ----------
     groups : (n,) array-like
         One label per row.
-    name : str, default "groups"
-        Name of the argument, for messages.
 
     Raises
     ------
@@ -31,16 +29,16 @@ def label_values(groups: Any, name: str = "groups") -> Any:
     """
     if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__"):
         raise TypeError(
-            f"{name}={groups!r}: expected one label per row; to group by a column of a frame, pass "
+            f"groups={groups!r}: expected one label per row; to group by a column of a frame, pass "
             "X.drop(columns=[name]) and X[name]"
         )
     if isinstance(groups, np.ma.MaskedArray) and np.ma.getmaskarray(groups).any():
         row = int(np.flatnonzero(np.ma.getmaskarray(groups))[0])
-        raise ValueError(f"{name} has no label at row {row} (masked); drop such rows first")
+        raise ValueError(f"groups has no label at row {row} (masked); drop such rows first")
     is_array = hasattr(groups, "__array__") or not isinstance(groups, Sequence)
     array: Any = np.asarray(groups) if is_array else _as_array(groups)
     if array.ndim != 1:
-        raise ValueError(f"{name} must have one label per row, shape (n,), got {array.shape}")
+        raise ValueError(f"groups must have one label per row, shape (n,), got {array.shape}")
     if array.dtype.kind in "iub":
         return array
     if array.dtype.kind == "f":
@@ -59,7 +57,7 @@ def label_values(groups: Any, name: str = "groups") -> Any:
     if len(missing):
         row = int(missing[0])
         raise ValueError(
-            f"{name} has no label at row {row} ({array[row]!r}); {len(missing):,} rows lack one: "
+            f"groups has no label at row {row} ({array[row]!r}); {len(missing):,} rows lack one: "
             "drop them or give them a label first"
         )
     return array
@@ -123,8 +121,9 @@ def factorize(groups: Any) -> tuple[list[Any], Ints]:
         try:
             codes[row] = index.setdefault(value, len(index))
         except TypeError:
-            kind = type(value).__name__
-            raise TypeError(f"the label at row {row} of groups is not hashable: {kind}") from None
+            raise TypeError(
+                f"the label at row {row} of groups is not hashable: {type(value).__name__}"
+            ) from None
     labels = list(index)
     try:
         order = sorted(range(len(labels)), key=labels.__getitem__)

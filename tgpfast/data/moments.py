@@ -169,8 +169,7 @@ def moments_and_sample(
 
     With ``progress``, partitions show dask's bar.
     """
-    run = functools.partial(_sum_moments, size=size)
-    sums: MomentSums = blocks.reduce(run, progress=progress)
+    sums: MomentSums = blocks.reduce(functools.partial(_sum_moments, size=size), progress=progress)
     return sums.moments(), sums.sample.sample()
 
 

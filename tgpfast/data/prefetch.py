@@ -47,8 +47,9 @@ class ReadAhead:
 
     def __init__(self, source: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         if not callable(source) and not hasattr(source, "__iter__"):
-            kind = type(source).__name__
-            raise TypeError(f"ReadAhead takes an iterable of blocks, or a callable, got {kind}")
+            raise TypeError(
+                f"ReadAhead takes an iterable of blocks, or a callable, got {type(source).__name__}"
+            )
         self.source = source
 
 

@@ -142,8 +142,7 @@ class Reservoir:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows that are held."""
-        arrays = (a for part in self._parts for a in part if a is not None)
-        return sum(a.nbytes for a in arrays)
+        return sum(a.nbytes for part in self._parts for a in part if a is not None)
 
     def state(self) -> State:
         """What a checkpoint saves: the rows that are kept, their keys and weights."""

@@ -72,8 +72,9 @@ def as_table(X: Any, name: str) -> Any:
             "fill them or drop their rows, then pass .data"
         )
     if isinstance(X, (str, bytes, dict, set)) or X is None:
-        kind = type(X).__name__
-        raise TypeError(f"{name} must be an array of rows or an iterator of blocks, got {kind}")
+        raise TypeError(
+            f"{name} must be an array of rows or an iterator of blocks, got {type(X).__name__}"
+        )
     try:
         array = np.asanyarray(X) if isinstance(X, np.ndarray) else np.asarray(X)
     except ValueError as error:

@@ -34,6 +34,8 @@ class Scaling:
     shift: Array
     scale: Array
 
+    is_affine = True  # the map is shift and scale alone
+
     @classmethod
     def identity(cls, d: int) -> Scaling:
         """Return the scaling that changes nothing: the coordinates of ``solve``."""
@@ -43,11 +45,6 @@ class Scaling:
     def is_identity(self) -> bool:
         """Whether the scaling changes nothing."""
         return not self.shift.any() and bool((self.scale == 1.0).all())
-
-    @property
-    def is_affine(self) -> bool:
-        """Whether the map is shift and scale alone."""
-        return True
 
     @property
     def mapped_walls(self) -> NDArray[np.bool_]:

@@ -109,8 +109,7 @@ def _naming(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        named = error.filename is not None
-        is_ours = not named or os.fspath(error.filename).endswith(TEMPORARY_SUFFIX)
+        is_ours = error.filename is None or os.fspath(error.filename).endswith(TEMPORARY_SUFFIX)
         if is_ours and error.errno is not None:  # a text alone would be lost
             error.filename, error.filename2 = os.fspath(target), None
         raise

@@ -186,8 +186,9 @@ class LatticeFeatures:
     @property
     def n_features(self) -> int:
         """Real degrees of freedom of f."""
-        sizes = [m + 1 if c else 2 * m + 1 for m, c in zip(self.n_modes, self.cosine, strict=True)]
-        return math.prod(sizes)
+        return math.prod(
+            m + 1 if c else 2 * m + 1 for m, c in zip(self.n_modes, self.cosine, strict=True)
+        )
 
     @property
     def mode_shape(self) -> tuple[int, ...]:
@@ -353,11 +354,8 @@ class LatticeFeatures:
         ----------
         x : (n, d) array
         """
-        x = np.asarray(x)
-        value = np.ones(len(x))
-        for axis in range(self.dimension):
-            value *= self.taper_along(axis, x[:, axis])
-        return value
+        factors = [self.taper_along(axis, column) for axis, column in enumerate(np.asarray(x).T)]
+        return np.asarray(np.prod(factors, axis=0))
 
     def taper_along(self, axis: int, x: Array) -> Array:
         """The factor of T that belongs to one axis, (n,).

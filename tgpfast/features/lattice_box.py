@@ -11,6 +11,10 @@ from ..validation import Array
 
 # "wall_below" and "wall_above" have one wall, at the lower or the upper end, and one open end
 AXIS_KINDS = ("open", "wall", "period", "wall_below", "wall_above")
+KINDS_OF_WALLS = {  # (is there a wall below, one above) -> kind of the axis
+    (False, False): "open", (True, True): "wall", (True, False): "wall_below",
+    (False, True): "wall_above",
+}  # fmt: skip
 OUTLIERS = 0.005  # share of the rows at either end that may lie outside the core
 REACH = 0.5  # how far the core extends beyond them at most, in units of the range in between
 BASE_REACH = 3.0  # standard deviations of the base that the core covers, within the same limit
@@ -87,21 +91,13 @@ def choose_box(
             continue
         low = low if wall_low is None else wall_low
         high = high if wall_high is None else wall_high
-        kinds.append(_kind(wall_low, wall_high))
+        kinds.append(KINDS_OF_WALLS[wall_low is not None, wall_high is not None])
         sides = tapered_sides(kinds[-1])
         if any(sides):
             margin[axis] = max(PADDING * bandwidth, LEAST_MARGIN * (high - low))
         origin[axis] = low - sides[0] * margin[axis]
         lengths[axis] = high + sides[1] * margin[axis] - origin[axis]
     return origin, lengths, margin, tuple(kinds)
-
-
-def _kind(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return "open"
-    if low is not None and high is not None:
-        return "wall"
-    return "wall_below" if high is None else "wall_above"
 
 
 def core_of(x: Array, base: tuple[float, float] | None = None) -> tuple[float, float]:

@@ -66,9 +66,8 @@ class LatticeTransform:
         shape: Sequence[int], workers: int = 1,
     ) -> None:  # fmt: skip
         self.n_modes, self.cosine, self.shape = tuple(n_modes), tuple(cosine), tuple(shape)
-        self.workers, self.dimension = workers, len(self.shape)
-        if math.prod(self.shape) < PARALLEL_NODES:
-            self.workers = 1
+        self.dimension = len(self.shape)
+        self.workers = workers if math.prod(self.shape) >= PARALLEL_NODES else 1
         for m, is_cosine, nodes in zip(self.n_modes, self.cosine, self.shape, strict=True):
             least = m + 1 if is_cosine else 2 * m + 1
             if nodes < least:
@@ -169,7 +168,7 @@ class LatticeTransform:
 
         if self.half is not None:
             modes = fft.rfft(modes, axis=self.half - self.dimension, workers=self.workers)
-            modes = self._first(modes, self.half, self.n_modes[self.half] + 1)
+            modes = self._cut(modes, self.half, slice(self.n_modes[self.half] + 1))
         for axis in reversed(range(self.dimension)):
             if axis != self.half:
                 modes = self._axis_from_grid(modes, axis, axis == derivative)
@@ -230,15 +229,15 @@ class LatticeTransform:
         shape[at] = self.shape[axis]
         if self.cosine[axis] and sine:
             sines = np.zeros(shape, values.dtype)
-            self._first(sines, axis, m)[...] = self._last(values, axis, m)
+            self._cut(sines, axis, slice(m))[...] = self._cut(values, axis, slice(-m, None))
             return np.asarray(fft.dst(sines, 3, axis=at, workers=self.workers))
         padded = self._padded.get(axis)
         if padded is None or padded.shape != tuple(shape) or padded.dtype != values.dtype:
             padded = self._padded[axis] = np.zeros(shape, values.dtype)
-        self._first(padded, axis, m + 1)[...] = self._first(values, axis, m + 1)
+        self._cut(padded, axis, slice(m + 1))[...] = self._cut(values, axis, slice(m + 1))
         if self.cosine[axis]:
             return np.asarray(fft.dct(padded, 3, axis=at, workers=self.workers))
-        self._last(padded, axis, m)[...] = self._last(values, axis, m)
+        self._cut(padded, axis, slice(-m, None))[...] = self._cut(values, axis, slice(-m, None))
         return np.asarray(fft.ifft(padded, axis=at, norm="forward", workers=self.workers))
 
     def _axis_from_grid(self, values: Modes, axis: int, sine: bool) -> Modes:
@@ -247,23 +246,18 @@ class LatticeTransform:
         m, at = self.n_modes[axis], axis - self.dimension
         if not self.cosine[axis]:
             waves = fft.fft(values, axis=at, workers=self.workers)
-            kept = self._first(waves, axis, m + 1), self._last(waves, axis, m)
+            kept = self._cut(waves, axis, slice(m + 1)), self._cut(waves, axis, slice(-m, None))
             return np.concatenate(kept, axis=at)
         if not sine:
             cosines = fft.dct(values, 2, axis=at, workers=self.workers)
-            return np.asarray(0.5 * self._first(cosines, axis, m + 1))
+            return np.asarray(0.5 * self._cut(cosines, axis, slice(m + 1)))
         sines = fft.dst(values, 2, axis=at, workers=self.workers)
-        nothing = np.zeros_like(self._first(values, axis, 1))
-        return np.concatenate([nothing, 0.5 * self._first(sines, axis, m)], axis=at)
+        nothing = np.zeros_like(self._cut(values, axis, slice(1)))
+        return np.concatenate([nothing, 0.5 * self._cut(sines, axis, slice(m))], axis=at)
 
-    def _first(self, array: Modes, axis: int, n: int) -> Modes:
-        """The first n entries along an axis of the lattice."""
-        places: tuple[Any, ...] = (slice(0, n), *(slice(None),) * (self.dimension - 1 - axis))
-        return array[(..., *places)]
-
-    def _last(self, array: Modes, axis: int, n: int) -> Modes:
-        """The last n > 0 entries along an axis of the lattice."""
-        places: tuple[Any, ...] = (slice(-n, None), *(slice(None),) * (self.dimension - 1 - axis))
+    def _cut(self, array: Modes, axis: int, part: slice) -> Modes:
+        """A part along an axis of the lattice, as a view."""
+        places: tuple[Any, ...] = (part, *(slice(None),) * (self.dimension - 1 - axis))
         return array[(..., *places)]
 
 

@@ -43,27 +43,6 @@ def spectral_density(
     return np.asarray((1.0 + scaled / degrees) ** (-0.5 * (degrees + d)))
 
 
-def kernel_correlation(kernel: str, distances: Array, bandwidth: float) -> Array:
-    """The kernel itself: correlation of f at two points, as a function of their distance.
-
-    Parameters
-    ----------
-    kernel, bandwidth : as for `spectral_density`
-    distances : array, not negative
-
-    Returns
-    -------
-    array of the shape of ``distances``
-    """
-    check_choice("kernel", kernel, KERNELS)
-    r = np.asarray(distances, dtype=np.float64) / bandwidth
-    if kernel == "gaussian":
-        return np.exp(-0.5 * r * r)
-    r = np.sqrt(_DEGREES[kernel]) * r
-    polynomial = {"matern12": 1.0, "matern32": 1.0 + r, "matern52": 1.0 + r + r * r / 3.0}[kernel]
-    return np.asarray(polynomial * np.exp(-r))
-
-
 def draw_frequency_scales(kernel: str, n: int, rng: np.random.Generator) -> Array:
     """Factors that turn frequencies drawn from a Gaussian into frequencies of another kernel.
 

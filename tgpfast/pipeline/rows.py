@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..bases.base import Base
-from ..data.blocks import Blocks, as_blocks
+from ..data.blocks import Blocks, StartedPass, as_blocks
 from ..data.column_checks import ColumnNote, check_columns
 from ..data.moments import (
     Moments,
@@ -194,7 +194,7 @@ def _read_once(blocks: Blocks, settings: Settings) -> Spectrum:
     """Read an iterator of up to three columns into a grid, and keep a sample of its rows."""
     from ..statistics.spectrum import Spectrum
 
-    started = blocks.start_pass()
+    started = StartedPass(blocks)
     started.read(STREAM_FIRST_ROWS)
     first = started.sample(STREAM_FIRST_ROWS)
     d, spread = first.shape[1], first.std(axis=0)

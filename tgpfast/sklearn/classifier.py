@@ -166,8 +166,7 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
         -------
         (n,) array
         """
-        best = np.argmax(self._joint_log_density(X), axis=1)
-        return self.classes_[best]
+        return self.classes_[np.argmax(self._joint_log_density(X), axis=1)]
 
     def predict_log_proba(self, X: Any) -> Array:
         """Log probability of every class for every row.

@@ -118,8 +118,7 @@ class DensityEstimator(BaseEstimator):
 
     def _fit_named(self, X: Array, weights: Array | None, options: dict[str, Any]) -> Density:
         """Call ``tgpfast.fit``; the density knows the names of the columns."""
-        jitter = Jitter.of(self.discrete, options["seed"])
-        rows = Blocks(X, sample_weight=weights, jitter=jitter)
+        rows = Blocks(X, sample_weight=weights, jitter=Jitter.of(self.discrete, options["seed"]))
         rows.table = Table(self._names)
         return fit(rows, sample_weight=weights, **options)
 
@@ -129,8 +128,9 @@ class DensityEstimator(BaseEstimator):
         """Fit a density whose base is a Gaussian of this covariance about the mean of the rows."""
         mean = np.average(X, axis=0, weights=weights)
         moments = (float(weights.sum()), mean, covariance)
-        base = GaussianBase(mean, covariance)
-        return self._fit_named(X, weights, {**options, "moments": moments, "base": base})
+        return self._fit_named(
+            X, weights, {**options, "moments": moments, "base": GaussianBase(mean, covariance)}
+        )
 
 
 def weighted_rows(X: Any, sample_weight: Any) -> tuple[Any, Any]:

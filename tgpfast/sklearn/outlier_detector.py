@@ -198,8 +198,7 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
         -------
         (n,) array
         """
-        scores = self.score_samples(X)
-        return scores - self._find_row_thresholds(self._check_rows(X, reset=False))
+        return self.score_samples(X) - self._find_row_thresholds(self._check_rows(X, reset=False))
 
     def predict(self, X: Any) -> Array:
         """Return -1 for outliers and 1 for other rows.
@@ -242,8 +241,7 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
         given = [name for name in OF_THE_TILT if getattr(self, name) != "auto"]
         given += ["base"] * (self.base not in ("auto", "mixture"))
         given += [name for name in OF_DOMAINS if getattr(self, name) is not None]
-        is_auto = isinstance(self.smoothing, str) and self.smoothing == "auto"
-        if is_auto:
+        if isinstance(self.smoothing, str) and self.smoothing == "auto":
             serves = X.shape[1] > LATTICE_DIMENSIONS and not given
             return scott_noise(X) if serves else 0.0
         if self.smoothing == 0:

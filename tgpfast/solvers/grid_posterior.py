@@ -74,15 +74,13 @@ class GridObjective(PosteriorObjective):
         self.log_mass = grid.log_mass.ravel()
         frequencies = f.frequencies / f.bandwidth
         points = (frequencies @ base.cholesky) * grid.steps
-        turn = np.exp(1j * (f.phases + frequencies @ base.mean))
-        self._turn = np.sqrt(2.0 / f.n_features) * turn
+        self._turn = np.sqrt(2.0 / f.n_features) * np.exp(1j * (f.phases + frequencies @ base.mean))
         self._to_nodes = _plan(1, self.shape, points, threads)
         self._to_features = _plan(2, self.shape, points, threads)
 
     def at_nodes(self, theta: Array) -> Array:
         """theta^T phi at every node."""
-        values = self._to_nodes.execute(theta * self._turn)
-        return np.ascontiguousarray(values.real).ravel()
+        return np.ascontiguousarray(self._to_nodes.execute(theta * self._turn).real).ravel()
 
     def expected(self, weights: Array) -> Array:
         """sum over nodes of weights times phi, (S,)."""

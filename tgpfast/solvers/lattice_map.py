@@ -88,9 +88,10 @@ def solve_lattice_map(
     goals = {tolerance, *(rough for rough in ROUGH_TOLERANCES if rough > tolerance)}
     for goal in sorted(goals, reverse=True):
         run.solve(goal, least_gain, grid_tolerance and max(grid_tolerance, goal))
+    gradient = run.objective.gradient(run.point)
     report: dict[str, Any] = {
         "newton_steps": run.n_steps, "cg_products": run.n_products,
-        "gradient_norm": float(run.objective.gradient_norms(run.point)[0]),
+        "gradient_norm": float(norms(gradient)[0] / run.objective.scale[0]),
         "objective": float(run.point.value[0]),
         "shape": run.objective.shape, "log_z": run.log_z, "log_z_error": run.log_z_error,
     }  # fmt: skip
@@ -173,8 +174,7 @@ class _Run:
 
     def _precondition(self, u: Modes) -> Operator:
         """Function r -> about the inverse of minus the Hessian times r."""
-        coarse = self._on_grid(self.stats.features.grid_shape(1.0))
-        inverse = coarse.preconditioner(u[0])
+        inverse = self._on_grid(self.stats.features.grid_shape(1.0)).preconditioner(u[0])
         return lambda r: inverse(r[0])[None]
 
 
@@ -198,16 +198,14 @@ def _modes_that_matter(features: LatticeFeatures) -> list[int]:
 
 def _resized(start: Modes, features: LatticeFeatures) -> Modes:
     """Modes of another lattice in the same box, as those of this one."""
+    # an axis that stores k >= 0 only has m + 1 modes, the others have 2 m + 1
     counts = [
-        size - 1 if size_is_half else (size - 1) // 2
-        for size, size_is_half in zip(start.shape, _is_half(features), strict=True)
+        size - 1 if stored == m + 1 else (size - 1) // 2
+        for size, stored, m in zip(
+            start.shape, features.mode_shape, features.n_modes, strict=True
+        )
     ]
     return features.with_modes(counts).resize_modes(start, features.n_modes)
-
-
-def _is_half(features: LatticeFeatures) -> list[bool]:
-    """Whether an axis stores k >= 0 only."""
-    return [size == m + 1 for size, m in zip(features.mode_shape, features.n_modes, strict=True)]
 
 
 def _warn_if_poor(

@@ -36,27 +36,21 @@ class FeaturePairs:
 
     def stored(self, vector: Modes) -> Modes:
         """The modes that are stored, of all of them."""
-        half = vector.reshape(self._shape)
-        return half[tuple(slice(0, n) for n in self.features.mode_shape)]
+        return vector.reshape(self._shape)[tuple(slice(0, n) for n in self.features.mode_shape)]
 
     def products(self, sums: Modes, sine: int | None = None) -> Modes:
         """sum of conj(phi_k) phi_l, (S, S), from the sums of the waves of the doubled lattice; sine
         : the wall axis along which both are sines."""
-        return self._gather(all_signs(sums, doubled(self.features)), sine)
-
-    def _gather(self, full: Modes, sine: int | None) -> Modes:
-        total: Any = 0.0
-        for places, sign in self._places(sine):
-            total = total + sign * full[places]
-        return np.asarray(total)
+        full = all_signs(sums, doubled(self.features))
+        return np.asarray(sum(sign * full[places] for places, sign in self._places(sine)))
 
     def slopes(self, sums: Modes) -> Modes:
         """sum of conj(grad phi_k) . grad phi_l, (S, S)."""
-        total: Any = 0.0
-        for axis, (k, step) in enumerate(zip(self._k, self.features.frequency_steps, strict=True)):
-            sine = axis if self.features.cosine[axis] else None
-            total = total + step**2 * np.outer(k, k) * self.products(sums, sine)
-        return np.asarray(total)
+        sines = [axis if c else None for axis, c in enumerate(self.features.cosine)]
+        parts = zip(self._k, self.features.frequency_steps, sines, strict=True)
+        return np.asarray(
+            sum(step**2 * np.outer(k, k) * self.products(sums, sine) for k, step, sine in parts)
+        )
 
     def quadratic_form(self, matrix: Modes) -> Modes:
         """Stored modes, on the doubled lattice, of the function sum_kl phi_k matrix_kl conj(phi_l).

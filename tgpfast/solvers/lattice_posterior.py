@@ -139,10 +139,6 @@ class LatticePosteriors:
         expected = self._expected(point)
         return self.data - point.u - columns(self.n, expected) * expected
 
-    def gradient_norms(self, point: PosteriorPoint) -> Array:
-        """Norms of the gradients over those of the sums over the rows, (B,)."""
-        return norms(self.gradient(point)) / self.scale
-
     def curvature(self, point: PosteriorPoint) -> Operator:
         """Function v -> minus the Hessians times v."""
         expected = self._expected(point)

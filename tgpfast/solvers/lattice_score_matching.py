@@ -170,16 +170,14 @@ def _gaussian_scores(
 ) -> Modes:
     """Sums weighted by the score -P (x - mean), from those weighted by x about the center."""
     shift = f.origin + 0.5 * f.lengths - mean
-    about_mean = positions + np.multiply.outer(shift, plain)
-    return -np.tensordot(precision, about_mean, 1)
+    return -np.tensordot(precision, positions + np.multiply.outer(shift, plain), 1)
 
 
 def _along_gradient(f: LatticeFeatures, scores: Modes, ratio: float) -> Modes:
     """Modes G with inner(theta, G) = sum_i grad f . s_i, from sums weighted by the s_i."""
     total: Modes = np.zeros(f.mode_shape, f.mode_dtype)
     for axis, (frequency, is_cosine) in enumerate(zip(f.frequencies, f.cosine, strict=True)):
-        shape = [-1 if j == axis else 1 for j in range(f.dimension)]
-        factor = ratio * frequency.reshape(shape)
+        factor = ratio * frequency.reshape([-1 if j == axis else 1 for j in range(f.dimension)])
         total += (-factor if is_cosine else -1j * factor) * scores[axis]
     return total
 
@@ -226,8 +224,7 @@ def _solve(
             f"{found.steps} steps, above {tolerance:g}; raise lam",
             PrecisionWarning,
         )
-    report = {"solver": "cg", "steps": found.steps, "residual": found.residual}
-    return to_theta * found.x, report
+    return to_theta * found.x, {"solver": "cg", "steps": found.steps, "residual": found.residual}
 
 
 def _smooth_density(f: LatticeFeatures, sums: Modes) -> Array:
@@ -265,7 +262,6 @@ def solve_lattice_fvpd(
     lam: float,
     *,
     eta: float | None = None,
-    grids: BaseGrids | None = None,
     workers: int = 1,
 ) -> tuple[Modes, dict[str, Any]]:
     """The Fisher variational predictive distribution (Algorithm 4), and a report.
@@ -279,8 +275,6 @@ def solve_lattice_fvpd(
         As for `solve_lattice_fd`.
     eta : float > 0, default 1 / bandwidth^2
         Tempering.
-    grids : BaseGrids, optional
-        The base on grids, to be used again.
     workers : int, default 1
         Threads of the FFTs.
 
@@ -308,7 +302,7 @@ def solve_lattice_fvpd(
     eta = 1.0 / f.bandwidth**2 if eta is None else positive("eta", eta)
     pairs, wide = FeaturePairs(f), doubled(f)
     shape = [max(n, BASE_NODES[f.dimension]) for n in wide.grid_shape()]
-    masses = (BaseGrids(base, f) if grids is None else grids).at(shape)
+    masses = BaseGrids(base, f).at(shape)
     matrix, small = _predictive_parts(stats, base, eta, masses, pairs, workers)
     root = np.sqrt(pairs.vector(f.prior_variance.astype(f.mode_dtype)).real / lam)
     matrix *= np.outer(root, root)

@@ -181,15 +181,13 @@ class JointObjective:
         """The theta-step (Algorithm 2)."""
         return cho_solve((self.factor, True), self.linear + self.cross(P, h))
 
-    def base_part(self, P: Array, h: Array) -> float:
-        """The objective at theta = 0; sums of x about their mean vanish."""
-        square = 0.5 * np.einsum("ij,jk,ki->", P, self.sum_xx, P) + 0.5 * self.n * float(h @ h)
-        return float(square) - self.n * float(np.trace(P))
-
     def objective_at(self, theta: Array, P: Array, h: Array) -> float:
         """L(theta, P, h)."""
         quadratic = 0.5 * float(theta @ (self.system @ theta)) + 0.5 * self.lam * theta @ theta
-        return float(quadratic - theta @ (self.linear + self.cross(P, h)) + self.base_part(P, h))
+        # of the base alone; sums of x about their mean vanish
+        square = 0.5 * np.einsum("ij,jk,ki->", P, self.sum_xx, P) + 0.5 * self.n * float(h @ h)
+        of_base = float(square) - self.n * float(np.trace(P))
+        return float(quadratic - theta @ (self.linear + self.cross(P, h)) + of_base)
 
     def objective(self, P: Array, h: Array) -> float:
         """L at the theta that minimizes it."""

@@ -30,8 +30,7 @@ def cholesky_factor(matrix: Array) -> Array:
     Overwrites the matrix, which is symmetric and C-ordered: LAPACK sees its transpose, itself.
     """
     # the upper factor of the column-major view is the lower factor of the C-ordered array
-    upper = scipy.linalg.cholesky(matrix.T, overwrite_a=True, check_finite=False)
-    return np.asarray(upper.T)
+    return np.asarray(scipy.linalg.cholesky(matrix.T, overwrite_a=True, check_finite=False).T)
 
 
 def cholesky(matrix: Array) -> tuple[Array, float]:
@@ -177,9 +176,18 @@ class NystromPreconditioner:
 
     @classmethod
     def of(cls, matrix: Array, shift: float, seed: int) -> NystromPreconditioner:
-        """The preconditioner of a matrix, its rank at most NYSTROM_RANK and S / 8."""
-        rank = min(NYSTROM_RANK, max(1, len(matrix) // 8))
-        return cls(*_nystrom(matrix, rank, seed), shift)
+        """The preconditioner of a matrix, from a random sketch; its values are from below."""
+        size = len(matrix), min(NYSTROM_RANK, max(1, len(matrix) // 8))
+        sketch = np.linalg.qr(np.random.default_rng(seed).standard_normal(size))[0]
+        image = matrix @ sketch
+        # enough to make the core positive definite in floating point
+        nudge = float(np.sqrt(len(matrix)) * np.finfo(float).eps * norm(image)) + LEAST_NUMBER
+        image += nudge * sketch
+        core = sketch.T @ image
+        factor = np.linalg.cholesky(0.5 * (core + core.T))
+        half = solve_triangular(factor, image.T, lower=True, check_finite=False).T
+        U, singular, _ = np.linalg.svd(half, full_matrices=False)
+        return cls(U, np.maximum(singular**2 - nudge, 0.0), shift)
 
     @property
     def condition(self) -> float:
@@ -188,19 +196,4 @@ class NystromPreconditioner:
 
     def __call__(self, r: Array) -> Array:
         floor = self.values[-1] + self.shift
-        along = self.U.T @ r
-        return r + self.U @ (along * (floor / (self.values + self.shift) - 1.0))
-
-
-def _nystrom(matrix: Array, rank: int, seed: int) -> tuple[Array, Array]:
-    """Orthonormal U (S, r) and values (r,), falling, of a randomized approximation from below."""
-    sketch = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(matrix), rank)))[0]
-    image = matrix @ sketch
-    # enough to make the core positive definite in floating point
-    nudge = float(np.sqrt(len(matrix)) * np.finfo(float).eps * norm(image)) + LEAST_NUMBER
-    image += nudge * sketch
-    core = sketch.T @ image
-    factor = np.linalg.cholesky(0.5 * (core + core.T))
-    half = solve_triangular(factor, image.T, lower=True, check_finite=False).T
-    U, singular, _ = np.linalg.svd(half, full_matrices=False)
-    return U, np.maximum(singular**2 - nudge, 0.0)
+        return r + self.U @ ((self.U.T @ r) * (floor / (self.values + self.shift) - 1.0))

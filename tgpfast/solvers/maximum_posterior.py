@@ -73,9 +73,10 @@ def map_theta(
         if gap <= REFINED_GAP or not can_refine or steps >= most_steps:
             break
         objective = other
-    report = ascent.report() | {
-        "solver": solver, "steps": steps, "nodes": objective.kind, "n_nodes": objective.n_nodes,
-        "partition_gap": gap,
+    report = {
+        "solver": solver, "partition_gap": gap, "steps": steps,
+        "gradient_norm": ascent.gradient_norm, "objective": ascent.objective,
+        "nodes": objective.kind, "n_nodes": objective.n_nodes,
     }  # fmt: skip
     _warn_of_ascent(report, other.n_nodes)
     return theta, report

@@ -59,8 +59,7 @@ def make_nodes(
     if base.dimension <= QUADRATURE_DIMENSIONS and isinstance(base, GaussianBase):
         from .grid_posterior import GRID_REACH, make_posterior_grid
 
-        most = NODES_PER_DRAW * n_draws
-        grid = make_posterior_grid(features, base, finer=finer, most_nodes=most)
+        grid = make_posterior_grid(features, base, finer=finer, most_nodes=NODES_PER_DRAW * n_draws)
         if grid is not None:
             points, log_mass = grid.nodes_within(GRID_REACH)
             return Nodes(base.unwhiten(points), log_mass, "quadrature")
@@ -131,8 +130,7 @@ class StoredObjective(PosteriorObjective):
     def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
         """E[phi] (S,) and, where asked for, E[phi phi^T] (S, S) under the weights."""
         weights = np.exp(log_weights)
-        matrix = weighted_gram(self.phi, weights) if second else np.zeros((0, 0))
-        return self.phi @ weights, matrix
+        return self.phi @ weights, weighted_gram(self.phi, weights) if second else np.zeros((0, 0))
 
     def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
         """Newton's direction; LinAlgError where rounding leaves the Hessian indefinite."""

@@ -35,12 +35,6 @@ class Ascent(NamedTuple):
     gradient_norm: float
     objective: float
 
-    def report(self) -> dict[str, Any]:
-        """What `solve` records of it."""
-        return {
-            "steps": self.steps, "gradient_norm": self.gradient_norm, "objective": self.objective
-        }  # fmt: skip
-
 
 class PosteriorObjective:
     """F(theta) but for the expectation under the base, which subclasses take over their nodes.

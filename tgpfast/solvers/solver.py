@@ -166,8 +166,9 @@ def _solve_map(stats: Any, base: Base, method: str, options: Options) -> Solutio
         n_steps=options.n_steps, seed=options.seed, threads=options.threads,
         progress=options.progress,
     )  # fmt: skip
-    tilt = PointTilt(stats.features, theta, base.mean)
-    return Solution(tilt, {"n_draws": options.n_draws}, report)
+    return Solution(
+        PointTilt(stats.features, theta, base.mean), {"n_draws": options.n_draws}, report
+    )
 
 
 def _solve_fvpd(stats: Statistics, base: Base, method: str, options: Options) -> Solution:
@@ -177,8 +178,9 @@ def _solve_fvpd(stats: Statistics, base: Base, method: str, options: Options) ->
         *fd_system(stats, base), moments, stats.features.bandwidth, options.eta, overwrite=True
     )
     factor, report = factorize(matrix, options.lam)
-    tilt = PredictiveTilt(stats.features, factor, m, base.mean)
-    return Solution(tilt, {"eta": options.eta}, report)
+    return Solution(
+        PredictiveTilt(stats.features, factor, m, base.mean), {"eta": options.eta}, report
+    )
 
 
 def _solve_score_matching(

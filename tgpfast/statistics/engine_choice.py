@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import kernels
-from ..data.blocks import Blocks
+from ..data.blocks import Blocks, StartedPass
 from ..runtime.records import record
 from . import costs
 from .pass_options import PassOptions
@@ -70,8 +70,9 @@ def choose_engine(blocks: Blocks, options: PassOptions, budget: int) -> EngineCh
     with np.errstate(over="ignore", invalid="ignore"):  # rows whose squares overflow
         spectral = work.seconds(blocks)
     facts = {"estimated_direct": direct, "estimated_spectral": spectral}
-    faster = "spectral" if spectral is not None and spectral < direct else "direct"
-    return EngineChoice(faster, blocks, facts)
+    return EngineChoice(
+        "spectral" if spectral is not None and spectral < direct else "direct", blocks, facts
+    )
 
 
 def _choose_for_stream(blocks: Blocks, work: SpectralWork) -> EngineChoice:
@@ -83,7 +84,7 @@ def _choose_for_stream(blocks: Blocks, work: SpectralWork) -> EngineChoice:
     most = work.budget // (HELD_SHARE * 8 * work.features.dimension)
     if few > most:
         return EngineChoice("direct", blocks)
-    started = blocks.start_pass()
+    started = StartedPass(blocks)
     started.read(few)
     if started.n_rows < few:
         return EngineChoice("direct", started.blocks)

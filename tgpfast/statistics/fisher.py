@@ -94,8 +94,7 @@ def ncfd_system(stats: Statistics, base: Base) -> tuple[Array, Array]:
     norms = np.einsum("sk,sk->s", z, z)
     for h, sigma in enumerate(stats.noise_levels):
         gamma = np.hypot(stats.features.bandwidth, sigma)
-        ratio = sigma / gamma
-        delta = np.exp(-0.5 * ratio**2 * norms)
+        delta = np.exp(-0.5 * (sigma / gamma) ** 2 * norms)
         noisy = np.linalg.cholesky(base.covariance + sigma**2 * np.eye(base.dimension))
         psi_prime = _psi_prime(
             z, stats.noise_sum_dphi[h], stats.noise_sum_dphi_x[h], stats, noisy, base.mean

@@ -16,7 +16,7 @@ from ..data import storage
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..validation import Array
-from .mergeable_sums import MergeableSums, read_counts
+from .mergeable_sums import Comparisons, MergeableSums, read_counts
 from .statistics import check_levels
 
 KIND = "lattice"  # of a saved file
@@ -85,20 +85,28 @@ class LatticeStatistics(MergeableSums):
         """``modes`` with |k_j| <= m_j: all that MAP needs of the rows."""
         return self.band.resize_modes(self.modes, self.features.n_modes)
 
-    def _difference(self, other: LatticeStatistics) -> str:
-        """Why two statistics cannot be added, in words; empty if they can."""
-        if self.features.box_fingerprint != other.features.box_fingerprint:
-            return "their lattices differ in box, modes or walls"
-        if self.scores_of != other.scores_of:
-            return "they were made with different bases"
-        if not np.array_equal(self.noise_levels, other.noise_levels):
-            mine, theirs = self.noise_levels.tolist(), other.noise_levels.tolist()
-            return f"their noise levels are {mine} and {theirs}"
-        if len(self.noise_levels) and self.features.bandwidth != other.features.bandwidth:
-            return "they have noise levels and different bandwidths"
-        if len(self.sum_log_bases) != len(other.sum_log_bases):
-            return "they have sums of different numbers of bases"
-        return ""
+    def _compared(self, other: LatticeStatistics) -> Comparisons:
+        mine, theirs = self.features, other.features
+        has_levels = len(self.noise_levels) > 0  # their sums depend on the bandwidth
+        return (
+            (
+                mine.box_fingerprint, theirs.box_fingerprint,
+                "their lattices differ in box, modes or walls",
+            ),
+            (self.scores_of, other.scores_of, "they were made with different bases"),
+            (
+                self.noise_levels.tolist(), other.noise_levels.tolist(),
+                "their noise levels are {} and {}",
+            ),
+            (
+                has_levels and mine.bandwidth, has_levels and theirs.bandwidth,
+                "they have noise levels and different bandwidths",
+            ),
+            (
+                len(self.sum_log_bases), len(other.sum_log_bases),
+                "they have sums of different numbers of bases",
+            ),
+        )  # fmt: skip
 
     def with_kernel(self, kernel: str, bandwidth: float) -> LatticeStatistics:
         """The same sums for another prior.

@@ -356,40 +356,23 @@ def _within_walls(x: Array, w: Array | None, features: LatticeFeatures, first: i
     """
     if not any(features.cosine):
         return x
-    low = np.where(_has_wall(features, "wall_above"), features.origin, -np.inf)
-    high = np.where(_has_wall(features, "wall_below"), features.origin + features.lengths, np.inf)
+    ends = features.origin, features.origin + features.lengths
+    low = np.where(np.isin(features.walls, ("wall", "wall_below")), ends[0], -np.inf)
+    high = np.where(np.isin(features.walls, ("wall", "wall_above")), ends[1], np.inf)
     if (x >= low).all() and (x <= high).all():
         return x
-    counts = np.ones(len(x), bool) if w is None else w > 0.0
-    _check_walls(np.where(counts[:, None], x, np.clip(x, low, high)), features, first)
+    room = WALL_ROUNDING * features.lengths
+    beyond = (x < low - room) | (x > high + room)
+    if w is not None:
+        beyond[w <= 0.0] = False
+    if beyond.any():
+        axis, at = (int(i) for i in np.argwhere(beyond.T)[0])
+        raise WallError(
+            first + at, axis,
+            f"row {first + at} has {x[at, axis]:.6g} in column {axis}, beyond a wall of the "
+            f"lattice, which reaches from {ends[0][axis]:.6g} to {ends[1][axis]:.6g}",
+        )  # fmt: skip
     return np.clip(x, low, high)
-
-
-def _has_wall(features: LatticeFeatures, other: str) -> list[bool]:
-    """Which axes have a wall that those of the other kind lack."""
-    return [is_wall and kind != other for is_wall, kind in
-            zip(features.cosine, features.walls, strict=True)]  # fmt: skip
-
-
-def _check_walls(x: Array, features: LatticeFeatures, first: int) -> None:
-    """WallError that names the first row beyond a wall."""
-    for axis, kind in enumerate(features.walls):
-        if not kind.startswith("wall"):
-            continue
-        column, room = x[:, axis], WALL_ROUNDING * features.lengths[axis]
-        low, high = features.origin[axis], features.origin[axis] + features.lengths[axis]
-        beyond = np.zeros(len(x), bool)
-        if kind != "wall_above":
-            beyond |= column < low - room
-        if kind != "wall_below":
-            beyond |= column > high + room
-        if beyond.any():
-            at = int(np.flatnonzero(beyond)[0])
-            raise WallError(
-                first + at, axis,
-                f"row {first + at} has {column[at]:.6g} in column {axis}, beyond a wall of the "
-                f"lattice, which reaches from {low:.6g} to {high:.6g}",
-            )  # fmt: skip
 
 
 class _Sums(RowCounts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -14,6 +14,9 @@ from ..validation import Array, as_floats, positive
 
 WEIGHT_ROUNDING = 1e-9  # relative: a part may seem to weigh this much more than the whole
 MOST_FACTS = 8  # distinct texts of one fact that are kept
+
+# (a fact of one, the same of the other, how they differ with {} for each of them)
+Comparisons = Iterable[tuple[Any, Any, str]]
 
 T = TypeVar("T", bound="MergeableSums")
 
@@ -53,9 +56,9 @@ class MergeableSums:
         """Names of the fields that add."""
         return [f.name for f in fields(cls) if f.name not in cls.not_added]
 
-    def _difference(self: T, other: T) -> str:
-        """Why two sums cannot be added, in words; empty if they can."""
-        return "" if self.features == other.features else "their features differ"
+    def _compared(self: T, other: T) -> Comparisons:
+        """What must be equal so that two sums can be added, and what to say where it is not."""
+        return [(self.features, other.features, "their features differ")]
 
     def __add__(self: T, other: object) -> T:
         if not isinstance(other, type(self)):
@@ -83,8 +86,10 @@ class MergeableSums:
         return self._combine(other, "subtracted", operator.sub)
 
     def _combine(self: T, other: T, verb: str, operate: Callable[[Any, Any], Any]) -> T:
-        if difference := self._difference(other):
-            raise ValueError(f"these statistics cannot be {verb}: {difference}")
+        for mine, theirs, difference in self._compared(other):
+            if mine != theirs:
+                text = difference.format(mine, theirs)
+                raise ValueError(f"these statistics cannot be {verb}: {text}")
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in self.sum_names()}
         sums = {name: operate(a, b) for name, (a, b) in pairs.items() if a is not None}
         return replace(self, provenance=merge_provenance(self.provenance, other.provenance), **sums)
@@ -145,6 +150,11 @@ def check_decay(factor: Any) -> float:
     return value
 
 
+def as_list(fact: Any) -> list[Any]:
+    """The values of a fact of the provenance: several where merged sums differ in it."""
+    return fact if isinstance(fact, list) else [fact]
+
+
 def merge_provenance(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """The facts of both.
 
@@ -158,10 +168,7 @@ def merge_provenance(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """
     merged: dict[str, Any] = {}
     for key in sorted(a.keys() | b.keys()):
-        values: list[Any] = []
-        for side in (a, b):
-            if key in side:
-                values.extend(side[key] if isinstance(side[key], list) else [side[key]])
+        values = [v for side in (a, b) if key in side for v in as_list(side[key])]
         numbers = [v for v in values if type(v) in (int, float)]
         others = {repr(v): v for v in values if type(v) not in (int, float)}
         distinct = [v for _, v in sorted(others.items())][:MOST_FACTS]

@@ -119,8 +119,9 @@ class _OutsideRows:
     def total(self) -> Statistics | None:
         """The statistics of all points so far; None if there were none."""
         if self._held:
-            blocks = Blocks(self._held, dimension=self.inputs[0].dimension)
-            part = accumulate_direct(blocks, *self.inputs, **self.options)
+            part = accumulate_direct(
+                Blocks(self._held, dimension=self.inputs[0].dimension), *self.inputs, **self.options
+            )
             self._sum = part if self._sum is None else self._sum + part
             self._held, self._n_held = [], 0
         return self._sum

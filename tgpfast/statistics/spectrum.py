@@ -328,8 +328,7 @@ class Spectrum:
         root = np.sqrt(np.maximum(np.diag(scatter), 0.0))
         safe = np.where(root > 0, root, 1.0)
         correlation = scatter / np.outer(safe, safe)
-        kish = self.n**2 / self.sum_w2
-        return Moments(self.n, kish, self.center + shift, root, correlation)
+        return Moments(self.n, self.n**2 / self.sum_w2, self.center + shift, root, correlation)
 
     def __add__(self, other: object) -> Spectrum:
         if not isinstance(other, Spectrum):

@@ -231,12 +231,9 @@ class GridFiller:
             turns = 2.0 * np.pi / (np.array(place.shape) * place.spacing)
             angles = ((x - place.center) * turns).T.copy()
             angles[:, outside] = strengths[outside] = 0.0  # cheaper than to remove a few rows
-            self._spread(angles, strengths)
+            with quiet_finufft():
+                self._plan.setpts(*angles)
+                self._plan.execute(strengths, out=self._part)
+            self.grid += self._part.real
             self.weight += float(strengths.real.sum())
         return x[outside], None if w is None else w[outside]
-
-    def _spread(self, angles: Array, strengths: Complex) -> None:
-        with quiet_finufft():
-            self._plan.setpts(*angles)
-            self._plan.execute(strengths, out=self._part)
-        self.grid += self._part.real

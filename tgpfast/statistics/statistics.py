@@ -14,7 +14,7 @@ import numpy as np
 from ..data import storage
 from ..features.random import Features
 from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
-from .mergeable_sums import MergeableSums, read_counts
+from .mergeable_sums import Comparisons, MergeableSums, as_list, read_counts
 
 STATISTICS_KIND = "statistics"  # of a saved file
 SYMMETRIC = ("gram", "gram_phi", "noise_gram")  # sums that are saved and sent as triangles
@@ -242,8 +242,7 @@ class Statistics(MergeableSums):
                 "these statistics hold the score of a base, which rows alone do not give; add "
                 "accumulate(rows, features, base=base) with the same options"
             )
-        is_pair = isinstance(other, tuple) and len(other) == 2
-        rows, weights = other if is_pair else (other, None)
+        rows, weights = other if (isinstance(other, tuple) and len(other) == 2) else (other, None)
         return self + _accumulators[0](
             rows, self.features, sample_weight=weights, noise_levels=self.noise_levels,
             origin=self.origin, gram_phi=self.gram_phi is not None, **self.accuracy_options(),
@@ -251,13 +250,10 @@ class Statistics(MergeableSums):
 
     def accuracy_options(self) -> dict[str, Any]:
         """``precision`` and ``tolerance`` for rows to add: the best that was used so far."""
-
-        def values(name: str) -> list[Any]:
-            held = self.provenance.get(name)
-            return held if isinstance(held, list) else [held]
-
-        kept = [t for t in values("tolerance") if isinstance(t, float) and t > 0.0]
-        precision = "mixed" if values("precision") == ["mixed"] else "float64"
+        tolerances = as_list(self.provenance.get("tolerance"))
+        kept = [t for t in tolerances if isinstance(t, float) and t > 0.0]
+        is_mixed = as_list(self.provenance.get("precision")) == ["mixed"]
+        precision = "mixed" if is_mixed else "float64"
         return {"precision": precision, **({"tolerance": min(kept)} if kept else {})}
 
     @property
@@ -271,12 +267,11 @@ class Statistics(MergeableSums):
             digest.update(self.score_base.encode())
         return digest.hexdigest()
 
-    def _difference(self, other: Statistics) -> str:
-        """Why two statistics cannot be added, in words; empty if they can."""
+    def _compared(self, other: Statistics) -> Comparisons:
         a, b = self.features, other.features
         part = "phases" if np.array_equal(a.frequencies, b.frequencies) else "frequencies"
         seeds = "" if a.seed == b.seed else f" (seeds {a.seed} and {b.seed})"
-        compared: tuple[tuple[Any, Any, str], ...] = (
+        return (
             (a.dimension, b.dimension, "their features have dimensions {} and {}"),
             (a.n_features, b.n_features, "they have {} and {} features"),
             (a.bandwidth, b.bandwidth, "their bandwidths are {!r} and {!r}"),
@@ -295,7 +290,6 @@ class Statistics(MergeableSums):
                 "they were accumulated with different bases; use the same base for both",
             ),
         )  # fmt: skip
-        return next((text.format(m, t) for m, t, text in compared if m != t), "")
 
     def pack(self) -> Statistics:
         """The same with upper triangles instead of symmetric matrices; these add as well."""
@@ -326,8 +320,7 @@ class Statistics(MergeableSums):
 
     @classmethod
     def _from_file(cls, path: Any, facts: dict[str, Any], arrays: dict[str, Any]) -> Statistics:
-        features = Features.from_members(path, facts, arrays)
-        return cls.from_members(path, features, facts, arrays)
+        return cls.from_members(path, Features.from_members(path, facts, arrays), facts, arrays)
 
     @classmethod
     def from_members(
