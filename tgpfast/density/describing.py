@@ -130,7 +130,8 @@ def collect_facts(model: Any) -> dict[str, str]:
         "joint": "" if joint is model else f"of {joint.dimension} columns",
         "method": f"{joint.method}, {METHOD_WORDS.get(joint.method, 'learned')}",
         "exponent": "" if joint.method == "base" else _exponent_text(joint),
-        "base": _base_text(joint), "rows": _rows_text(settings), "scale": _scale_text(settings),
+        "base": shorten_base(repr(joint.base), joint.base.dimension),
+        "rows": _rows_text(settings), "scale": _scale_text(settings),
         "automatic": ", ".join(settings.get("auto", [])), "held out": _gain_text(joint),
         "verified": _verification_text(settings.get("verification")),
         "beware": _notes_text(settings.get("column_notes", [])),
@@ -185,10 +186,6 @@ def _normalizer_text(model: Any) -> str:
     return text + ("; UNRELIABLE: too few points carry the density" if known.is_poor else "")
 
 
-def _base_text(model: Any) -> str:
-    return shorten_base(repr(model.base), model.base.dimension)
-
-
 def shorten_base(text: str, dimension: int) -> str:
     """The representation of a base; its class where every number is listed.
 
@@ -197,8 +194,7 @@ def shorten_base(text: str, dimension: int) -> str:
     >>> shorten_base("GaussianBase(mean=[" + 40 * "0.0, " + "])", 40)
     'GaussianBase(d=40)'
     """
-    is_short = len(text) <= LONGEST_BASE_TEXT
-    return text if is_short else f"{text.partition('(')[0]}(d={dimension})"
+    return text if len(text) <= LONGEST_BASE_TEXT else f"{text.partition('(')[0]}(d={dimension})"
 
 
 def _scale_text(settings: dict[str, Any]) -> str:
@@ -273,8 +269,7 @@ def _pairs_text(pairs: dict[str, Any]) -> str:
 def _inline_picture(model: Any) -> str:
     """An image element with its data; empty without matplotlib, and for one or two columns of a
     density of many, which would take long."""
-    joint = getattr(model, "joint", model)
-    if model.dimension < GRID_COLUMNS < joint.dimension:
+    if model.dimension < GRID_COLUMNS < getattr(model, "joint", model).dimension:
         return ""
     try:
         figure = copy.copy(model).plot(quick=True)  # a copy: ``model.sampling`` stays as it is

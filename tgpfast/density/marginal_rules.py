@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ..bases.base import Base
 from ..bases.bounded import BoundedMixtureBase, ProductBase
-from ..bases.conditioning import as_mixture, condition_mixture, marginal_base, split_columns
+from ..bases.conditioning import condition_mixture, marginal_base, split_columns
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase
+from ..bases.mixture import MixtureBase, as_mixture
 from ..bases.part_widths import part_widths
 from ..bases.quasirandom import logsumexp
 from ..bases.student import StudentBase
