@@ -134,7 +134,7 @@ def _integrate_parts(
 
 def _rules_of(integrator: Integrator, low: Array, high: Array) -> list[PartRule]:
     base, tilt = integrator.base, integrator.tilt
-    excess = 0.0 if tilt.is_zero else max(find_peak(tilt) - integrator.log_normalizer.value, 0.0)
+    excess = find_excess(tilt, integrator.log_normalizer.value)
     if isinstance(base, (GaussianBase, MixtureBase)):
         reach = math.sqrt(2.0 * (LEAST_LOG_MASS + excess))
         return [
@@ -160,11 +160,14 @@ def rounding_of(tilt: Tilt) -> float:
     return TILTED_ROUNDING
 
 
-def find_peak(tilt: Tilt) -> float:
-    """A number that the exponent hardly exceeds."""
-    if isinstance(tilt, PredictiveTilt):
-        return tilt.bound
-    return min(tilt.bound, PEAK_DEVIATIONS * math.sqrt(tilt.variance) + math.log(2.0))
+def find_excess(tilt: Tilt, log_z: float) -> float:
+    """A number that the exponent less log Z hardly exceeds, at least 0."""
+    if tilt.is_zero:
+        return 0.0
+    peak = tilt.bound
+    if not isinstance(tilt, PredictiveTilt):
+        peak = min(peak, PEAK_DEVIATIONS * math.sqrt(tilt.variance) + math.log(2.0))
+    return max(peak - log_z, 0.0)
 
 
 def wave_band(tilt: Tilt, directions: Array) -> Array:

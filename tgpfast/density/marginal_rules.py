@@ -31,7 +31,7 @@ from .box_integrals import (
     NODES_PER_DEVIATION,
     NODES_PER_RADIAN,
     UNKNOWN_REACH,
-    find_peak,
+    find_excess,
     gauss_legendre,
     rounding_of,
     wave_band,
@@ -309,9 +309,7 @@ def _whitened_nodes(
     """Nodes (G, b) of the trapezoidal rule and logs of weights (G,), which sum to about 1."""
     b = len(band)
     if parts.degrees is None:
-        excess = 0.0
-        if not model.tilt.is_zero:
-            excess = max(find_peak(model.tilt) - model.log_normalizer.value, 0.0)
+        excess = find_excess(model.tilt, model.log_normalizer.value)
         reach = math.sqrt(MARGINAL_REACH**2 + 2.0 * excess)
         steps = resolving_steps(band) / factor
     else:
