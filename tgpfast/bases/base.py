@@ -155,9 +155,8 @@ class Base(abc.ABC):
             Sum over k of stretch_k^2 times the second derivative of the log density in column k.
         """
         total = np.zeros(len(x))
-        for k, width in enumerate(np.sqrt(np.diag(self.covariance))):
-            step = np.zeros(self.dimension)
-            step[k] = DIFFERENCE_STEP * width
+        widths = np.sqrt(np.diag(self.covariance))
+        for k, step in enumerate(DIFFERENCE_STEP * np.diag(widths)):
             above, below = x + step, x - step
             rise = self.score_at(above)[:, k] - self.score_at(below)[:, k]
             total += stretch[k] ** 2 * rise / (above[:, k] - below[:, k])

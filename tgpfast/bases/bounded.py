@@ -19,7 +19,7 @@ from ..data.scaling import Scaling
 from ..validation import Array
 from .base import Base, RescaledBase, load_base, register_base
 from .gaussian import GaussianBase
-from .mixture import MixtureBase
+from .mixture import MixtureBase, as_mixture, pool_moments
 from .nested_rule import nested_rule, panel_rule
 from .quasirandom import logsumexp, sobol_uniforms
 
@@ -85,15 +85,15 @@ class Domain:
     @property
     def periods(self) -> Array:
         """Period of every axis, (d,); infinite where it has none."""
-        periods = np.full(self.dimension, np.inf)
-        periods[self.periodic] = (self.high - self.low)[self.periodic]
-        return periods
+        none = np.full(self.dimension, np.inf)
+        return np.subtract(self.high, self.low, out=none, where=self.periodic)
 
     @property
     def walls(self) -> tuple[Array, Array]:
         """Ends of the axes where they are walls, -inf and inf elsewhere."""
-        low = np.where(self.periodic, -np.inf, self.low)
-        return low, np.where(self.periodic, np.inf, self.high)
+        return (
+            np.where(self.periodic, -np.inf, self.low), np.where(self.periodic, np.inf, self.high)
+        )  # fmt: skip
 
     @property
     def is_open(self) -> bool:
@@ -119,9 +119,11 @@ class Domain:
         """Whether each row lies between the walls, which belong to the domain, as do rows that
         roundings have moved beyond them."""
         low, high = self.walls
-        slack = [ROUNDINGS * np.spacing(np.where(np.isfinite(e), e, 0.0)) for e in (low, high)]
-        inside = (low - np.abs(slack[0]) <= x) & (x <= high + np.abs(slack[1]))
-        return np.asarray(inside.all(axis=1))
+        below, above = (
+            ROUNDINGS * np.abs(np.spacing(np.where(np.isfinite(end), end, 0.0)))
+            for end in (low, high)
+        )
+        return np.asarray(((low - below <= x) & (x <= high + above)).all(axis=1))
 
     def rescaled(self, scaling: Scaling) -> Domain:
         """The same domain in the coordinates u = (x - shift) / scale."""
@@ -263,17 +265,19 @@ class BoundedMixtureBase(Base):
                 f"a mixture with walls has at most {MASS_DIMENSIONS} columns, got {d}; use a "
                 "product of bases"
             )
-        self._check_widths()
-        masses, places, spreads = self._find_moments()
-        self._log_shares = np.log(self.mixture.weights) + masses
+        widths = np.sqrt(np.einsum("kii->ki", self.mixture.covariances))
+        if (widths > WIDEST_COMPONENT * self.domain.periods).any():
+            raise ValueError("a component is wider than a period; use UniformBase on that axis")
+        log_masses, places, spreads = self._find_moments()
+        for k in np.flatnonzero((log_masses < math.log(LEAST_MASS)) & ~self._is_diagonal):
+            raise ValueError(
+                f"component {k} has a share of {math.exp(log_masses[k]):.1e} of its mass "
+                "between the walls, and its columns are correlated: remove it"
+            )
+        self._log_shares = np.log(self.mixture.weights) + log_masses
         self.log_mass = float(logsumexp(self._log_shares))
         self._log_shares -= self.log_mass
-        self._check_masses(masses)
-        shares = np.exp(self._log_shares)
-        self.mean = np.asarray(shares @ places)
-        about = places - self.mean
-        within = np.einsum("k,kij->ij", shares, spreads)
-        self.covariance = np.asarray(within + (about.T * shares) @ about)
+        self.mean, self.covariance = pool_moments(np.exp(self._log_shares), places, spreads)
 
     @classmethod
     def confine(cls, base: Base, domain: Domain) -> BoundedMixtureBase:
@@ -294,13 +298,11 @@ class BoundedMixtureBase(Base):
         TypeError
             The base is of another kind.
         """
-        if isinstance(base, GaussianBase):
-            base = MixtureBase(np.ones(1), base.mean[None], base.covariance[None])
-        if not isinstance(base, MixtureBase):
+        if not isinstance(base, (GaussianBase, MixtureBase)):
             raise TypeError(f"expected a GaussianBase or a MixtureBase, got {type(base).__name__}")
+        mixture = as_mixture(base)
         return cls(
-            base.weights, base.means, base.covariances, **domain.parameters(),
-            has_guard=base.has_guard,
+            **mixture.parameters(), **domain.parameters(), has_guard=mixture.has_guard
         )
 
     @property
@@ -313,18 +315,6 @@ class BoundedMixtureBase(Base):
         """Number of components, each of them with all of its images."""
         return self.mixture.n_components
 
-    def _check_widths(self) -> None:
-        widths = np.sqrt(np.einsum("kii->ki", self.mixture.covariances))
-        if (widths > WIDEST_COMPONENT * self.domain.periods).any():
-            raise ValueError("a component is wider than a period; use UniformBase on that axis")
-
-    def _check_masses(self, log_masses: Array) -> None:
-        for k in np.flatnonzero((log_masses < math.log(LEAST_MASS)) & ~self._is_diagonal):
-            raise ValueError(
-                f"component {k} has a share of {math.exp(log_masses[k]):.1e} of its mass "
-                "between the walls, and its columns are correlated: remove it"
-            )
-
     @functools.cached_property
     def _is_diagonal(self) -> NDArray[np.bool_]:
         return np.array([not np.any(c - np.diag(np.diag(c))) for c in self.mixture.covariances])
@@ -335,23 +325,21 @@ class BoundedMixtureBase(Base):
         if not self.has_walls:
             masses = np.zeros(mixture.n_components)
             return masses, *wrap_moments(mixture.means, mixture.covariances, self.domain)
-        parts = [self._moments_inside(part) for part in mixture._parts]
-        log_masses = np.array([mass for mass, _, _ in parts])
-        places = np.array([mean for _, mean, _ in parts])
-        return log_masses, places, np.array([spread for _, _, spread in parts])
+        moments = zip(*map(self._moments_inside, mixture._parts), strict=True)
+        log_masses, places, spreads = map(np.array, moments)
+        return log_masses, places, spreads
 
     def _moments_inside(self, part: GaussianBase) -> tuple[float, Array, Array]:
         """Log of a component's mass in the domain, and its mean and covariance there."""
         domain, reach = self.domain, GAUSSIAN_REACH * np.sqrt(np.diag(part.covariance))
         if ((domain.low < part.mean - reach) & (part.mean + reach < domain.high)).all():
             return 0.0, part.mean, part.covariance
-        images = [GaussianBase(part.mean + shift, part.covariance) for shift in self._shifts(part)]
+        images = (GaussianBase(part.mean + shift, part.covariance) for shift in self._shifts(part))
         rules = [
             nested_rule(image, domain.low, domain.high, GAUSSIAN_REACH, _mass_rule)
             for image in images
         ]
-        x = np.concatenate([nodes for nodes, _ in rules])
-        log_weights = np.concatenate([weights for _, weights in rules])
+        x, log_weights = map(np.concatenate, zip(*rules, strict=True))
         mass = float(logsumexp(log_weights))
         shares = np.exp(log_weights - mass)
         mean = shares @ x
@@ -379,14 +367,13 @@ class BoundedMixtureBase(Base):
         log_total : float
             Log of the sum of the weights before that.
         """
-        weights, means, covariances = [], [], []
-        for weight, part in zip(self.mixture.weights, self.mixture._parts, strict=True):
-            for shift in sorted({tuple(np.where(axes, s, 0.0)) for s in self._shifts(part)}):
-                weights.append(weight)
-                means.append(part.mean + shift)
-                covariances.append(part.covariance)
-        images = MixtureBase(np.array(weights), np.array(means), np.array(covariances))
-        return images, math.log(sum(weights))
+        images = [
+            (weight, part.mean + shift, part.covariance)
+            for weight, part in zip(self.mixture.weights, self.mixture._parts, strict=True)
+            for shift in sorted({tuple(np.where(axes, s, 0.0)) for s in self._shifts(part)})
+        ]
+        weights, means, covariances = map(np.array, zip(*images, strict=True))
+        return MixtureBase(weights, means, covariances), math.log(sum(weights))
 
     def _shifts(self, part: GaussianBase) -> list[tuple[float, ...]]:
         """Whole periods, by axis, by which a component reaches into the domain."""
@@ -442,8 +429,8 @@ class BoundedMixtureBase(Base):
         if not self._is_diagonal.all():
             return self.draw(2**log2_n, np.random.default_rng(seed))
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
-        shares = np.cumsum(np.exp(self._log_shares))
-        index = np.searchsorted(shares[:-1], points[:, 0], side="right")
+        running = np.cumsum(np.exp(self._log_shares))
+        index = np.searchsorted(running[:-1], points[:, 0], side="right")
         x = np.empty((len(points), self.dimension))
         for k, part in enumerate(self.mixture._parts):
             x[index == k] = self._place(part, points[index == k, 1:])[0]
@@ -571,19 +558,18 @@ def _wrap_column(
     places = means - period * (mass @ cells)
     gaps = (means - places)[:, None] - period * cells
     variances = (square + 2.0 * gaps * about + np.square(gaps) * mass).sum(axis=1)
-    factors = 1.0 - period / deviations * density.sum(axis=1)
-    return places, variances, factors
+    return places, variances, 1.0 - period / deviations * density.sum(axis=1)
 
 
-def confine_mixture(mixture: MixtureBase, domain: Domain) -> Base:
-    """A mixture on a domain, or the mixture itself where the domain is open.
+def confine_base(base: Base, domain: Domain) -> Base:
+    """A Gaussian or a mixture on a domain; any base as it is where the domain is open.
 
     Parameters
     ----------
-    mixture : MixtureBase
+    base : Base
     domain : Domain
     """
-    return mixture if domain.is_open else BoundedMixtureBase.confine(mixture, domain)
+    return base if domain.is_open else BoundedMixtureBase.confine(base, domain)
 
 
 def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
@@ -620,10 +606,10 @@ def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
     is_wide = domain.periodic & (deviations > WIDEST_WRAPPED * periods)
     is_walled = np.isfinite(domain.walls[0]) | np.isfinite(domain.walls[1])
     if not (is_wide | is_walled).any():
-        return BoundedMixtureBase.confine(gaussian, domain)
+        return confine_base(gaussian, domain)
     factors: list[Base] = []
     for k in range(domain.dimension):
-        one = Domain(domain.low[k : k + 1], domain.high[k : k + 1], domain.periodic[k : k + 1])
+        one = domain.choose([k])
         if is_wide[k]:
             factors.append(UniformBase(**one.parameters()))
             continue
@@ -744,8 +730,7 @@ class ProductBase(Base):
 
     def laplacian_at(self, x: Array, stretch: Array) -> Array:
         """Sum over k of stretch_k^2 times the second derivative in column k, (n,)."""
-        parts = [f.laplacian_at(_columns_of(x, c), stretch[c]) for f, c in self.each]
-        return np.sum(parts, axis=0)
+        return np.sum([f.laplacian_at(_columns_of(x, c), stretch[c]) for f, c in self.each], axis=0)
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """n independent draws, (n, d)."""
@@ -753,11 +738,11 @@ class ProductBase(Base):
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
         """2^log2_n draws, quasi-random within each factor, and paired at random."""
-        parts = []
-        for j, factor in enumerate(self.factors):
-            order = np.random.default_rng([seed, j]).permutation(2**log2_n)
-            parts.append(factor.draw_sobol(log2_n, seed)[order])
-        return self._join(parts)
+        rngs = (np.random.default_rng([seed, j]) for j in range(len(self.factors)))
+        return self._join([
+            factor.draw_sobol(log2_n, seed)[rng.permutation(2**log2_n)]
+            for factor, rng in zip(self.factors, rngs, strict=True)
+        ])  # fmt: skip
 
     def _join(self, parts: Sequence[Array]) -> Array:
         """Arrays (n, columns of a factor), as one of all columns."""

@@ -136,8 +136,7 @@ def _learn_halves(own: Rows, learner: Learner, halves: Components) -> tuple[Comp
     alive = np.ones(weights.shape[:-1], bool)
     targets: Array | None = None
     for _ in range(PAIR_STEPS):
-        now = Components(weights, means, covariances)
-        pairs = learner.find_coefficients(now, blurred=True)
+        pairs = learner.find_coefficients(Components(weights, means, covariances), blurred=True)
         sums = own.evaluate(_by_lane(pairs), sums=True).sums.swapaxes(0, 1)
         moments = learner.read_moments(sums, own.count)
         alive &= (moments.counts >= learner.least_rows).all(axis=-1)

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.scaling import Scaling
 from ..validation import Array
 from .base import Base, RescaledBase
-from .bounded import BoundedMixtureBase, ProductBase, UniformBase, confine_mixture
+from .bounded import BoundedMixtureBase, ProductBase, UniformBase, confine_base
 from .gaussian import GaussianBase
-from .mixture import MixtureBase
+from .mixture import MixtureBase, as_mixture
 from .quasirandom import logsumexp
 from .student import StudentBase
 from .von_mises import VonMisesBase
@@ -56,13 +55,6 @@ def split_columns(d: int, fixed: Sequence[int]) -> tuple[list[int], list[int]]:
     """
     given = sorted(fixed)
     return given, [k for k in range(d) if k not in given]
-
-
-def as_mixture(base: GaussianBase | MixtureBase) -> MixtureBase:
-    """A Gaussian as a mixture of one component; a mixture as it is."""
-    if isinstance(base, MixtureBase):
-        return base
-    return MixtureBase(np.ones(1), base.mean[None], base.covariance[None])
 
 
 class SplitMixture:
@@ -198,10 +190,9 @@ def _(base: BoundedMixtureBase, columns: Sequence[int]) -> Base | None:
     walls = np.asarray(np.isfinite(base.domain.walls).any(axis=0))
     if walls[[k for k in range(base.dimension) if k not in columns]].any():
         return None
-    domain = base.domain.choose(columns)
     known = marginal_base(base.mixture, columns)
     assert isinstance(known, MixtureBase)
-    return confine_mixture(known, domain)
+    return confine_base(known, base.domain.choose(columns))
 
 
 @marginal_base.register
@@ -228,7 +219,7 @@ def _(base: ProductBase, columns: Sequence[int]) -> Base | None:
 @marginal_base.register
 def _(base: RescaledBase, columns: Sequence[int]) -> Base | None:
     known = marginal_base(base.original, columns)
-    return None if known is None else known.rescaled(_choose_scales(base.scaling, columns))
+    return None if known is None else known.rescaled(base.scaling.choose(columns))
 
 
 # -- conditionals ----------------------------------------------------------------------------------
@@ -293,8 +284,7 @@ def _(base: StudentBase, fixed: Sequence[int], values: Array) -> Base:
 
 @condition_base.register
 def _(base: UniformBase, fixed: Sequence[int], values: Array) -> Base:
-    free = split_columns(base.dimension, fixed)[1]
-    return UniformBase(**base.domain.choose(free).parameters())
+    return UniformBase(**base.domain.choose(split_columns(base.dimension, fixed)[1]).parameters())
 
 
 @condition_base.register
@@ -306,7 +296,7 @@ def _(base: BoundedMixtureBase, fixed: Sequence[int], values: Array) -> Base:
     images, _ = base.with_images(domain.periodic & np.isin(np.arange(base.dimension), given))
     conditioned = condition_base(images, given, inside)
     assert isinstance(conditioned, MixtureBase)
-    return confine_mixture(conditioned, domain.choose(free))
+    return confine_base(conditioned, domain.choose(free))
 
 
 @condition_base.register
@@ -328,9 +318,8 @@ def _(base: ProductBase, fixed: Sequence[int], values: Array) -> Base:
 @condition_base.register
 def _(base: RescaledBase, fixed: Sequence[int], values: Array) -> Base:
     given, free = split_columns(base.dimension, fixed)
-    there = _choose_scales(base.scaling, given).invert(values[None])[0]
-    known = condition_base(base.original, given, there)
-    return known.rescaled(_choose_scales(base.scaling, free))
+    there = base.scaling.choose(given).invert(values[None])[0]
+    return condition_base(base.original, given, there).rescaled(base.scaling.choose(free))
 
 
 def _multiply(factors: Sequence[Base], columns: Sequence[Sequence[int]]) -> Base:
@@ -338,7 +327,3 @@ def _multiply(factors: Sequence[Base], columns: Sequence[Sequence[int]]) -> Base
     if len(factors) == 1 and list(columns[0]) == sorted(columns[0]):
         return factors[0]
     return ProductBase(factors, columns)
-
-
-def _choose_scales(scaling: Scaling, columns: Sequence[int]) -> Scaling:
-    return Scaling(scaling.shift[columns], scaling.scale[columns])

@@ -224,9 +224,7 @@ class MixtureBase(Base):
     @functools.cached_property
     def covariance(self) -> Array:  # type: ignore[override]
         """(d, d), of the whole mixture."""
-        about = self.means - self.mean
-        within = np.einsum("k,kij->ij", self.weights, self.covariances)
-        return np.asarray(within + (about.T * self.weights) @ about)
+        return pool_moments(self.weights, self.means, self.covariances)[1]
 
     @property
     def covariance_within(self) -> Array:
@@ -464,6 +462,28 @@ def _factor(means: Array, covariances: Array) -> Array:
         except ValueError as error:
             raise ValueError(f"component {k}: {error}") from None
     raise AssertionError("no component is to blame")
+
+
+def as_mixture(base: GaussianBase | MixtureBase) -> MixtureBase:
+    """A Gaussian as a mixture of one component; a mixture as it is."""
+    if isinstance(base, MixtureBase):
+        return base
+    return MixtureBase(np.ones(1), base.mean[None], base.covariance[None])
+
+
+def pool_moments(weights: Array, means: Array, covariances: Array) -> tuple[Array, Array]:
+    """Mean (d,) and covariance (d, d) of a mixture, from those of its components.
+
+    Parameters
+    ----------
+    weights : (K,) array
+    means : (K, d) array
+    covariances : (K, d, d) array
+    """
+    mean = np.asarray(weights @ means)
+    about = means - mean
+    within = np.einsum("k,kij->ij", weights, covariances)
+    return mean, np.asarray(within + (about.T * weights) @ about)
 
 
 def guard_of(moments: Moments) -> tuple[float, Array, Array]:

@@ -8,7 +8,9 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..features.evaluation import evaluate_grid
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..runtime import memory
@@ -234,14 +236,11 @@ def _log_masses_of_rule(base: Base, features: LatticeFeatures, shape: Sequence[i
 
 def _log_density(base: Base, axes: Sequence[Array]) -> Array:
     """Log density on the tensor grid of coordinates."""
-    shape = tuple(len(axis) for axis in axes)
-    values = np.empty(int(np.prod(shape)))
-    for start in range(0, len(values), BLOCK_NODES):
-        some = np.arange(start, min(start + BLOCK_NODES, len(values)))
-        index = np.unravel_index(some, shape)
-        nodes = np.stack([axis[i] for axis, i in zip(axes, index, strict=True)], axis=1)
-        values[some] = base.log_density_at(nodes)
-    return values.reshape(shape)
+    def log_density_of(index: NDArray[np.int64]) -> Array:
+        places = [axis[i] for axis, i in zip(axes, index.T, strict=True)]
+        return base.log_density_at(np.stack(places, axis=1))
+
+    return evaluate_grid(log_density_of, tuple(len(axis) for axis in axes), BLOCK_NODES)
 
 
 def _correct_wall(

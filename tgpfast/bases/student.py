@@ -148,8 +148,7 @@ class StudentBase(Base):
             centered = x - centre
             matrix = (centered.T * weights) @ centered / weights.sum()
             matrix = 0.5 * (matrix + matrix.T) + ridge
-            distances = cls(centre, matrix, degrees)._squared_distances(x)
-            degrees = _fit_degrees(distances, share, d)
+            degrees = _fit_degrees(cls(centre, matrix, degrees)._squared_distances(x), share, d)
         return base
 
     def log_density_at(self, x: Array) -> Array:
@@ -205,8 +204,10 @@ class StudentBase(Base):
 
     def parameters(self) -> dict[str, Any]:
         """Centre, scale matrix, and the degrees of freedom as an array (1,)."""
-        degrees = np.array([self.degrees])
-        return {"centre": self.centre, "scale_matrix": self.scale_matrix, "degrees": degrees}
+        return {
+            "centre": self.centre, "scale_matrix": self.scale_matrix,
+            "degrees": np.array([self.degrees]),
+        }  # fmt: skip
 
     @classmethod
     def from_parameters(cls, parameters: dict[str, Any]) -> StudentBase:

@@ -13,7 +13,6 @@ from ..data.scaling import Scaling
 from ..validation import Array
 from .base import Base, register_base
 from .bounded import Domain, ProductBase, confine_gaussian
-from .gaussian import GaussianBase
 from .quasirandom import sobol_uniforms
 
 NEGLIGIBLE_DENSITY = 40.0  # nats below the peak: e^-40 of it
@@ -215,13 +214,8 @@ def confine_to_circles(x: Array, weights: Array, domain: Domain) -> Base:
     [23.75, 2.5]
     """
     others = np.flatnonzero(~domain.periodic).tolist()
-    if not others:
-        return multiply_by_circles(None, x, weights, domain)
-    rest, of_rest = x[:, others], domain.choose(others)
-    if of_rest.is_open:
-        gaussian = GaussianBase.from_data(rest, sample_weight=weights)
-        return multiply_by_circles(gaussian, x, weights, domain)
-    return multiply_by_circles(confine_gaussian(rest, weights, of_rest), x, weights, domain)
+    rest = confine_gaussian(x[:, others], weights, domain.choose(others)) if others else None
+    return multiply_by_circles(rest, x, weights, domain)
 
 
 def _fit_von_mises(x: Array, weights: Array, domain: Domain) -> Base:

@@ -167,8 +167,7 @@ class AnnealedChains:
         self.n_accepted += int(accept.sum())
         self.n_tried += len(noise)
         if tune:
-            change = STEP_ADAPTATION * (accept.mean() - TARGET_ACCEPTANCE)
-            self.step_size *= float(np.exp(change))
+            self.step_size *= float(np.exp(STEP_ADAPTATION * (accept.mean() - TARGET_ACCEPTANCE)))
 
 
 def resample(log_weights: Array, n: int, rng: np.random.Generator) -> Array:

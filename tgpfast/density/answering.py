@@ -14,7 +14,7 @@ from ..data.blocks import Blocks
 from ..data.scaling import Scaling
 from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
-from ..validation import Array, Seed, as_seed, check_choice, check_flag
+from ..validation import Seed, as_seed, check_choice, check_flag
 from .column_choice import check_level, check_levels, find_columns, read_box, read_values
 from .describing import DescribedDensity
 from .exponent import Tilt
@@ -51,7 +51,22 @@ class AnsweringDensity(DescribedDensity):
 
     @property
     def log_normalizer(self) -> Normalizer:
-        """log Z with its error, estimated once."""
+        """log Z with its standard error and effective sample size, estimated once.
+
+        Returns
+        -------
+        Normalizer
+            ``value``, ``standard_error``, ``effective_sample_size``, ``is_poor`` and more. A
+            `PoorNormalizerWarning` says where too few points carry the density to trust it.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.log_normalizer.method, model.log_normalizer.is_poor
+        ('quadrature', False)
+        """
         return self.integrator.log_normalizer
 
     # -- probabilities -----------------------------------------------------------------------------
@@ -198,19 +213,6 @@ class AnsweringDensity(DescribedDensity):
             return float(found[0]) if np.ndim(q) == 0 else found
         table = np.stack([find_quantiles(self, k, levels, seed) for k in chosen], axis=1)
         return table[0] if np.ndim(q) == 0 else table
-
-    def median(self) -> Array:
-        """Median of every column, (d,), in the units of the data.
-
-        Examples
-        --------
-        >>> import numpy as np, tgpfast
-        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
-        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
-        >>> model.median().round(0).tolist()
-        [5.0, 5.0]
-        """
-        return np.atleast_1d(self.quantile(0.5))
 
     # -- expectations ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from ..bases.base import Base
 from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase, domain_of
 from ..bases.conditioning import marginal_base
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase
+from ..bases.mixture import MixtureBase, as_mixture
 from ..bases.part_widths import part_widths
 from ..bases.student import StudentBase
 from ..bases.von_mises import VonMisesBase
@@ -25,10 +25,8 @@ BASE_LOG2_DRAWS = 17  # for a base without another way
 
 def gaussian_components(base: GaussianBase | MixtureBase) -> tuple[Array, list[GaussianBase]]:
     """Weights and Gaussians of a Gaussian or of a mixture."""
-    if isinstance(base, GaussianBase):
-        return np.ones(1), [base]
-    parts = [GaussianBase(m, c) for m, c in zip(base.means, base.covariances, strict=True)]
-    return base.weights, parts
+    mixture = as_mixture(base)
+    return mixture.weights, mixture._parts
 
 
 def base_cdf(base: Base, direction: Array, places: Array) -> Array:
@@ -58,8 +56,8 @@ def base_cdf(base: Base, direction: Array, places: Array) -> Array:
             return total
         if isinstance(base, StudentBase):
             width = math.sqrt(float(direction @ base.scale_matrix @ direction))
-            center = float(direction @ base.mean)
-            return np.asarray(stdtr(base.degrees, (places - center) / width))
+            gaps = places - float(direction @ base.mean)
+            return np.asarray(stdtr(base.degrees, gaps / width))
     if isinstance(base, ProductBase):
         for factor, columns in base.each:
             if np.count_nonzero(direction[columns]) == np.count_nonzero(direction):
@@ -88,8 +86,7 @@ def _covering_rule(base: Base) -> BoxRule | None:
     counts = np.ceil(GAUSSIAN_STEPS * (high - low) / part_widths(base)[1].min(axis=0))
     if counts.prod() * 4.0 > MOST_BASE_NODES:
         return None
-    whole = [int(max(n, 16.0)) for n in counts]
-    return BoxRule.of_axes(low, high, whole, [False] * base.dimension)
+    return BoxRule.of_axes(low, high, [int(max(n, 16.0)) for n in counts], [False] * base.dimension)
 
 
 def cover_base(base: Base, deviations: float) -> tuple[Array, Array]:
@@ -115,13 +112,10 @@ def find_ends(base: Base) -> tuple[Array, Array] | None:
     mixture = base.mixture if isinstance(base, BoundedMixtureBase) else base
     if not isinstance(mixture, (GaussianBase, MixtureBase)):
         return None
-    _, components = gaussian_components(mixture)
-    means = np.array([part.mean for part in components])
-    spreads = np.sqrt(np.array([np.diag(part.covariance) for part in components]))
-    low = (means - BASE_REACH_DEVIATIONS * spreads).min(axis=0)
-    high = (means + BASE_REACH_DEVIATIONS * spreads).max(axis=0)
-    if isinstance(base, BoundedMixtureBase):
-        domain = base.domain
-        low = np.where(domain.periodic, domain.low, np.maximum(low, domain.low))
-        high = np.where(domain.periodic, domain.high, np.minimum(high, domain.high))
-    return low, high
+    mixture, domain = as_mixture(mixture), domain_of(base)
+    reach = BASE_REACH_DEVIATIONS * np.sqrt(np.einsum("kii->ki", mixture.covariances))
+    low = np.maximum((mixture.means - reach).min(axis=0), domain.low)
+    high = np.minimum((mixture.means + reach).max(axis=0), domain.high)
+    return (
+        np.where(domain.periodic, domain.low, low), np.where(domain.periodic, domain.high, high)
+    )  # fmt: skip

@@ -96,8 +96,9 @@ def _integrate_by_draws(
 ) -> tuple[Array, Array]:
     """The mean over quasi-random points, with the standard error of the replicates."""
     m = len(columns)
-    sets = [sobol_uniforms(m, LOG2_POINTS, seed) for seed in range(BIN_REPLICATES)]
-    points = np.concatenate(sets)
+    points = np.concatenate([
+        sobol_uniforms(m, LOG2_POINTS, seed) for seed in range(BIN_REPLICATES)
+    ])  # fmt: skip
     log_q = evaluate_around(log_density, rows, columns, (points - 0.5) * steps)
     top = log_q.max(axis=1)
     safe = np.where(np.isfinite(top), top, 0.0)

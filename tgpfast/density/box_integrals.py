@@ -111,7 +111,8 @@ def _integrate_parts(
         exponent = integrator.tilt.value(x, integrator.threads) - log_z
         terms = np.exp(log_weights + exponent)
         if function is not None:
-            terms *= _finite(function(x, exponent + integrator.base.log_density_at(x)), terms)
+            values_there = function(x, exponent + integrator.base.log_density_at(x))
+            terms *= np.where(terms > 0.0, values_there, 0.0)  # 0 times inf or nan is 0 here
         ends = np.cumsum([0, *(len(rows) for _, rows, _ in batch)])
         for (k, _, _), start, stop in zip(batch, ends, ends[1:], strict=False):
             values[k] += terms[start:stop].sum()
@@ -131,27 +132,19 @@ def _integrate_parts(
     return values, sizes
 
 
-def _finite(values: Array, terms: Array) -> Array:
-    """Values of a function, 0 where the density vanishes whatever the function is."""
-    return np.where(terms > 0.0, values, 0.0)
-
-
 def _rules_of(integrator: Integrator, low: Array, high: Array) -> list[PartRule]:
     base, tilt = integrator.base, integrator.tilt
-    excess = 0.0
-    if not tilt.is_zero:
-        excess = max(find_peak(tilt) - integrator.log_normalizer.value, 0.0)
+    excess = find_excess(tilt, integrator.log_normalizer.value)
     if isinstance(base, (GaussianBase, MixtureBase)):
         reach = math.sqrt(2.0 * (LEAST_LOG_MASS + excess))
-        rules: list[PartRule] = []
-        for weight, part in zip(*gaussian_components(base), strict=True):
-            log_mass = math.log(weight) + _log_mass_bound(part, low, high)
-            if log_mass + excess > -LEAST_LOG_MASS:
-                band = wave_band(tilt, part.cholesky)
-                rules.append(functools.partial(
-                    place_gaussian, part, math.log(weight), low, high, reach, band
-                ))  # fmt: skip
-        return rules
+        return [
+            functools.partial(
+                place_gaussian, part, math.log(weight), low, high, reach,
+                wave_band(tilt, part.cholesky),
+            )
+            for weight, part in zip(*gaussian_components(base), strict=True)
+            if math.log(weight) + _log_mass_bound(part, low, high) + excess > -LEAST_LOG_MASS
+        ]  # fmt: skip
     if isinstance(base, StudentBase):
         band = wave_band(tilt, base._gaussian.cholesky)
         return [functools.partial(place_student, base, low, high, band)]
@@ -167,11 +160,14 @@ def rounding_of(tilt: Tilt) -> float:
     return TILTED_ROUNDING
 
 
-def find_peak(tilt: Tilt) -> float:
-    """A number that the exponent hardly exceeds."""
-    if isinstance(tilt, PredictiveTilt):
-        return tilt.bound
-    return min(tilt.bound, PEAK_DEVIATIONS * math.sqrt(tilt.variance) + math.log(2.0))
+def find_excess(tilt: Tilt, log_z: float) -> float:
+    """A number that the exponent less log Z hardly exceeds, at least 0."""
+    if tilt.is_zero:
+        return 0.0
+    peak = tilt.bound
+    if not isinstance(tilt, PredictiveTilt):
+        peak = min(peak, PEAK_DEVIATIONS * math.sqrt(tilt.variance) + math.log(2.0))
+    return max(peak - log_z, 0.0)
 
 
 def wave_band(tilt: Tilt, directions: Array) -> Array:

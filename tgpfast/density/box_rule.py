@@ -156,8 +156,7 @@ def tensor_rows(axes: Sequence[Array]) -> Array:
 
 def tensor_weights(weights: Sequence[Array]) -> Array:
     """Products of all combinations of weights, (n,), the last axis fastest."""
-    product: Array = functools.reduce(np.multiply.outer, weights, np.ones(()))
-    return product.ravel()
+    return functools.reduce(np.multiply.outer, weights, np.ones(())).ravel()
 
 
 def integrate_to(line: Array, density: Array, places: Array) -> Array:
@@ -166,8 +165,7 @@ def integrate_to(line: Array, density: Array, places: Array) -> Array:
     from scipy.interpolate import make_interp_spline
 
     running = make_interp_spline(line, density, k=5).antiderivative()
-    inside = np.clip(places, line[0], line[-1])
-    return np.asarray(running(inside) - running(line[0]))
+    return np.asarray(running(np.clip(places, line[0], line[-1])) - running(line[0]))
 
 
 @functools.lru_cache(maxsize=64)

@@ -16,6 +16,7 @@ import numpy as np
 from ..bases.quasirandom import logsumexp
 from ..kernels.thread_choice import Threads
 from ..validation import Array
+from .box_rule import tensor_rows
 from .components import Component
 from .exponent import Tilt
 from .whitened_grid import WhitenedGrid, even_halves
@@ -138,8 +139,7 @@ class ComponentGrid:
         if self.component.base is None:
             mass = self.component.log_gaussian(squares)
         else:
-            nodes = np.stack(np.meshgrid(*tile, indexing="ij"), axis=-1)
-            w = nodes.reshape(-1, len(tile)) @ self.rotation
+            w = tensor_rows(tile) @ self.rotation
             mass = self.component.log_density(w).reshape(squares.shape)
         mass += self.grid.log_cell
         if self.windowed:

@@ -14,14 +14,13 @@ from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
 from ..bases.conditioning import (
     MixtureParts,
     SplitMixture,
-    as_mixture,
     condition_base,
     condition_mixture,
     marginal_base,
     split_columns,
 )
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase
+from ..bases.mixture import MixtureBase, as_mixture
 from ..bases.quasirandom import sobol_uniforms, to_normals
 from ..bases.student import StudentBase
 from ..validation import Array
@@ -48,19 +47,17 @@ class PointSets(NamedTuple):
     def uniforms(self, d: int, group: int = 0) -> Array:
         """Points of (0, 1)^d, (n_points, d), those of one set after another. Groups of columns are
         paired at random: two scramblings of one sequence are not independent."""
-        each = [
+        return np.concatenate([
             sobol_uniforms(d, self.log2_points, seed)[self._order(seed, group)]
             for seed in self.seeds
-        ]
-        return np.concatenate(each)
+        ])  # fmt: skip
 
     def draws(self, base: Base, group: int = 0) -> Array:
         """Draws of a base, (n_points, d)."""
-        each = [
+        return np.concatenate([
             base.draw_sobol(self.log2_points, seed)[self._order(seed, group)]
             for seed in self.seeds
-        ]
-        return np.concatenate(each)
+        ])  # fmt: skip
 
     def _order(self, seed: int, group: int) -> NDArray[np.int64]:
         count = 2**self.log2_points
@@ -101,7 +98,9 @@ def draw_given(
     if isinstance(base, StudentBase):
         return _draw_of_student(base, kept, y, sets, group)
     if isinstance(base, UniformBase):
-        return _draw_of_product(_split_uniform(base), kept, y, sets, group)
+        domains = [base.domain.choose([k]) for k in range(base.dimension)]
+        product = ProductBase([UniformBase(**one.parameters()) for one in domains])
+        return _draw_of_product(product, kept, y, sets, group)
     if is_wrapped_mixture(base):
         return _draw_of_wrapped(base, kept, y, sets, group)
     return _draw_row_by_row(base, kept, y, sets, group)
@@ -123,13 +122,7 @@ def is_wrapped_mixture(base: Base) -> TypeGuard[BoundedMixtureBase]:
 def unwrap_columns(base: BoundedMixtureBase, kept: list[int]) -> tuple[MixtureBase, float]:
     """A wrapped mixture as one that has images along some columns, and log of the sum of the
     weights of these images. Rows of the mixture may lie in any period of the other columns."""
-    is_kept = np.isin(np.arange(base.dimension), kept)
-    return base.with_images(base.domain.periodic & is_kept)
-
-
-def _split_uniform(base: UniformBase) -> ProductBase:
-    factors = [marginal_base(base, [k]) for k in range(base.dimension)]
-    return ProductBase([factor for factor in factors if factor is not None])
+    return base.with_images(base.domain.periodic & np.isin(np.arange(base.dimension), kept))
 
 
 def _draw_of_product(
@@ -278,8 +271,7 @@ def draw_along_line(
     draws are smooth functions of the places.
     """
     rest = split_columns(base.dimension, [column])[1]
-    whole: list[tuple[Base, list[int]]] = [(base, list(range(base.dimension)))]
-    parts = base.each if isinstance(base, ProductBase) else whole
+    parts = base.each if isinstance(base, ProductBase) else [(base, list(range(base.dimension)))]
     at = next(j for j, (_, mine) in enumerate(parts) if column in mine)
     factor, mine = parts[at]
     places, log_total = line[:, None], 0.0

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import domain_of
-from ..bases.conditioning import as_mixture, condition_base, condition_mixture, split_columns
+from ..bases.conditioning import condition_base, condition_mixture, split_columns
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase
+from ..bases.mixture import MixtureBase, as_mixture
 from ..data.column_maps import MappedScaling
 from ..data.table import Table, column_name, find_column
 from ..validation import Array
@@ -39,9 +39,8 @@ PLACES_AT_A_TIME = 2**19  # evaluated together
 
 def choose_names(table: Table, columns: Sequence[int]) -> Table:
     """The table of some columns."""
-    if table.columns is None:
-        return Table(None, table.kind)
-    return Table([table.columns[k] for k in columns], table.kind)
+    names = table.columns
+    return Table(None if names is None else [names[k] for k in columns], table.kind)
 
 
 def conditional_fields(model: TiltedDensity, values: dict[int, float]) -> dict[str, Any]:
@@ -229,13 +228,12 @@ def condition_on_table(model: TiltedDensity, given: Any) -> ConditionalTable:
     order = np.argsort(columns)
     columns, values = [columns[k] for k in order], values[:, order]
     at = _place_values(model, columns, values)
-    parts = []
     rows = max(1, PLACES_AT_A_TIME // (LINE_CELLS + 1))
-    for start in range(0, len(at), rows):
-        parts.append(_lines_of(model, columns, target, at[start : start + rows], start))
-    places, density, cumulative, mean, deviation = (
-        np.concatenate(each) for each in zip(*parts, strict=True)
-    )
+    parts = [
+        _lines_of(model, columns, target, at[start : start + rows], start)
+        for start in range(0, len(at), rows)
+    ]
+    places, density, cumulative, mean, deviation = map(np.concatenate, zip(*parts, strict=True))
     names = model.table.columns
     name = target if names is None else names[target]
     return ConditionalTable(name, mean, deviation, places, density, cumulative)
@@ -315,8 +313,7 @@ def _spread_places(
     """Places that are dense around the bulk of each row and sparse in heavy tails, (n, G), and
     their derivatives in t."""
     bulk = log_q > log_q.max(axis=1)[:, None] + BULK_LOG_DENSITY
-    counts = bulk.sum(axis=1)
-    center = (places * bulk).sum(axis=1) / counts
+    center = (places * bulk).sum(axis=1) / bulk.sum(axis=1)
     first = np.where(bulk, places, np.inf).min(axis=1)
     last = np.where(bulk, places, -np.inf).max(axis=1)
     width = np.maximum(0.5 * (last - first), (high - low) / places.shape[1] ** 2)

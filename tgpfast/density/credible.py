@@ -83,8 +83,7 @@ def _normalizer_rows(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
 def _exponents(model: TiltedDensity, tilt: PredictiveTilt, u: Array, thetas: Array) -> Array:
     """theta^T phi at every row for every draw, (n, T)."""
     values = np.empty((len(u), thetas.shape[1]))
-    blocks = feature_blocks(tilt.features, u, origin=tilt.origin, threads=model.threads)
-    for rows, phi, _ in blocks:
+    for rows, phi, _ in feature_blocks(tilt.features, u, origin=tilt.origin, threads=model.threads):
         values[rows] = phi.T @ thetas
     return values
 

@@ -37,7 +37,6 @@ from .describing import describe_briefly
 from .exponent import PointTilt, PredictiveTilt, Tilt
 from .integration import Integrator
 from .lattice_exponent import LatticeTilt
-from .normalizer import Normalizer
 
 if TYPE_CHECKING:
     from .sampling import SamplingReport
@@ -134,11 +133,6 @@ class Density(AnsweringDensity):
     def features(self) -> Features | LatticeFeatures:
         """The Fourier features of the exponent."""
         return self.tilt.features
-
-    @property
-    def dimension(self) -> int:
-        """Number of columns d."""
-        return self.base.dimension
 
     @property
     def theta(self) -> Array:
@@ -328,10 +322,14 @@ class Density(AnsweringDensity):
         >>> bool(model.log_density([[5.0]])[0] > model.log_density([[11.0]])[0])
         True
         """
-        from .missing_values import MISSING_POLICIES
+        from .missing_values import MISSING_POLICIES, score_incomplete_rows
 
         if check_choice("missing", missing, MISSING_POLICIES) == "marginal":
-            return self._score_incomplete(Y, normalized)
+            if not normalized:
+                raise ValueError(
+                    'missing="marginal" needs normalized=True: marginals are integrals'
+                )
+            return score_incomplete_rows(self, Y)
         blocks = self._blocks(Y)
         log_z = self.log_normalizer.value if normalized else 0.0
         if blocks.in_parts:
@@ -343,13 +341,6 @@ class Density(AnsweringDensity):
             value[far | np.isnan(value)] = -np.inf  # angles or distances are not finite
             parts.append(value)
         return blocks.table.series(np.concatenate(parts), "log_density")
-
-    def _score_incomplete(self, Y: Any, normalized: bool) -> Any:
-        from .missing_values import score_incomplete_rows
-
-        if not normalized:
-            raise ValueError('missing="marginal" needs normalized=True: marginals are integrals')
-        return score_incomplete_rows(self, Y)
 
     def grad_log_density(self, Y: Any) -> Any:
         """Gradient of the log density, the score, at every row of Y (Eq. nabx).
@@ -376,16 +367,7 @@ class Density(AnsweringDensity):
         >>> bool(model.grad_log_density([[9.0]])[0, 0] < 0)
         True
         """
-        blocks, parts = self._blocks(Y), []
-        if blocks.in_parts:
-            return blocks.evaluated(self, "grad_log_density")
-        for x, u, far, first in self._model_rows(blocks):
-            slope = self.tilt.gradient(u, self.threads)[1]
-            with np.errstate(over="ignore", invalid="ignore"):
-                slope = self.scaling.pull_score(x, slope + self.base.score_at(u))
-            check_derivative("gradient", slope, far, first)
-            parts.append(slope)
-        return blocks.table.frame(np.concatenate(parts))
+        return self._differentiate(Y, "grad_log_density", "gradient", self._gradient)
 
     def laplacian_log_density(self, Y: Any) -> Any:
         """Trace of the Hessian of the log density at every row of Y (Eq. nabxx).
@@ -412,15 +394,27 @@ class Density(AnsweringDensity):
         >>> model.laplacian_log_density([[5.0], [6.0]]).shape
         (2,)
         """
+        return self._differentiate(Y, "laplacian_log_density", "Laplacian", self._laplacian)
+
+    def _differentiate(
+        self, Y: Any, method: str, name: str, derivative: Callable[[Array, Array], Array]
+    ) -> Any:
+        """A derivative at all rows: ``method`` by parts of Y, ``derivative`` of rows in memory."""
         blocks, parts = self._blocks(Y), []
         if blocks.in_parts:
-            return blocks.evaluated(self, "laplacian_log_density")
+            return blocks.evaluated(self, method)
         for x, u, far, first in self._model_rows(blocks):
             with np.errstate(over="ignore", invalid="ignore"):
-                laplacian = self._laplacian(x, u)
-            check_derivative("Laplacian", laplacian, far, first)
-            parts.append(laplacian)
-        return blocks.table.series(np.concatenate(parts), "laplacian")
+                parts.append(derivative(x, u))
+            check_derivative(name, parts[-1], far, first)
+        values = np.concatenate(parts)
+        table = blocks.table
+        return table.frame(values) if values.ndim == 2 else table.series(values, name.lower())
+
+    def _gradient(self, x: Array, u: Array) -> Array:
+        """Gradient at rows x of the data, which are u in the model's coordinates."""
+        slope = self.tilt.gradient(u, self.threads)[1] + self.base.score_at(u)
+        return self.scaling.pull_score(x, slope)
 
     def _laplacian(self, x: Array, u: Array) -> Array:
         """Laplacian at rows x of the data, which are u in the model's coordinates."""
@@ -455,26 +449,6 @@ class Density(AnsweringDensity):
             first += len(x)
 
     # -- integrals --------------------------------------------------------------------------------
-
-    @property
-    def log_normalizer(self) -> Normalizer:
-        """log Z with its standard error and effective sample size, estimated once.
-
-        Returns
-        -------
-        Normalizer
-            ``value``, ``standard_error``, ``effective_sample_size``, ``is_poor`` and more. A
-            `PoorNormalizerWarning` says where too few points carry the density to trust it.
-
-        Examples
-        --------
-        >>> import numpy as np, tgpfast
-        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
-        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
-        >>> model.log_normalizer.method, model.log_normalizer.is_poor
-        ('quadrature', False)
-        """
-        return self.integrator.log_normalizer
 
     def marginal_cdf(self, direction: Any, grid: Any) -> Array:
         """Distribution function of x . direction for x from this density.

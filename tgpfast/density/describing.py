@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..validation import Seed
+import numpy as np
+
+from ..validation import Array, Seed
 
 LONGEST_BASE_TEXT = 80  # characters of a representation that is shown whole
 NAMED_COLUMNS = 6  # columns that one line names
@@ -65,6 +67,19 @@ class DescribedDensity:
             'columns with method="fvpd" and lam=, and take the band of that model'
         )
 
+    def median(self) -> Array:
+        """Median of every column, (d,), in the units of the data.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> model.median().round(0).tolist()
+        [5.0, 5.0]
+        """
+        return np.atleast_1d(self.quantile(0.5))  # type: ignore[attr-defined]
+
     def summary(self) -> str:
         """What the density is, what it was learned from and how far to trust it.
 
@@ -94,6 +109,27 @@ class DescribedDensity:
     def _repr_html_(self) -> str:
         """A table of facts, beside a picture where that is cheap."""
         return f"<div>{tabulate_facts(self._collect_facts())}{_inline_picture(self)}</div>"
+
+
+class DerivedDensity(DescribedDensity):
+    """What a density takes from the joint density that it is computed from."""
+
+    joint: Any
+
+    @property
+    def method(self) -> str:
+        """How the joint density was learned."""
+        return str(self.joint.method)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The choices behind the joint density, and how they were made."""
+        return self.joint.settings
+
+    @property
+    def log_normalizer(self) -> Any:
+        """`Normalizer` of the joint density: its log Z with the error."""
+        return self.joint.log_normalizer
 
 
 def list_facts(facts: dict[str, str]) -> str:
@@ -130,7 +166,8 @@ def collect_facts(model: Any) -> dict[str, str]:
         "joint": "" if joint is model else f"of {joint.dimension} columns",
         "method": f"{joint.method}, {METHOD_WORDS.get(joint.method, 'learned')}",
         "exponent": "" if joint.method == "base" else _exponent_text(joint),
-        "base": _base_text(joint), "rows": _rows_text(settings), "scale": _scale_text(settings),
+        "base": shorten_base(repr(joint.base), joint.base.dimension),
+        "rows": _rows_text(settings), "scale": _scale_text(settings),
         "automatic": ", ".join(settings.get("auto", [])), "held out": _gain_text(joint),
         "verified": _verification_text(settings.get("verification")),
         "beware": _notes_text(settings.get("column_notes", [])),
@@ -185,10 +222,6 @@ def _normalizer_text(model: Any) -> str:
     return text + ("; UNRELIABLE: too few points carry the density" if known.is_poor else "")
 
 
-def _base_text(model: Any) -> str:
-    return shorten_base(repr(model.base), model.base.dimension)
-
-
 def shorten_base(text: str, dimension: int) -> str:
     """The representation of a base; its class where every number is listed.
 
@@ -197,8 +230,7 @@ def shorten_base(text: str, dimension: int) -> str:
     >>> shorten_base("GaussianBase(mean=[" + 40 * "0.0, " + "])", 40)
     'GaussianBase(d=40)'
     """
-    is_short = len(text) <= LONGEST_BASE_TEXT
-    return text if is_short else f"{text.partition('(')[0]}(d={dimension})"
+    return text if len(text) <= LONGEST_BASE_TEXT else f"{text.partition('(')[0]}(d={dimension})"
 
 
 def _scale_text(settings: dict[str, Any]) -> str:
@@ -273,8 +305,7 @@ def _pairs_text(pairs: dict[str, Any]) -> str:
 def _inline_picture(model: Any) -> str:
     """An image element with its data; empty without matplotlib, and for one or two columns of a
     density of many, which would take long."""
-    joint = getattr(model, "joint", model)
-    if model.dimension < GRID_COLUMNS < joint.dimension:
+    if model.dimension < GRID_COLUMNS < getattr(model, "joint", model).dimension:
         return ""
     try:
         figure = copy.copy(model).plot(quick=True)  # a copy: ``model.sampling`` stays as it is

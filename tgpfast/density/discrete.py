@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,20 +19,18 @@ from ..data.blocks import Blocks, as_blocks
 from ..data.jitter import OFF_GRID, Jitter
 from ..data.missing_rows import MISSING_ROWS
 from ..data.table import Table, column_name, find_column
-from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from .answers import Answer
 from .bin_masses import MASS_TOLERANCE, evaluate_around, integrate_bins, make_rule, merge_equal_rows
 from .column_choice import check_level, check_levels, find_columns, read_box, read_values
 from .conditionals import choose_names, is_table_of_values
-from .describing import DescribedDensity
+from .describing import DerivedDensity
 from .expectations import EXPECTATION_METHODS
 from .integration import ANSWER_REPLICATES
 from .local_modes import Modes
 from .marginal_rules import average_sets
 from .marginals import MarginalDensity
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
-from .normalizer import Normalizer
 from .probabilities import invert_cdf
 from .regions import HighestDensityRegion, region_of_draws
 
@@ -51,7 +50,7 @@ class _Part(NamedTuple):
 
 
 @dataclass(eq=False)
-class DiscreteDensity(DescribedDensity):
+class DiscreteDensity(DerivedDensity):
     """Rows some of whose columns take discrete values only; ``fit(..., discrete=...)`` makes it.
 
     The values of a discrete column are multiples of a step. ``fit`` learns a density of rows with
@@ -113,50 +112,23 @@ class DiscreteDensity(DescribedDensity):
         """The density of rows with noise in all columns."""
         return getattr(self.inner, "joint", self.inner)
 
-    @property
-    def method(self) -> str:
-        """How the density of rows with noise was learned."""
-        return str(self.joint.method)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Every choice that was made, and how."""
-        return self.joint.settings
-
-    @property
-    def diagnostics(self) -> dict[str, Any]:
-        """What the solver and the checks of the rows found."""
-        return self.joint.diagnostics
-
-    @property
-    def selection(self) -> list[dict[str, Any]] | None:
-        """The candidates that ``fit`` compared, best first; None where every setting was given."""
-        return self.joint.selection
-
-    @property
-    def features(self) -> Any:
-        """The Fourier features of the exponent."""
-        return self.joint.features
-
-    @property
-    def base(self) -> Any:
-        """The density that is tilted."""
-        return self.joint.base
-
-    @property
-    def threads(self) -> Threads:
-        """Backend and number of threads of evaluations."""
-        return self.joint.threads
-
-    @property
-    def integrator(self) -> Any:
-        """Mass and draws of the density of rows with noise."""
-        return self.joint.integrator
-
-    @property
-    def log_normalizer(self) -> Normalizer:
-        """log Z of the density of rows with noise, with its error."""
-        return self.joint.log_normalizer
+    diagnostics = property(
+        attrgetter("joint.diagnostics"), doc="What the solver and the checks of the rows found."
+    )
+    selection = property(
+        attrgetter("joint.selection"),
+        doc="The candidates that ``fit`` compared, best first; None where every setting was given.",
+    )
+    features = property(
+        attrgetter("joint.features"), doc="The Fourier features of the exponent."
+    )
+    base = property(attrgetter("joint.base"), doc="The density that is tilted.")
+    threads = property(
+        attrgetter("joint.threads"), doc="Backend and number of threads of evaluations."
+    )
+    integrator = property(
+        attrgetter("joint.integrator"), doc="Mass and draws of the density of rows with noise."
+    )
 
     @functools.cached_property
     def own_steps(self) -> dict[int, float]:
@@ -517,10 +489,6 @@ class DiscreteDensity(DescribedDensity):
             lambda x: self._cdf_of_noisy(x[:, None], [i], seed)[0], levels, middle,
             0.5 * (high - low),
         )  # fmt: skip
-
-    def median(self) -> Array:
-        """Median of every column, (d,), in the units of the data."""
-        return np.atleast_1d(self.quantile(0.5))
 
     # -- expectations ------------------------------------------------------------------------------
 

@@ -29,10 +29,8 @@ def explain_rows(model: TiltedDensity, u: Array) -> Array:
         own = model.base.log_density_at(u) + model.tilt.value(u, model.threads)
         own = own + model.scaling.log_slope_at(u)
     own = np.where(np.isnan(own), -np.inf, own)
-    best = np.empty_like(u)
-    for k in range(d):
-        best[:, k] = _best_of_one(model, own) if d == 1 else _best_values(model, u, k)
-    best = np.maximum(best, own[:, None])
+    columns = [_best_of_one(model, own) if d == 1 else _best_values(model, u, k) for k in range(d)]
+    best = np.maximum(np.stack(columns, axis=1), own[:, None])
     # no value of the column helps where the others alone make the density zero
     return np.where(np.isneginf(best), 0.0, own[:, None] - np.where(np.isneginf(best), 0.0, best))
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg.blas import dtrsm
 
 from .. import kernels
-from ..features.evaluation import Angles, feature_blocks
+from ..features.evaluation import Angles, evaluate_grid, feature_blocks
 from ..features.random import Features
 from ..kernels import read_only
 from ..kernels.thread_choice import COSINE_WORK, Threads
@@ -88,19 +88,16 @@ class Exponent(abc.ABC):
         """
         from .plane_waves import evaluate_waves_on_lattice
 
-        nodes = math.prod(shape)
         if self.is_zero:
             return np.zeros(shape)
-        if self._repays_waves(nodes * self.row_seconds):
+        if self._repays_waves(math.prod(shape) * self.row_seconds):
             found = evaluate_waves_on_lattice(self.waves, corner - self.origin, steps, shape)
             if found is not None:
                 return found
-        values = np.empty(nodes)
-        for start in range(0, nodes, LATTICE_CHUNK_NODES):
-            some = np.arange(start, min(start + LATTICE_CHUNK_NODES, nodes))
-            index = np.stack(np.unravel_index(some, shape), axis=-1)
-            values[some] = self.value_directly(corner + index @ steps, threads)
-        return values.reshape(shape)
+        return evaluate_grid(
+            lambda index: self.value_directly(corner + index @ steps, threads), shape,
+            LATTICE_CHUNK_NODES,
+        )  # fmt: skip
 
     # -- transforms -------------------------------------------------------------------------------
 

@@ -76,8 +76,7 @@ class Integrator:
     @property
     def _has_random_waves_of_periods(self) -> bool:
         """Whether columns are periodic, and the features are not those of a lattice."""
-        is_lattice = isinstance(self.tilt, LatticeTilt)
-        return bool(domain_of(self.base).periodic.any()) and not is_lattice
+        return bool(domain_of(self.base).periodic.any()) and not isinstance(self.tilt, LatticeTilt)
 
     @functools.cached_property
     def quadrature(self) -> Quadrature | LatticeQuadrature | PeriodicQuadrature:
@@ -212,8 +211,7 @@ class Integrator:
             seeds = range(seed * ANSWER_REPLICATES, (seed + 1) * ANSWER_REPLICATES)
             u = np.concatenate([self.proposal.sobol(ANSWER_LOG2_POINTS, one) for one in seeds])
             self._replicates = known = seed, (u, *self._weigh(u))
-        found: tuple[Array, Array, float] = known[1]
-        return found
+        return known[1]
 
     def _weigh(self, u: Array) -> tuple[Array, float]:
         """Weights of draws, the largest is 1, and the log of what they are divided by."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
+from ..features.evaluation import evaluate_grid
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..features.lattice_transform import Modes
@@ -139,13 +140,9 @@ class LatticeTilt:
         -------
         array of this shape
         """
-        nodes = math.prod(shape)
-        values = np.empty(nodes)
-        for start in range(0, nodes, POINTS_AT_A_TIME):
-            some = np.arange(start, min(start + POINTS_AT_A_TIME, nodes))
-            index = np.stack(np.unravel_index(some, shape), axis=-1)
-            values[some] = self.value(corner + index @ steps, threads)
-        return values.reshape(shape)
+        return evaluate_grid(
+            lambda index: self.value(corner + index @ steps, threads), shape, POINTS_AT_A_TIME
+        )
 
     def _interpolate(
         self, u: Array, threads: Threads, order: int, stretch: Array | None = None

@@ -22,13 +22,13 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase
+from ..bases.mixture import MixtureBase, as_mixture
 from ..bases.part_widths import part_widths
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .base_marginals import base_cdf, gaussian_components
+from .base_marginals import base_cdf
 from .box_rule import PANEL_WASTE, BoxRule, integrate_to
 from .box_sampling import draw_beyond_box, make_box_cells
 from .grid_sampling import GridCells
@@ -194,26 +194,23 @@ class LatticeQuadrature:
         if not (isinstance(self.base, (GaussianBase, MixtureBase)) and self._can_split):
             return
         steps = self.features.lengths / np.array(counts)
-        weights, parts = gaussian_components(self.base)
-        wide = np.array([
-            np.linalg.eigvalsh(part.covariance / np.outer(steps, steps))[0] >= NARROW**2
-            for part in parts
-        ])  # fmt: skip
+        mixture = as_mixture(self.base)
+        in_steps = mixture.covariances / np.outer(steps, steps)
+        wide = np.linalg.eigvalsh(in_steps)[:, 0] >= NARROW**2
         for k in np.flatnonzero(~wide).tolist():
             if k not in self._known_parts:
-                share = float(weights[k])
-                part = NarrowPart(share, parts[k], self.tilt, self.threads, self.peak)
-                self._known_parts[k] = part
+                self._known_parts[k] = NarrowPart(
+                    float(mixture.weights[k]), mixture._parts[k], self.tilt, self.threads,
+                    self.peak,
+                )  # fmt: skip
             self.narrow.append(self._known_parts[k])
         if wide.all():
             return
-        self.shared_share, self.shared = float(weights[wide].sum()), None
+        self.shared_share, self.shared = float(mixture.weights[wide].sum()), None
         if wide.any():
-            kept = [parts[k] for k in np.flatnonzero(wide)]
             self.shared = MixtureBase(
-                weights[wide], np.array([p.mean for p in kept]),
-                np.array([p.covariance for p in kept]),
-            )  # fmt: skip
+                mixture.weights[wide], mixture.means[wide], mixture.covariances[wide]
+            )
 
     def _evaluate(self, rule: BoxRule, tolerance: float) -> None:
         """value, log_square and n_nodes by a rule and by the grids of the narrow components."""
@@ -253,8 +250,7 @@ class LatticeQuadrature:
         features, of_base = self.features, 0.0
         periodic = [kind == "period" for kind in features.walls]  # other ends are sharp here
         high = features.origin + features.lengths
-        rule = BoxRule.of_axes(features.origin, high, self.counts, periodic)
-        for x, weights in rule.slabs():
+        for x, weights in BoxRule.of_axes(features.origin, high, self.counts, periodic).slabs():
             of_base += float(weights @ np.exp(self.shared.log_density_at(x)))
         return self.shared_mass - self.shared_share * max(1.0 - of_base, 0.0) * self._floor
 
@@ -280,8 +276,7 @@ class LatticeQuadrature:
             line, density = self._recent.find(v, lambda: self._marginal_density(shared, v))
             running = integrate_to(line, density, places)
             if self.is_open:
-                share = self.shared_share * self._floor
-                running += share * base_cdf(self.shared, v, places)
+                running += (self.shared_share * self._floor) * base_cdf(self.shared, v, places)
             else:
                 running *= self.shared_mass / integrate_to(line, density, line[-1:])[0]
             total += running

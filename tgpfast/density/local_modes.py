@@ -110,12 +110,9 @@ def _climb(evaluate: Any, w: Array) -> tuple[Array, Array]:
 
 
 def _newton_step(evaluate: Any, w: Array, slope: Array) -> Array:
-    n, d = w.shape
-    hessians = np.empty((n, d, d))
-    for k in range(d):
-        step = np.zeros(d)
-        step[k] = HESSIAN_DIFFERENCE
-        hessians[:, k] = (evaluate(w + step)[1] - slope) / HESSIAN_DIFFERENCE
+    steps = HESSIAN_DIFFERENCE * np.eye(w.shape[1])
+    rises = np.stack([evaluate(w + step)[1] - slope for step in steps], axis=1)
+    hessians = rises / HESSIAN_DIFFERENCE
     hessians = 0.5 * (hessians + hessians.transpose(0, 2, 1))
     hessians[~np.isfinite(hessians)] = 0.0
     values, vectors = np.linalg.eigh(hessians)
@@ -142,5 +139,4 @@ def merge_modes(
             places.append(int(k))
             nearest = len(places) - 1
         owner[k] = nearest
-    counts = np.bincount(owner, minlength=len(places)).astype(float)
-    return np.array(places, dtype=np.int64), counts
+    return np.array(places, dtype=np.int64), np.bincount(owner, minlength=len(places)).astype(float)

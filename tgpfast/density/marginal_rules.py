@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ..bases.base import Base
 from ..bases.bounded import BoundedMixtureBase, ProductBase
-from ..bases.conditioning import as_mixture, condition_mixture, marginal_base, split_columns
+from ..bases.conditioning import condition_mixture, marginal_base, split_columns
 from ..bases.gaussian import GaussianBase
-from ..bases.mixture import MixtureBase
+from ..bases.mixture import MixtureBase, as_mixture
 from ..bases.part_widths import part_widths
 from ..bases.quasirandom import logsumexp
 from ..bases.student import StudentBase
@@ -31,7 +31,7 @@ from .box_integrals import (
     NODES_PER_DEVIATION,
     NODES_PER_RADIAN,
     UNKNOWN_REACH,
-    find_peak,
+    find_excess,
     gauss_legendre,
     rounding_of,
     wave_band,
@@ -309,9 +309,7 @@ def _whitened_nodes(
     """Nodes (G, b) of the trapezoidal rule and logs of weights (G,), which sum to about 1."""
     b = len(band)
     if parts.degrees is None:
-        excess = 0.0
-        if not model.tilt.is_zero:
-            excess = max(find_peak(model.tilt) - model.log_normalizer.value, 0.0)
+        excess = find_excess(model.tilt, model.log_normalizer.value)
         reach = math.sqrt(MARGINAL_REACH**2 + 2.0 * excess)
         steps = resolving_steps(band) / factor
     else:

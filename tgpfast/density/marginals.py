@@ -32,7 +32,7 @@ from .base_marginals import find_ends
 from .column_choice import check_level, find_columns, read_box, read_values
 from .conditional_draws import is_known_for_rows
 from .conditionals import choose_names, is_table_of_values
-from .describing import DescribedDensity
+from .describing import DerivedDensity
 from .draw_means import mean_over_draws
 from .expectations import draw_replicates, expect
 from .information import mean_log_marginals
@@ -49,7 +49,6 @@ from .marginal_rules import (
     uses_draws,
 )
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
-from .normalizer import Normalizer
 from .proposal import QUADRATURE_DIMENSIONS
 from .regions import HighestDensityRegion, measure_line, region_of_draws
 from .saving import density_members
@@ -80,7 +79,7 @@ class _Line(NamedTuple):
 
 
 @dataclass(eq=False)
-class MarginalDensity(DescribedDensity):
+class MarginalDensity(DerivedDensity):
     """The density of some columns of a model; ``model.marginal(columns)`` makes it.
 
     Values are integrals over the columns that are left out: by rules for one or two of them, by
@@ -117,22 +116,7 @@ class MarginalDensity(DescribedDensity):
         """Number of columns that are kept."""
         return len(self.columns)
 
-    @property
-    def method(self) -> str:
-        """How the joint density was learned."""
-        return str(self.joint.method)
-
     # -- evaluation --------------------------------------------------------------------------------
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The choices behind the joint density."""
-        return self.joint.settings
-
-    @property
-    def log_normalizer(self) -> Normalizer:
-        """log Z of the joint density, with its error."""
-        return self.joint.log_normalizer
 
     def log_density(self, Y: Any, *, missing: str = "error", return_error: bool = False) -> Any:
         """Log density of every row of Y.
@@ -367,10 +351,6 @@ class MarginalDensity(DescribedDensity):
         seed = as_seed(seed)
         each = [self.joint.quantile(q, column=k, seed=seed) for k in self.columns]
         return np.stack(each, axis=-1)
-
-    def median(self) -> Array:
-        """Median of every column, (k,), in the units of the data."""
-        return np.atleast_1d(self.quantile(0.5))
 
     def expectation(
         self, function: Callable[[Any], Any], *, method: str = "auto", seed: Seed = 0

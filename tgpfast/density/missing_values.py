@@ -28,8 +28,7 @@ def score_incomplete_rows(model: Any, Y: Any) -> Any:
     blocks = Blocks(Y, dimension=model.dimension, columns=names, name="Y", keep_missing=True)
     x = blocks.whole()
     values = np.zeros(len(x))
-    present = ~np.isnan(x)
-    patterns, owners = np.unique(present, axis=0, return_inverse=True)
+    patterns, owners = np.unique(~np.isnan(x), axis=0, return_inverse=True)
     for k, pattern in enumerate(patterns):
         rows = np.flatnonzero(owners.ravel() == k)
         values[rows] = _score(model, x[rows], np.flatnonzero(pattern).tolist())

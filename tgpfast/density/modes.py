@@ -97,10 +97,10 @@ def _make_starts(base: Base, rows: Array | None) -> Array:
     rng = np.random.default_rng(0)
     draws = base.draw(MODE_STARTS, rng)
     some = draws[:0] if rows is None else rows[rng.permutation(len(rows))[:MODE_STARTS]]
-    starts = [draws, some]
-    for factor in START_DISTANCES:
-        inner = (draws[: MODE_STARTS // 2], some)
-        starts += [base.mean + factor * (x - base.mean) for x in inner]
+    starts = [draws, some] + [
+        base.mean + factor * (x - base.mean)
+        for factor in START_DISTANCES for x in (draws[: MODE_STARTS // 2], some)
+    ]  # fmt: skip
     values, vectors = np.linalg.eigh(base.covariance)
     widths = np.sqrt(np.maximum(values[::-1], 0.0))[:MODE_STARTS, None]
     axes = vectors[:, ::-1].T[:MODE_STARTS] * widths

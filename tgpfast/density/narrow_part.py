@@ -111,8 +111,7 @@ class NarrowPart:
         along = self.gaussian.cholesky.T @ direction
         length = float(np.linalg.norm(along))
         line, other = self._axis(self.step / FINER_ALONG_LINE), self._axis(self.step)
-        axes = [line, *[other] * (self.d - 1)]
-        weights, growth = self._values(axes, rotation_to(along / length))
+        weights, growth = self._values([line, *[other] * (self.d - 1)], rotation_to(along / length))
         margin = (weights * growth).reshape(len(line), -1).sum(axis=1) / (line[1] - line[0])
         return length, line, margin
 

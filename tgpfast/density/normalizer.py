@@ -154,9 +154,9 @@ def estimate_by_importance(
     found = _average_points(tilt, proposal, threads, FIRST_LOG2_POINTS)
     if found.standard_error >= FIRST_ERROR:
         found = _average_points(tilt, proposal, threads, SOBOL_LOG2_POINTS)
-    value, error = None, None
-    if annealed:
-        value, error = estimate_by_annealing(tilt, proposal.base, threads)
+    value, error = (
+        estimate_by_annealing(tilt, proposal.base, threads) if annealed else (None, None)
+    )
     return Normalizer(
         found.value, found.standard_error, found.effective_sample_size, "importance",
         found.n_points, value, error, proposal.n_modes,

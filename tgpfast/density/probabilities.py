@@ -84,8 +84,7 @@ def _line_cdf(model: TiltedDensity, column: int, seed: int) -> ColumnCDF:
 def _is_drawn(model: TiltedDensity) -> bool:
     """Whether the margins of a base are known from draws only: they are an unknown function, and
     no rule of moderate size covers it."""
-    known = marginal_base(model.base, [0])
-    return known is None and not model.integrator.uses_quadrature
+    return marginal_base(model.base, [0]) is None and not model.integrator.uses_quadrature
 
 
 def _cdf_of_draws(model: TiltedDensity, column: int, seed: int) -> ColumnCDF:
@@ -190,8 +189,7 @@ def _scaled_probabilities(
     bounded = np.flatnonzero(np.isfinite(low).any(axis=0) | np.isfinite(high).any(axis=0))
     n = len(low)
     if not len(bounded):
-        whole = (low < high).all(axis=1).astype(float)
-        return whole, np.zeros(n), "exact"
+        return (low < high).all(axis=1).astype(float), np.zeros(n), "exact"
     integrator = model.integrator
     if model.tilt.is_zero and len(bounded) < model.dimension:
         # columns without bounds do not matter: integrate over the others alone

@@ -66,13 +66,11 @@ def density_members(model: Any, *, statistics: bool) -> tuple[dict[str, Any], di
         "shift": model.scaling.shift, "scale": model.scaling.scale, **_base_members(parameters)
     }  # fmt: skip
     if isinstance(model.scaling, MappedScaling):
-        maps = model.scaling.maps.parameters()
-        arrays |= {MAPS_PREFIX + name: array for name, array in maps.items()}
+        arrays |= _add_prefix(MAPS_PREFIX, model.scaling.maps.parameters())
     known = integrator.known_normalizer
     proposal = None if integrator.uses_quadrature else integrator.known_proposal
     if proposal is not None and proposal.modes is not None:  # samples depend on them
-        modes = _base_members(proposal.modes.parameters())
-        arrays.update({MODES_PREFIX + name: array for name, array in modes.items()})
+        arrays |= _add_prefix(MODES_PREFIX, _base_members(proposal.modes.parameters()))
     facts = {
         "method": model.method, **of_tilt,
         "base": kind, "selection": model.selection,
@@ -85,7 +83,7 @@ def density_members(model: Any, *, statistics: bool) -> tuple[dict[str, Any], di
         if model.statistics is None:
             raise ValueError("statistics=True: this model does not hold its statistics")
         facts["statistics"], sums = model.statistics.to_members()
-        arrays.update({STATISTICS_PREFIX + name: array for name, array in sums.items()})
+        arrays |= _add_prefix(STATISTICS_PREFIX, sums)
     return facts, arrays
 
 
@@ -93,13 +91,18 @@ def _tilt_members(tilt: Tilt) -> tuple[dict[str, Any], dict[str, Any]]:
     """Facts and arrays of an exponent and its features."""
     if isinstance(tilt, LatticeTilt):
         facts, arrays = tilt.features.members
-        box = {LATTICE_PREFIX + name: array for name, array in arrays.items()}
+        box = _add_prefix(LATTICE_PREFIX, arrays)
         return {"lattice": facts}, {**box, "theta": as_reals(tilt.theta)}
     facts, arrays = tilt.features.members
     arrays["origin"] = tilt.origin
     if isinstance(tilt, PointTilt):
         return facts, {**arrays, "theta": tilt.theta}
     return facts, {**arrays, "m": tilt.m, "factor": pack_triangle(tilt.factor.T)}
+
+
+def _add_prefix(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays with a prefix before their names; see `_take_prefixed`."""
+    return {prefix + name: array for name, array in arrays.items()}
 
 
 def _base_members(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -150,9 +153,9 @@ def _density_fields(
     if not (is_finite and (scale > 0).all() and np.isfinite(scale).all()):
         raise ValueError("shift, scale and origin must be finite, and scale positive")
     scaling = _take_scaling(shift, scale, arrays, path)
-    statistics = None
-    if "statistics" in facts:
-        statistics = _take_statistics(path, tilt.features, facts, arrays)
+    statistics = (
+        _take_statistics(path, tilt.features, facts, arrays) if "statistics" in facts else None
+    )
     modes = _take_modes(arrays, d)
     base = _take_base(kind, arrays, d)
     storage.check_all_taken(arrays, path)

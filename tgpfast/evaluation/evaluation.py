@@ -126,8 +126,11 @@ def evaluate(
     seed, threads = as_seed(seed), Threads(backend, n_threads)
     rng = np.random.default_rng(seed)
 
-    drops = check_choice("missing", missing, MISSING_ROWS) == "drop"
-    blocks = _open_rows(model, X, sample_weight, drops)
+    blocks = as_blocks(
+        X, sample_weight=sample_weight, dimension=getattr(model, "dimension", None),
+        columns=getattr(getattr(model, "table", None), "columns", None),
+        drop_missing=check_choice("missing", missing, MISSING_ROWS) == "drop",
+    )  # fmt: skip
     draws = draw_from_model(model, blocks, n_samples, seed)
     d = _match_columns(blocks, draws)
     pilot = blocks.pilot(RANGE_ROWS)
@@ -172,14 +175,6 @@ def evaluate(
         fisher_score=fisher,
         n_missing=blocks.missing.n_missing,
     )
-
-
-def _open_rows(model: Any, X: Any, sample_weight: Any, drops: bool) -> Blocks:
-    """Blocks of X, with columns in the order of the model's where names are known."""
-    return as_blocks(
-        X, sample_weight=sample_weight, dimension=getattr(model, "dimension", None),
-        columns=getattr(getattr(model, "table", None), "columns", None), drop_missing=drops,
-    )  # fmt: skip
 
 
 def _match_columns(blocks: Blocks, draws: ModelDraws) -> int:

@@ -209,9 +209,10 @@ class Evaluation:
         lines += [f"column  {column}" for column in by_ks[:SUMMARY_COLUMNS]]
         if len(by_ks) > SUMMARY_COLUMNS:
             lines.append(f"        {len(by_ks) - SUMMARY_COLUMNS} more columns are in by_column")
-        lines.append(f"log-likelihood  {self.log_likelihood or 'not known'}")
-        lines.append(f"Fisher score    {self.fisher_score or 'not known'}")
-        return "\n".join(lines)
+        return "\n".join([
+            *lines, f"log-likelihood  {self.log_likelihood or 'not known'}",
+            f"Fisher score    {self.fisher_score or 'not known'}",
+        ])  # fmt: skip
 
 
 def direction_text(vector: Array, columns: list[str], n: int = 3) -> str:

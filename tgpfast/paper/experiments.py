@@ -59,8 +59,7 @@ class Measurements:
 
 def fit_as_paper(x: Any, method: str, settings: Settings, **changes: Any) -> Density:
     """Fit with the settings of the paper's experiments, except for ``changes``."""
-    options = {**PAPER, "n_features": settings.n_features, "method": method, **changes}
-    return fit(x, **options)
+    return fit(x, **{**PAPER, "n_features": settings.n_features, "method": method, **changes})
 
 
 def measure(file: DataFile, settings: Settings, bar: Progress) -> Measurements:

@@ -41,18 +41,17 @@ def list_figures(
     are.
     """
     paths = {file.name: file.path for file in files}
-    tasks: list[tuple[str, Callable[[], list[DrawnFigure]]]] = []
-    for name, title, draw in (
+    drawn: list[tuple[str, str, Callable[..., list[DrawnFigure]]]] = [
         ("CA House", "California", draw_california),
         ("MAGIC", "projected CDFs", draw_cdfs),
         ("MNIST-2D", "MNIST-2D", functools.partial(draw_contours, "MNIST-2D")),
-    ):
-        if name in paths:
-            tasks.append((title, functools.partial(draw, paths[name], settings)))
-    for name, make in (("XO", datasets.xo), ("Smile", datasets.smile)):
-        rows = make(settings.toy_rows)
-        tasks.append((name, functools.partial(draw_contours, name, rows, settings)))
-    return tasks
+    ]
+    return [
+        *((title, functools.partial(draw, paths[name], settings))
+          for name, title, draw in drawn if name in paths),
+        *((name, functools.partial(draw_contours, name, make(settings.toy_rows), settings))
+          for name, make in (("XO", datasets.xo), ("Smile", datasets.smile))),
+    ]  # fmt: skip
 
 
 def draw_california(path: Path, settings: Settings) -> list[DrawnFigure]:

@@ -144,9 +144,8 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
                 "iterator"
             )
         return True
-    if settings.features == "random" or d > LATTICE_DIMENSIONS or not has_sample:
-        return False
-    if not settings.suits_lattice:
+    is_possible = settings.features != "random" and d <= LATTICE_DIMENSIONS and has_sample
+    if not (is_possible and settings.suits_lattice):
         return False
     return len(distinct_rows(rows.sample.take(PILOT_ROWS))[0]) >= LEAST_PILOT_ROWS
 
@@ -324,8 +323,7 @@ def _settings_of_best(selection: Selection, settings: Settings, rows: Rows) -> C
         kernel=best.kernel, interactions=best.interactions,
     )  # fmt: skip
     if filled.gamma == "scott":
-        scott = scott_bandwidth(rows.n, rows.dimension, rows.variance)
-        filled = replace(filled, gamma=scott)
+        filled = replace(filled, gamma=scott_bandwidth(rows.n, rows.dimension, rows.variance))
     if filled.lam == BASE_ALONE and "n_features" in settings.auto:
         filled = replace(filled, n_features=FEATURE_COUNTS[0])
     tempers = best.method == "fvpd" and "eta" in settings.auto and not best.is_base_alone

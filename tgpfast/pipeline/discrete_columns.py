@@ -6,26 +6,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from ..data.blocks import Blocks
 from ..data.table import column_name, find_column
 from ..density.density import Density
 from .rows import Rows
 from .settings import Settings
 
 
-def find_discrete(settings: Settings, rows: Rows) -> dict[int, float]:
+def find_discrete(noisy: Settings | Blocks, rows: Rows | Density) -> dict[int, float]:
     """Steps of the discrete columns, by their numbers.
 
     Parameters
     ----------
-    settings : Settings
-    rows : Rows
+    noisy : Settings or Blocks
+        Whose ``jitter`` is the noise on discrete columns.
+    rows : Rows or Density
+        With the names and the number of the columns.
 
     Raises
     ------
     ValueError
         There is no such column.
     """
-    jitter = settings.jitter
+    jitter = noisy.jitter
     return {} if jitter is None else jitter.find_steps(rows.table.columns, rows.dimension)
 
 

@@ -94,8 +94,7 @@ class Axes:
     @property
     def periods(self) -> list[float | None]:
         """Period of every axis, None where there is none."""
-        lengths = np.where(self.domain.periodic, self.domain.high - self.domain.low, np.nan)
-        return [None if math.isnan(p) else float(p) for p in lengths]
+        return [None if math.isinf(p) else float(p) for p in self.domain.periods]
 
     def inside(self, x: Array) -> Array:
         """Rows moved into the first period, and to the walls where they are beyond."""
@@ -207,8 +206,10 @@ def has_periodic_features(settings: Settings, rows: Rows) -> bool:
     settings : Settings
     rows : Rows
     """
-    is_large = rows.dimension > LATTICE_DIMENSIONS
-    return settings.has_period and settings.features != "lattice" and is_large
+    return (
+        settings.has_period and settings.features != "lattice"
+        and rows.dimension > LATTICE_DIMENSIONS
+    )  # fmt: skip
 
 
 def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Rows) -> None:

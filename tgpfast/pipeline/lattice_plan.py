@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase, ProductBase, UniformBase, confine_gaussian
+from ..bases.bounded import (
+    BoundedMixtureBase,
+    ProductBase,
+    UniformBase,
+    confine_base,
+    confine_gaussian,
+)
 from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase, average_mixtures
@@ -288,9 +294,8 @@ def _make_lattice(settings: Settings, rows: Rows, axes: Axes, sample: Sample) ->
     d = rows.dimension
     modes = MODES_PER_ROW[d] * rows.n ** (1.0 / d)
     modes = 2 ** math.ceil(math.log2(min(max(modes, LEAST_MODES[d]), MOST_LATTICE_MODES[d])))
-    width = BOX_BANDWIDTH[d] * sample.deviation
-    if not isinstance(settings.gamma, str):
-        width = settings.gamma
+    gamma = settings.gamma
+    width = BOX_BANDWIDTH[d] * sample.deviation if isinstance(gamma, str) else gamma
     features = LatticeFeatures.for_data(
         sample.x, min(modes, MOST_LATTICE_MODES[d]), "matern32", width, support=axes.support,
         period=axes.periods,
@@ -305,10 +310,9 @@ def _make_lattice(settings: Settings, rows: Rows, axes: Axes, sample: Sample) ->
 
 def _with_most_features(features: LatticeFeatures, most: int) -> LatticeFeatures:
     """The lattice with fewer modes, so that it has at most so many features."""
-    smaller = features
-    while smaller.n_features > most:
-        smaller = smaller.with_modes([max(1, int(0.9 * m)) for m in smaller.n_modes])
-    return smaller
+    while features.n_features > most:
+        features = features.with_modes([max(1, int(0.9 * m)) for m in features.n_modes])
+    return features
 
 
 def _resolution(sample: Sample, settings: Settings, rows: Rows) -> Array:
@@ -413,13 +417,13 @@ class BaseMaker:
             return self.make(kind, x, weights)
         except ValueError:
             gaussian = GaussianBase(self.rows.mean, self.rows.covariance)
-            is_open = self.axes.is_open
-            return gaussian if is_open else BoundedMixtureBase.confine(gaussian, self.axes.domain)
+            return confine_base(gaussian, self.axes.domain)
 
     def _known_student(self) -> StudentBase | None:
         """A base of most of the same rows: where EM begins does not change where it ends."""
-        found = (base for base in self._known.values() if isinstance(base, StudentBase))
-        return next(found, None)
+        return next(
+            (base for base in self._known.values() if isinstance(base, StudentBase)), None
+        )
 
     def make(self, kind: str, x: Array, weights: Array) -> Base:
         """A base of this kind for some rows."""
@@ -437,8 +441,6 @@ class BaseMaker:
         elif kind == "mixture":
             self._grown.append(_grow_small_mixture(x, weights, self.settings.seed))
             base = self._grown[-1].refit(x, weights)
-        elif self.axes.is_open:
-            return GaussianBase.from_data(x, sample_weight=weights)
         else:
             return confine_gaussian(x, weights, self.axes.domain)
         return self._confine(base)
@@ -447,9 +449,7 @@ class BaseMaker:
         """The base on the domain of the fit."""
         if self.rows.scaling.maps_walls:
             base = narrow_guard(base, self.rows.scaling.mapped_walls)
-        if self.axes.is_open or isinstance(base, CONFINED):
-            return base
-        return BoundedMixtureBase.confine(base, self.axes.domain)
+        return base if isinstance(base, CONFINED) else confine_base(base, self.axes.domain)
 
 
 def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows) -> bool:
@@ -459,8 +459,7 @@ def _mixture_may_win(search: LatticeSearch, maker: BaseMaker, rows: HeldOutRows)
     unless no affordable grid could score some of the tilts.
     """
     best = search.scored[0]
-    all_scored = all(math.isfinite(s.score) for s in search.scored)
-    if best.candidate.is_base_alone and all_scored:
+    if best.candidate.is_base_alone and all(math.isfinite(s.score) for s in search.scored):
         return False
     here = rows.of_fold(0)
     mixture = maker.without("mixture", 0).log_density_at(here.x)
@@ -564,20 +563,23 @@ class LatticePlan:
             record["held_out_gain_error"] = self.choice.gain_error
         if model.method == "base":
             return record | {"gamma_rule": None, "kernel": None}
-        rule = "given" if not isinstance(self.asked.gamma, str) else "selected"
-        return record | {"gamma": chosen.gamma, "gamma_rule": rule}
+        return record | {
+            "gamma": chosen.gamma,
+            "gamma_rule": "selected" if isinstance(self.asked.gamma, str) else "given",
+        }
 
     def candidates(self, settings: dict[str, Any], rows: Rows) -> list[dict[str, Any]] | None:
         """The candidates that were compared, the chosen one first; scores in units of the data."""
         if self.choice is None:
             return None
         chosen, log_volume = self.choice.best, rows.log_volume
-        alone = [s for s in self.choice.scored if s.candidate.is_base_alone]
         if settings["method"] == "base" and not chosen.candidate.is_base_alone:
-            chosen = next(s for s in alone if s.candidate.base == chosen.candidate.base)
-        others = [s for s in self.choice.scored if s is not chosen]
+            chosen = next(
+                s for s in self.choice.scored
+                if s.candidate.is_base_alone and s.candidate.base == chosen.candidate.base
+            )  # fmt: skip
         table = []
-        for scored in [chosen, *others]:
+        for scored in [chosen, *(s for s in self.choice.scored if s is not chosen)]:
             c = scored.candidate
             tilted = {"kernel": c.kernel, "gamma": c.bandwidth, "lam": c.lam, "n_modes": c.n_modes}
             if c.is_base_alone:

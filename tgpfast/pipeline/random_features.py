@@ -155,9 +155,10 @@ class RandomFeaturesPlan:
 
     def _refines(self, rows: Rows) -> bool:
         """Whether settings are compared on all rows but those held out."""
-        if self.selection is None or self.selection.is_brief or self.settings.lam == BASE_ALONE:
-            return False
-        return rows.split is not None and rows.split.holds_out
+        return (
+            self.selection is not None and not self.selection.is_brief
+            and self.settings.lam != BASE_ALONE and rows.split is not None and rows.split.holds_out
+        )  # fmt: skip
 
     def _refine(self, sums: RequiredSums, rows: Rows) -> tuple[Any, Refined]:
         """Statistics with the bandwidth, number of features and lambda that suit all rows.
@@ -288,12 +289,13 @@ class RandomFeaturesProblem:
         if self.trials:
             record["lam_tried"] = self._record_trials(rows)
         if model.method == "base":
-            nothing = ("gamma_rule", "frequency_covariance", "kernel", "interactions")
-            return record | dict.fromkeys(nothing)
-        kind = self.settings.frequency_covariance
+            return record | dict.fromkeys(
+                ("gamma_rule", "frequency_covariance", "kernel", "interactions")
+            )
         return record | {
             "gamma": self.settings.gamma, "eta": self.settings.eta,
-            "gamma_rule": self._gamma_rule, "frequency_covariance": _word(kind),
+            "gamma_rule": self._gamma_rule,
+            "frequency_covariance": _word(self.settings.frequency_covariance),
             "kernel": self.settings.kernel, "interactions": self.settings.interactions,
         }  # fmt: skip
 
@@ -335,8 +337,9 @@ class RandomFeaturesProblem:
         """The candidates that were compared on the pilot, the chosen one first."""
         if self.selection is None:
             return None
-        refined = [trial.record() for trial in self.trials]
-        return self.selection.table(settings, refined, rows.log_volume)
+        return self.selection.table(
+            settings, [trial.record() for trial in self.trials], rows.log_volume
+        )
 
 
 def _word(value: Any) -> str:

@@ -160,8 +160,7 @@ class Settings:
     def needs_sample(self) -> bool:
         """Whether a sample of the rows decides on some setting."""
         sampled = isinstance(self.base, str) and self.base in (*EM_BASES, "scaled")
-        bends = self.scale == "gaussianize"
-        return bool(self.compared) or sampled or self.needs_lattice or bends
+        return bool(self.compared) or sampled or self.needs_lattice or self.scale == "gaussianize"
 
     @property
     def needs_lattice(self) -> bool:
@@ -220,8 +219,9 @@ class Settings:
 
     def with_answers(self, **answers: Any) -> Settings:
         """The same settings; open ones take their values from the answers."""
-        filled = self.with_fallbacks()
-        return replace(filled, **{k: v for k, v in answers.items() if k in self.auto})
+        return replace(
+            self.with_fallbacks(), **{k: v for k, v in answers.items() if k in self.auto}
+        )
 
 
 def _is_given(domain: Any) -> bool:

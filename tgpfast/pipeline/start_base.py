@@ -29,10 +29,8 @@ def make_start_base(settings: Settings, rows: Rows) -> Base:
     kind = settings.base
     if isinstance(kind, Base):
         return kind.rescaled(rows.scaling)
-    if rows.split is not None and rows.split.domain is not None:
-        is_fitted = kind in EM_BASES
-        return rows.split.fit_base(kind, use_all=not is_fitted or settings.lam == BASE_ALONE)
-    if kind not in EM_BASES:
+    has_domain = rows.split is not None and rows.split.domain is not None
+    if kind not in EM_BASES and not has_domain:
         return GaussianBase(rows.mean, rows.covariance)
     if rows.split is None:
         raise ValueError(
@@ -40,8 +38,9 @@ def make_start_base(settings: Settings, rows: Rows) -> Base:
             "summed; pass a list of blocks, a callable that returns a fresh iterator, or a base "
             "object"
         )
-    # a base alone has no tilt that rows held out would judge
-    return rows.split.fit_base(kind, use_all=settings.lam == BASE_ALONE)
+    # a base of moments fits no row too closely, and a base alone has no tilt: in both cases no row
+    # needs to be held out of it
+    return rows.split.fit_base(kind, use_all=kind not in EM_BASES or settings.lam == BASE_ALONE)
 
 
 def check_base_serves(base: Base, method: str, *, from_spectrum: bool) -> None:

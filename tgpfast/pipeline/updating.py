@@ -23,6 +23,7 @@ from ..statistics.lattice_sums import WallError
 from ..statistics.mergeable_sums import check_decay
 from ..statistics.required_sums import accumulate_like
 from ..validation import Array, check_choice, check_flag
+from .discrete_columns import find_discrete
 from .domain import Axes, place_rows
 
 MOST_ROWS_BEYOND = 0.05  # share of new rows beyond a lattice, above which a warning says so
@@ -55,8 +56,7 @@ def update_model(
         raise
     _warn_if_beyond(model.statistics, part)
     stats, facts = _merge(model, part, decay)
-    base = _update_base(model, stats)
-    new = _solve_again(model, stats, base, run)
+    new = _solve_again(model, stats, _update_base(model, stats), run)
     settings = {**model.settings, **new.settings, **facts}
     if warn_if_dropped(blocks):
         settings["n_missing"] = settings.get("n_missing", 0) + blocks.missing.n_missing
@@ -73,7 +73,7 @@ def _add_rows(model: Density, rows: Blocks, run: dict[str, Any]) -> Any:
         return accumulate_like(model.statistics, rows, model.base, **run)
     except WallError as error:
         domain, k = domain_of(model.base), error.axis
-        half = 0.5 * _find_steps(model, rows).get(k, 0.0)  # fit has widened the walls by it
+        half = 0.5 * find_discrete(rows, model).get(k, 0.0)  # fit has widened the walls by it
         low, high = model.scaling.invert(np.array(domain.walls))[:, k]
         name = column_name(k, model.table.columns)
         raise ValueError(
@@ -87,14 +87,8 @@ def _name_row_outside(model: Density, blocks: Blocks) -> None:
     scaling = model.scaling
     assert isinstance(scaling, MappedScaling)
     given = Domain(scaling.maps.low, scaling.maps.high)
-    steps = _find_steps(model, blocks)
+    steps = find_discrete(blocks, model)
     Axes(given, given, model.table.columns, steps).find_row_outside(blocks)
-
-
-def _find_steps(model: Density, blocks: Blocks) -> dict[int, float]:
-    """Number of a discrete column -> step of its values."""
-    jitter = blocks.jitter
-    return {} if jitter is None else jitter.find_steps(model.table.columns, model.dimension)
 
 
 def _warn_if_beyond(old: Any, part: Any) -> None:

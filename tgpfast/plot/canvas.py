@@ -21,6 +21,7 @@ GRAY = "0.6"
 ACROSS = 4  # panels in a row
 DIGIT_INCHES, TICK_GAP = 0.075, 0.2  # width of a digit of a tick label, and between two labels
 SHOWN_POINTS = 3_000  # default number of points in a panel
+COLOR_BAR_INCHES = 1.2  # width of a color bar with its labels
 
 
 def require_matplotlib() -> Any:
@@ -125,6 +126,14 @@ def add_title(figure: Any, title: str | None) -> Any:
         figure.get_layout_engine().set(h_pad=0.07)  # inches between it and the panels' titles
         figure.set_figheight(figure.get_figheight() + 0.45)
     return figure
+
+
+def add_color_bar(figure: Any, axes: Any, image: Any, label: str) -> None:
+    """A labeled color bar of an image, for which the figure becomes wider."""
+    figure.set_figwidth(figure.get_figwidth() + COLOR_BAR_INCHES)
+    bar = figure.colorbar(image, ax=axes, label=label, shrink=0.9)
+    bar.ax.tick_params(labelsize="small")
+    bar.outline.set_visible(False)
 
 
 def draw_points(axes: Any, points: Array, color: str) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..validation import Array
-from .canvas import SKY, VERMILION, add_title, draw_legend, fade
+from .canvas import SKY, VERMILION, add_color_bar, add_title, draw_legend, fade
 from .model_limits import find_steps, find_values, name_columns, read_model_rows
 from .plane import Plane
 
 MOST_SHOWN_CELLS = 2_500  # of a picture of pairs of values; more would be too small to see
 LEAST_SHARE = 1e-4  # of the most probable cell: cells at the ends with less are left out
-COLOR_BAR_INCHES = 1.2  # width of the bar of colors and its labels
 LARGEST_DOT = 0.6  # diameter of the dot of the most frequent pair, as a share of a cell
 POINTS_PER_INCH = 72.0
 
@@ -81,16 +80,13 @@ def probability_cells(model: Any, X: Any = None, *, title: str | None = None) ->
         ends[1] + 0.5 * steps, 0,
     )  # fmt: skip
     figure, (axes,) = plane.make_panels([""])
-    figure.set_figwidth(figure.get_figwidth() + COLOR_BAR_INCHES)
     edges = [
         np.append(line, line[-1] + h) - 0.5 * h for line, h in zip(lines, steps, strict=True)
     ]
     image = axes.pcolormesh(*edges, values.T, vmin=0.0, cmap=fade(SKY))
     for axis, step in zip((axes.xaxis, axes.yaxis), steps, strict=True):
         axis.get_major_locator().set_params(integer=float(step).is_integer())
-    bar = figure.colorbar(image, ax=axes, label="probability", shrink=0.9)
-    bar.ax.tick_params(labelsize="small")
-    bar.outline.set_visible(False)
+    add_color_bar(figure, axes, image, "probability")
     if rows is not None:
         _draw_dots(axes, rows, steps, plane)
         draw_legend(figure, {"share of the data (area)": (VERMILION, "o")})
@@ -99,8 +95,9 @@ def probability_cells(model: Any, X: Any = None, *, title: str | None = None) ->
 
 def _find_values(model: Any, low: Array, high: Array) -> list[Array]:
     """Values of both columns between the ends of the axes."""
-    ends = zip(low, high, find_steps(model, 2), strict=True)
-    return [find_values(a, b, step) for a, b, step in ends]
+    return [
+        find_values(a, b, step) for a, b, step in zip(low, high, find_steps(model, 2), strict=True)
+    ]
 
 
 def _trim(

@@ -147,8 +147,9 @@ class _ConditionalGrid:
         """Ends of bands with equal tails, (n, 2)."""
         tails = [0.5 - 0.5 * level, 0.5 + 0.5 * level]
         edges = np.append(self._centers - 0.5 * self._step, self._centers[-1] + 0.5 * self._step)
-        each = [np.interp(tails, np.append(0.0, np.cumsum(p)), edges) for p in self._shares]
-        return np.array(each)
+        return np.array([
+            np.interp(tails, np.append(0.0, np.cumsum(share)), edges) for share in self._shares
+        ])  # fmt: skip
 
 
 def _place_line(model: Any, across: int) -> Any:

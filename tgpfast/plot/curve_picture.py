@@ -96,7 +96,10 @@ def density_curve(
                           alpha=0.3, linewidth=0)  # fmt: skip
         legend[f"{100 * level:.4g} % credible band"] = (VERMILION, "s")
     if rows is not None:
-        _draw_rug(axes, choose_rows(rows, n_shown, seed)[:, 0])
+        axes.vlines(
+            choose_rows(rows, n_shown, seed)[:, 0], 0.0, RUG_HEIGHT, color=GRAY, alpha=0.5,
+            linewidth=0.6, transform=axes.get_xaxis_transform(),
+        )  # fmt: skip
         legend["data"] = (GRAY, "|")
     draw_legend(figure, legend)
     return add_title(figure, title)
@@ -148,10 +151,6 @@ def draw_bars(model: Any, low: float, high: float, step: float) -> tuple[Any, An
 
 
 def _has_band(model: Any) -> bool:
-    is_predictive = isinstance(getattr(model, "tilt", None), PredictiveTilt)
-    return is_predictive and "given" not in model.settings
-
-
-def _draw_rug(axes: Any, values: Array) -> None:
-    axes.vlines(values, 0.0, RUG_HEIGHT, color=GRAY, alpha=0.5, linewidth=0.6,
-                transform=axes.get_xaxis_transform())  # fmt: skip
+    return (
+        isinstance(getattr(model, "tilt", None), PredictiveTilt) and "given" not in model.settings
+    )

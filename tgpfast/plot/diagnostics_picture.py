@@ -92,9 +92,10 @@ def diagnostics(
     points, weights = model.weighted_sample(n_draws, seed)
     order = np.argsort(-weights, kind="stable")
     share = np.cumsum(weights[order]) / weights.sum()
-    titles = ["weight of the heaviest draws", "log weights"]
-    titles += ["log density"] * (x is not None)
-    titles += ["where the weight lies"] * (model.dimension > 1)
+    titles = [
+        "weight of the heaviest draws", "log weights", *["log density"] * (x is not None),
+        *["where the weight lies"] * (model.dimension > 1),
+    ]  # fmt: skip
     figure, panels = make_panels(titles, (3.6, 3.0), across=2 if len(titles) == 4 else 3)
     for axes in panels:
         simplify_axes(axes)
@@ -135,13 +136,16 @@ def _draw_log_weights(axes: Any, weights: Array) -> None:
     positive = weights[weights > 0]
     values = np.log(positive / positive.max())
     low, high = find_limits(values[:, None], 0.05)
-    bins = np.linspace(low[0], high[0], N_BINS + 1)
-    draw_histograms(axes, {"base draws": (values, VERMILION)}, bins)
+    draw_histograms(
+        axes, {"base draws": (values, VERMILION)}, np.linspace(low[0], high[0], N_BINS + 1)
+    )
     axes.set(xlabel="log weight, relative to the heaviest", ylabel="share of draws per unit",
              xlim=(low[0], high[0]))  # fmt: skip
     if len(positive) < len(weights):
-        text = f"{len(weights) - len(positive):,} draws have weight 0"
-        draw_text(axes, [(text, BLACK)], corner="upper left")
+        draw_text(
+            axes, [(f"{len(weights) - len(positive):,} draws have weight 0", BLACK)],
+            corner="upper left",
+        )  # fmt: skip
 
 
 def _draw_log_densities(axes: Any, values: dict[str, tuple[Array, str]]) -> None:
@@ -164,5 +168,6 @@ def _draw_heavy(
     draw_points(axes, choose_rows(heavy, n_shown, seed), VERMILION)
     low, high = find_limits(np.concatenate([others, heavy]), 0.05)
     axes.set(xlabel=names[0], ylabel=names[1], xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    heavy_label = f"{len(heavy):,} draws with half of the weight"
-    draw_legend(axes, {label: (BLUE, "o"), heavy_label: (VERMILION, "o")})
+    draw_legend(axes, {
+        label: (BLUE, "o"), f"{len(heavy):,} draws with half of the weight": (VERMILION, "o"),
+    })  # fmt: skip

@@ -110,7 +110,5 @@ def find_values(low: float, high: float, step: float) -> Array:
 
 def find_steps(model: Any, d: int) -> Array:
     """Steps of discrete columns, (d,); 0 for the others."""
-    steps = np.zeros(d)
-    for i, step in getattr(model, "own_steps", {}).items():
-        steps[i] = step
-    return steps
+    steps = getattr(model, "own_steps", {})
+    return np.array([steps.get(k, 0.0) for k in range(d)])

@@ -107,8 +107,8 @@ class Plane:
     def set_axes(self, axes: Any) -> None:
         """Set limits and aspect ratio."""
         (left, bottom), (right, top) = self.low, self.high
-        aspect = "equal" if self.is_equal else "auto"
-        axes.set(xlim=(left, right), ylim=(bottom, top), aspect=aspect)
+        axes.set(xlim=(left, right), ylim=(bottom, top),
+                 aspect="equal" if self.is_equal else "auto")  # fmt: skip
         simplify_axes(axes)
         thin_ticks(axes, self.panel_size[0])
 

@@ -104,10 +104,7 @@ def _regions_by_draws(model: Any, shares: Array, seed: int) -> dict[float, float
 
 
 def _regions_on_grid(values: Array, shares: Array) -> dict[float, float]:
-    found = {}
-    for share in shares.tolist():
-        found.update(dict.fromkeys(mass_levels(values, (share,)), share))
-    return found
+    return {level: share for share in shares.tolist() for level in mass_levels(values, (share,))}
 
 
 def _draw_regions(

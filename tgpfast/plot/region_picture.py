@@ -81,14 +81,12 @@ def highest_density_region(region: Any, X: Any = None) -> Any:
 
 def _fill_cells(axes: Any, region: Any, plane: Plane, steps: Array) -> None:
     """Cells of the region: as wide as the step of a discrete column, narrow along another one."""
-    ends = zip(plane.low, plane.high, steps, strict=True)
     lines = [
         find_values(low, high, step) if step > 0.0 else np.linspace(low, high, REGION_SIDE)
-        for low, high, step in ends
+        for low, high, step in zip(plane.low, plane.high, steps, strict=True)
     ]
-    nodes = np.stack(np.meshgrid(*lines), axis=-1).reshape(-1, 2)
-    inside = np.asarray(region.contains(nodes), dtype=float)
-    inside = inside.reshape(len(lines[1]), len(lines[0]))
+    nodes = np.stack(np.meshgrid(*lines), axis=-1)
+    inside = np.reshape(region.contains(nodes.reshape(-1, 2)), nodes.shape[:2]).astype(float)
     widths = [h if h > 0.0 else line[1] - line[0] for h, line in zip(steps, lines, strict=True)]
     edges = [
         np.append(line, line[-1] + h) - 0.5 * h for line, h in zip(lines, widths, strict=True)

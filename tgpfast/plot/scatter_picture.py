@@ -11,7 +11,7 @@ from ..density.column_choice import find_columns
 from ..evaluation.result import rows_text
 from ..pipeline.fitting import fit
 from ..validation import Array, Seed, as_seed
-from .canvas import add_title, require_matplotlib
+from .canvas import add_color_bar, add_title, require_matplotlib
 from .plane import Plane, picture_log_density
 from .plotted_rows import choose_rows, default_names, find_limits
 
@@ -24,7 +24,6 @@ QUICK_SETTINGS: dict[str, Any] = {
 SCATTERED_ROWS = 20_000  # most rows that are drawn one by one; pixels are drawn for more
 SIDE_PIXELS = 480  # along the longer side of the picture
 SCATTER_MARGIN = 0.03  # around the rows, as a share of their range
-BAR_INCHES = 1.2  # width of the color bar and its labels
 DENSITY_RANGE = 1e-4  # lowest density with a color of its own, as a share of the highest
 COLOR_MAP, DARKEST = "viridis", 0.12  # from the darkest part that is visible on black
 
@@ -77,12 +76,9 @@ def density_scatter(
     if plane.n_outside:
         label += f", {plane.n_outside:,} outside the picture"
     figure, (axes,) = plane.make_panels([label])
-    figure.set_figwidth(figure.get_figwidth() + BAR_INCHES)
     draw = _draw_rows if len(x) <= SCATTERED_ROWS else _draw_pixels
     image = draw(axes, x[inside], plane, model)
-    bar = figure.colorbar(image, ax=axes, label="density", shrink=0.9)
-    bar.ax.tick_params(labelsize="small")
-    bar.outline.set_visible(False)
+    add_color_bar(figure, axes, image, "density")
     return add_title(figure, title)
 
 

@@ -69,8 +69,7 @@ def selection(model: Any, *, title: str | None = None) -> Any:
     figure, panels = make_panels(titles, (3.6, 3.4), across=3, sharex=True)
     tilted = [t for t in trials if np.isfinite(t["lam"])]
     colors = _color_gammas({t["gamma_multiple"] for t in tilted})
-    shapes = sorted({t["frequency_covariance"] for t in tilted})
-    styles = dict(zip(shapes, STYLES, strict=False))
+    styles = dict(zip(sorted({t["frequency_covariance"] for t in tilted}), STYLES, strict=False))
     for rows, axes in zip(bases.values(), panels, strict=True):
         _draw_trials(axes, rows, colors, styles)
         _draw_chosen(axes, rows)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, confine_mixture
+from ..bases.bounded import Domain, confine_base
 from ..bases.expectation_maximization import measure_columns
 from ..bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
 from ..bases.mixture import MixtureBase, average_mixtures
@@ -228,7 +228,7 @@ class MixtureEnsemble:
         """The mixture wrapped around the periods, if it is one of all columns."""
         if self.domain is None or mixture.dimension < self.domain.dimension:
             return mixture
-        return confine_mixture(mixture, self.domain)
+        return confine_base(mixture, self.domain)
 
     def _multiply(self, mixture: MixtureBase, x: Array, weights: Array) -> Base:
         """A mixture of the open columns, times the distributions of the others."""
