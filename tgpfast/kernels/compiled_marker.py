@@ -13,14 +13,14 @@ from pathlib import Path
 
 from .._version import __version__
 
+PREFIX = "tgpfast-compiled-"  # of the marker's file name
+
 
 def find_marker():
     """Return the path of the marker, or None: not compiled, or for another version or processor."""
-    name = marker_name()
-    for folder in _folders():
-        if name is not None and (folder / name).is_file():
-            return folder / name
-    return None
+    written = [path for folder in _folders() for path in folder.glob(f"{PREFIX}*")]
+    name = marker_name() if written else None  # it takes milliseconds, and a first fit waits for it
+    return next((path for path in written if path.name == name), None)
 
 
 def write_marker():
@@ -44,7 +44,7 @@ def marker_name():
         return None
     source = Path(__file__).with_name("_numba.py").read_bytes()
     facts = (__version__, numba, sys.version, _processor(), hashlib.sha256(source).hexdigest())
-    return f"tgpfast-compiled-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
+    return f"{PREFIX}{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
 
 
 def _folders():

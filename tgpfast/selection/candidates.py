@@ -430,18 +430,20 @@ def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> fl
     """Standard errors, estimated from so many rows, that a gain must exceed.
 
     ``errors`` for many rows. The error that few rows give is itself uncertain: a Student variable
-    exceeds the result as rarely as a normal one exceeds ``errors``.
+    exceeds the result as rarely as a normal one exceeds ``errors``. That quantile is Wallace's
+    approximation, within 0.3 % from ten rows on: the exact one needs scipy.special, whose import
+    takes as long as a fit of a few rows.
 
     Examples
     --------
     >>> [round(required_gain_errors(n), 2) for n in (20, 200, 1e9)]
     [3.45, 3.04, 3.0]
     """
-    from scipy.special import ndtr, stdtrit
-
     if not math.isfinite(n_rows):
         return errors
-    return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-errors)))
+    degrees = max(n_rows - 1.0, 1.0)
+    normal = errors * (8.0 * degrees + 3.0) / (8.0 * degrees + 1.0)
+    return math.sqrt(degrees * math.expm1(normal**2 / degrees))
 
 
 class FeatureSetting(NamedTuple):
