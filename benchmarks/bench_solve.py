@@ -3,7 +3,7 @@
 import warnings
 
 import tgpfast
-from tgpfast.density.integration import Integrator
+from tgpfast.density.normalizing.integration import Integrator
 
 from . import measure
 

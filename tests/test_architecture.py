@@ -1,6 +1,7 @@
 """The order of the folders: a module imports only from its own folder and from folders before it.
 
-The order is the direction in which data flow. Lazy imports inside functions count too.
+The order is the direction in which data flow. Lazy imports inside functions count too. A folder
+within a folder has its own place in the order, before the modules beside it.
 """
 
 import ast
@@ -15,8 +16,9 @@ import tgpfast
 PACKAGE = Path(tgpfast.__file__).parent
 ORDER = [
     "_version", "validation", "runtime", "kernels", "data", "features", "bases", "statistics",
-    "density", "solvers", "selection", "evaluation", "pipeline", "plot", "paper", "datasets",
-    "dask", "sklearn", "cli", "__init__", "__main__",
+    "density.exponents", "density.grids", "density.draws", "density.normalizing",
+    "density.answers", "density.columns", "density", "solvers", "selection", "evaluation",
+    "pipeline", "plot", "paper", "datasets", "dask", "sklearn", "cli", "__init__", "__main__",
 ]  # fmt: skip
 
 
@@ -64,8 +66,10 @@ def imports_of(root):
 
 
 def _room(module):
-    """The first name below the package: a folder, or a module at the top."""
-    return [*module.split("."), "__init__"][1]
+    """The folder in ORDER that a module is in, or the module's name if it is at the top."""
+    _, name, *below = [*module.split("."), "__init__"]
+    inner = ".".join([name, *below[:1]])
+    return inner if inner in ORDER else name
 
 
 def violations(root):
@@ -117,14 +121,18 @@ def test_no_public_function_shadows_a_module():
         ("bases/planted.py", "from ..solvers import solver\n", "planted.py imports forwards"),
         ("data/planted.py", "def f():\n    from .. import dask\n", "lazily"),
         ("planted.py", "import tgpfast.cli\n", "unknown room"),
+        ("density/grids/planted.py", "from ..columns import marginals\n", "inner folder"),
+        ("density/columns/planted.py", "from ..density import Density\n", "module above"),
     ],
 )
 def test_a_planted_violation_is_found(tmp_path, path, text, expected):
     root = tmp_path / "tgpfast"
-    for folder in ("bases", "data", "solvers"):
+    for folder in ("bases", "data", "density", "density/columns", "density/grids", "solvers"):
         (root / folder).mkdir(parents=True)
         (root / folder / "__init__.py").touch()
-    for name in ("__init__", "dask", "cli", "solvers/solver"):
+    for name in (
+        "__init__", "dask", "cli", "solvers/solver", "density/density", "density/columns/marginals",
+    ):  # fmt: skip
         (root / f"{name}.py").touch()
     assert violations(root) == []
     (root / path).write_text(text)

@@ -16,9 +16,9 @@ from tgpfast.bases.bounded import ProductBase
 from tgpfast.bases.von_mises import VonMisesBase
 from tgpfast.data.scaling import Scaling
 from tgpfast.data.table import Table
+from tgpfast.density.columns.discrete import DiscreteDensity
 from tgpfast.density.density import Density
-from tgpfast.density.discrete import DiscreteDensity
-from tgpfast.density.exponent import PointTilt
+from tgpfast.density.exponents.exponent import PointTilt
 from tgpfast.plot import scatter_picture
 from tgpfast.plot.canvas import curve_styles
 from tgpfast.plot.cell_picture import has_cells

@@ -37,8 +37,8 @@ from .bases.gaussian import GaussianBase
 from .bases.mixture import MixtureBase
 from .bases.student import StudentBase
 from .data.blocks import register_collection
+from .density.answers.describing import register_plotter
 from .density.density import Density, register_updater
-from .density.describing import register_plotter
 from .features.lattice import LatticeFeatures
 from .features.random import Features
 from .pipeline.fitting import fit

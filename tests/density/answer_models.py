@@ -11,7 +11,7 @@ import tgpfast as tgp
 from tgpfast.data.scaling import Scaling
 from tgpfast.data.table import Table
 from tgpfast.density.density import Density
-from tgpfast.density.exponent import PointTilt
+from tgpfast.density.exponents.exponent import PointTilt
 
 SHIFT, SCALE = 5.0, 2.0  # between the units of the data and the model's coordinates
 

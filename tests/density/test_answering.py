@@ -12,12 +12,13 @@ from scipy import stats
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import UniformBase
-from tgpfast.density import integration, marginal_cdf
-from tgpfast.density.answers import Answer
+from tgpfast.density.answers.answer import Answer
 from tgpfast.density.density import Density
-from tgpfast.density.integration import Integrator
-from tgpfast.density.lattice_exponent import LatticeTilt
-from tgpfast.density.normalizer import Normalizer
+from tgpfast.density.exponents.lattice_exponent import LatticeTilt
+from tgpfast.density.grids import marginal_cdf
+from tgpfast.density.normalizing import integration
+from tgpfast.density.normalizing.integration import Integrator
+from tgpfast.density.normalizing.normalizer import Normalizer
 from tgpfast.features.lattice import LatticeFeatures
 
 DIMENSIONS = (1, 2, 3, 5, 8)

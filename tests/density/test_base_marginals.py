@@ -9,8 +9,8 @@ from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.part_widths import part_widths
 from tgpfast.bases.student import StudentBase
-from tgpfast.density import base_marginals
-from tgpfast.density.base_marginals import base_cdf
+from tgpfast.density.grids import base_marginals
+from tgpfast.density.grids.base_marginals import base_cdf
 
 LEAST_P = 1e-4  # of tests with a fixed seed
 GAUSSIAN = GaussianBase([0.1, -0.2], [[1.0, 0.6], [0.6, 2.0]])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tgpfast.density import box_rule
-from tgpfast.density.box_rule import BoxRule, integrate_to, tensor_rows, tensor_weights
+from tgpfast.density.grids import box_rule
+from tgpfast.density.grids.box_rule import BoxRule, integrate_to, tensor_rows, tensor_weights
 
 
 def integral(rule, function):

@@ -6,8 +6,8 @@ from scipy import stats
 
 from tgpfast.bases.bounded import ProductBase, UniformBase
 from tgpfast.bases.gaussian import GaussianBase
-from tgpfast.density import box_sampling
-from tgpfast.density.box_sampling import draw_beyond_box, make_box_cells
+from tgpfast.density.draws import box_sampling
+from tgpfast.density.draws.box_sampling import draw_beyond_box, make_box_cells
 from tgpfast.features.lattice import LatticeFeatures
 
 LEAST_P = 1e-4  # of tests with a fixed seed

@@ -11,16 +11,16 @@ from scipy import stats
 import tgpfast as tgp
 from tgpfast.bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
 from tgpfast.bases.von_mises import VonMisesBase
-from tgpfast.density.base_marginals import base_cdf
-from tgpfast.density.conditional_draws import (
+from tgpfast.density.columns.conditional_draws import (
     PointSets,
     draw_along_line,
     draw_given,
     is_known_for_rows,
 )
+from tgpfast.density.columns.discrete import DiscreteDensity
 from tgpfast.density.density import Density
-from tgpfast.density.discrete import DiscreteDensity
-from tgpfast.density.exponent import PointTilt
+from tgpfast.density.exponents.exponent import PointTilt
+from tgpfast.density.grids.base_marginals import base_cdf
 
 MEANS = np.array([[-1.0, 0.0], [1.0, 0.5]])
 COVARIANCES = np.array([[[0.6, 0.3], [0.3, 0.8]], [[0.3, -0.1], [-0.1, 0.5]]])

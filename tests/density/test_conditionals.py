@@ -10,8 +10,8 @@ from conftest import fixed_fit
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import UniformBase
-from tgpfast.density.lattice_exponent import LatticeTilt
-from tgpfast.density.restriction import restrict_tilt
+from tgpfast.density.columns.restriction import restrict_tilt
+from tgpfast.density.exponents.lattice_exponent import LatticeTilt
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.kernels.thread_choice import Threads
 

@@ -10,7 +10,7 @@ from conftest import fixed_fit
 
 import tgpfast as tgp
 from tgpfast.data.scaling import Scaling
-from tgpfast.density.discrete import DiscreteDensity
+from tgpfast.density.columns.discrete import DiscreteDensity
 
 CENTERS, WIDTHS, SHARES = np.array([-1.5, 1.0]), np.array([0.6, 0.8]), np.array([0.4, 0.6])
 

@@ -9,7 +9,7 @@ from conftest import fixed_fit, load_backend, slow
 
 import tgpfast as tgp
 from tgpfast.data.scaling import Scaling
-from tgpfast.density.exponent import PointTilt
+from tgpfast.density.exponents.exponent import PointTilt
 
 METHODS = ("fd", "ncfd", "fvpd", slow("map"))
 SCALES = ("standardize", "center", "none")

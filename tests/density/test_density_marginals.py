@@ -14,9 +14,9 @@ from scipy import stats
 import tgpfast as tgp
 from tgpfast.bases.bounded import BoundedMixtureBase
 from tgpfast.bases.gaussian import whitening_gaussian
+from tgpfast.density.answers.local_modes import merge_modes
+from tgpfast.density.columns.marginals import MarginalDensity
 from tgpfast.density.density import Density
-from tgpfast.density.local_modes import merge_modes
-from tgpfast.density.marginals import MarginalDensity
 
 POINTS = np.array([3.0, 5.0, 8.5])
 

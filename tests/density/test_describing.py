@@ -9,7 +9,7 @@ from answer_models import covariance, mixture, of_base, tilted
 from conftest import fixed_fit
 
 import tgpfast as tgp
-from tgpfast.density import describing
+from tgpfast.density.answers import describing
 
 pandas = pytest.importorskip("pandas")
 

@@ -10,8 +10,8 @@ from scipy import stats
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
 from tgpfast.data.jitter import Jitter, draw_noise
-from tgpfast.density.bin_masses import integrate_bins
-from tgpfast.density.discrete import DiscreteDensity
+from tgpfast.density.columns.bin_masses import integrate_bins
+from tgpfast.density.columns.discrete import DiscreteDensity
 
 COUNTS = np.arange(0.0, 80.0)[:, None]
 

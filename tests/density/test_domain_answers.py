@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast.density import conditionals
+from tgpfast.density.columns import conditionals
 
 
 def make_rows(d=4, n=600):

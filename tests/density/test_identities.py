@@ -8,9 +8,9 @@ import pytest
 from answer_models import Product, covariance, mixture, of_base, tilted
 
 import tgpfast as tgp
+from tgpfast.density.columns.discrete import DiscreteDensity
+from tgpfast.density.columns.marginals import MarginalDensity
 from tgpfast.density.density import Density
-from tgpfast.density.discrete import DiscreteDensity
-from tgpfast.density.marginals import MarginalDensity
 
 SHARED = (
     "cdf", "conditional", "entropy", "expectation", "explain", "grad_log_density",

@@ -11,10 +11,10 @@ from conftest import fixed_fit, slow
 import tgpfast as tgp
 from tgpfast.data.blocks import Table
 from tgpfast.data.scaling import Scaling
-from tgpfast.density.exponent import PointTilt
-from tgpfast.density.integration import Integrator
-from tgpfast.density.proposal import Proposal
-from tgpfast.density.quadrature import Quadrature
+from tgpfast.density.draws.proposal import Proposal
+from tgpfast.density.exponents.exponent import PointTilt
+from tgpfast.density.normalizing.integration import Integrator
+from tgpfast.density.normalizing.quadrature import Quadrature
 from tgpfast.kernels.thread_choice import Threads
 
 

@@ -10,8 +10,13 @@ import pytest
 from scipy import special
 from scipy.integrate import quad
 
-from tgpfast.density.lattice_exponent import CACHED_NODES, OVERSAMPLINGS, LatticeTilt
-from tgpfast.density.lattice_window import bessel_i1, wave_errors, window_pieces, window_transform
+from tgpfast.density.exponents.lattice_exponent import CACHED_NODES, OVERSAMPLINGS, LatticeTilt
+from tgpfast.density.exponents.lattice_window import (
+    bessel_i1,
+    wave_errors,
+    window_pieces,
+    window_transform,
+)
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.kernels.thread_choice import Threads
 

@@ -12,14 +12,14 @@ import pytest
 from scipy import stats
 from scipy.integrate import quad
 
-import tgpfast.density.lattice_quadrature as lattice_quadrature
+import tgpfast.density.normalizing.lattice_quadrature as lattice_quadrature
 from tgpfast.bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.student import StudentBase
-from tgpfast.density.lattice_exponent import LatticeTilt
-from tgpfast.density.lattice_quadrature import LATTICE_TOLERANCE, LatticeQuadrature
-from tgpfast.density.normalizer import normalizer_of_quadrature
+from tgpfast.density.exponents.lattice_exponent import LatticeTilt
+from tgpfast.density.normalizing.lattice_quadrature import LATTICE_TOLERANCE, LatticeQuadrature
+from tgpfast.density.normalizing.normalizer import normalizer_of_quadrature
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.kernels.thread_choice import Threads
 

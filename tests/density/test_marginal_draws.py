@@ -8,7 +8,7 @@ from answer_models import of_base
 
 import tgpfast as tgp
 from tgpfast.density.density import Density
-from tgpfast.density.exponent import PointTilt
+from tgpfast.density.exponents.exponent import PointTilt
 
 MEANS = np.array([[-1.0, 0.0], [1.0, 0.5]])  # of the components, in the first two columns
 COVARIANCE = np.array([[0.6, 0.3], [0.3, 0.8]])

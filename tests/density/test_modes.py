@@ -5,11 +5,11 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import BoundedMixtureBase
-from tgpfast.density import normalizer
-from tgpfast.density.annealing import estimate_by_annealing
-from tgpfast.density.exponent import PointTilt
-from tgpfast.density.modes import find_modes
-from tgpfast.density.proposal import Proposal, widen_base
+from tgpfast.density.draws.annealing import estimate_by_annealing
+from tgpfast.density.draws.modes import find_modes
+from tgpfast.density.draws.proposal import Proposal, widen_base
+from tgpfast.density.exponents.exponent import PointTilt
+from tgpfast.density.normalizing import normalizer
 from tgpfast.kernels.thread_choice import Threads
 
 

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from tgpfast.bases.gaussian import GaussianBase
-from tgpfast.density.lattice_exponent import LatticeTilt
-from tgpfast.density.narrow_part import NarrowPart
+from tgpfast.density.exponents.lattice_exponent import LatticeTilt
+from tgpfast.density.grids.narrow_part import NarrowPart
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.kernels.thread_choice import Threads
 

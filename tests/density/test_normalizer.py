@@ -9,11 +9,11 @@ from scipy import integrate
 from scipy.stats import norm
 
 import tgpfast as tgp
-from tgpfast.density import normalizer as normalizers
-from tgpfast.density import quadrature
-from tgpfast.density.components import Component
-from tgpfast.density.exponent import PointTilt
-from tgpfast.density.proposal import Proposal
+from tgpfast.density.draws.proposal import Proposal
+from tgpfast.density.exponents.exponent import PointTilt
+from tgpfast.density.grids.components import Component
+from tgpfast.density.normalizing import normalizer as normalizers
+from tgpfast.density.normalizing import quadrature
 from tgpfast.solvers.node_posterior import make_nodes
 
 DRAWS = 131_072  # what effective sample sizes are counted of
@@ -278,7 +278,7 @@ def test_a_mild_tilt_does_not_warn(d):
 
 
 def test_unnormalised_values_need_no_normaliser(monkeypatch):
-    monkeypatch.setattr("tgpfast.density.integration.normalizer_of_quadrature", None)
+    monkeypatch.setattr("tgpfast.density.normalizing.integration.normalizer_of_quadrature", None)
     model = one_feature([0.4, 0.2], 60.0)
     assert np.isfinite(model.log_density(np.zeros((3, 2)), normalized=False)).all()
     assert np.isfinite(model.grad_log_density(np.zeros((3, 2)))).all()

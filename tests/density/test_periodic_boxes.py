@@ -6,7 +6,7 @@ from scipy import integrate
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import Domain
-from tgpfast.density.periodic_boxes import split_boxes
+from tgpfast.density.answers.periodic_boxes import split_boxes
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ pytest.importorskip("finufft")
 
 import tgpfast as tgp
 from tgpfast import kernels
-from tgpfast.density import plane_waves
+from tgpfast.density.exponents import plane_waves
 from tgpfast.kernels.thread_choice import Threads
 
 THREADS = Threads(n_threads=1)

@@ -9,12 +9,12 @@ from scipy.stats import multivariate_t
 
 import tgpfast as tgp
 from tgpfast.bases.base import Base
-from tgpfast.density import quadrature
-from tgpfast.density.component_grid import UNSEEN_VARIANCE, ComponentGrid
-from tgpfast.density.components import split_base
-from tgpfast.density.exponent import PointTilt
-from tgpfast.density.quadrature import Quadrature
-from tgpfast.density.whitened_grid import affordable_reach, count_nodes
+from tgpfast.density.exponents.exponent import PointTilt
+from tgpfast.density.grids.component_grid import UNSEEN_VARIANCE, ComponentGrid
+from tgpfast.density.grids.components import split_base
+from tgpfast.density.grids.whitened_grid import affordable_reach, count_nodes
+from tgpfast.density.normalizing import quadrature
+from tgpfast.density.normalizing.quadrature import Quadrature
 from tgpfast.kernels.thread_choice import Threads
 
 BOUND = {1: 1e-6, 2: 1e-6, 3: 1e-3}  # what is promised of log Z

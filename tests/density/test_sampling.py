@@ -8,10 +8,11 @@ from conftest import fixed_fit, slow
 from scipy.stats import kstest
 
 import tgpfast as tgp
-from tgpfast.density import annealing, grid_sampling, rejection, sampling
-from tgpfast.density.exponent import PointTilt
-from tgpfast.density.integration import Integrator
-from tgpfast.density.proposal import Proposal
+from tgpfast.density import sampling
+from tgpfast.density.draws import annealing, grid_sampling, rejection
+from tgpfast.density.draws.proposal import Proposal
+from tgpfast.density.exponents.exponent import PointTilt
+from tgpfast.density.normalizing.integration import Integrator
 from tgpfast.kernels.thread_choice import Threads
 
 N = 2_000

@@ -6,7 +6,7 @@ from answer_models import tilted
 from conftest import fixed_fit, slow
 
 import tgpfast as tgp
-from tgpfast.density.discrete import DiscreteDensity
+from tgpfast.density.columns.discrete import DiscreteDensity
 
 QUESTIONS = {
     "probability": lambda model, other, seed: model.probability({0: 5.0}, None, seed=seed),

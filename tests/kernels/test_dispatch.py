@@ -52,15 +52,16 @@ SLOW_TO_IMPORT = ("scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.op
 # our own modules that `fit` does not need
 AT_FIRST_USE = (
     "bases.conditioning", "data.csv", "data.files", "data.labels", "data.npy",
-    "density.annealing", "density.components", "density.conditionals",
-    "density.credible", "density.discrete", "density.expectations", "density.explaining",
-    "density.grouped", "density.information", "density.lattice_quadrature", "density.loading",
-    "density.local_modes", "density.marginals", "density.missing_values", "density.modes",
-    "density.plane_waves", "density.probabilities", "density.quadrature", "density.regions",
-    "density.sampling", "density.saving", "evaluation", "pipeline.groups", "pipeline.updating",
-    "pipeline.warming", "selection.wall_families", "solvers.grid_posterior",
-    "solvers.lattice_score_matching", "solvers.learned_base", "solvers.maximum_posterior",
-    "statistics.spectral", "statistics.spectrum",
+    "density.answers.credible", "density.answers.expectations", "density.answers.local_modes",
+    "density.answers.probabilities", "density.answers.regions", "density.columns.conditionals",
+    "density.columns.discrete", "density.columns.explaining", "density.columns.information",
+    "density.columns.marginals", "density.columns.missing_values", "density.draws.annealing",
+    "density.draws.modes", "density.exponents.plane_waves", "density.grids.components",
+    "density.grouped", "density.loading", "density.normalizing.lattice_quadrature",
+    "density.normalizing.quadrature", "density.sampling", "density.saving", "evaluation",
+    "pipeline.groups", "pipeline.updating", "pipeline.warming", "selection.wall_families",
+    "solvers.grid_posterior", "solvers.lattice_score_matching", "solvers.learned_base",
+    "solvers.maximum_posterior", "statistics.spectral", "statistics.spectrum",
 )  # fmt: skip
 # what a process has imported besides the names it prints first
 IMPORTED = """

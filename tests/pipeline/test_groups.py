@@ -12,8 +12,8 @@ from conftest import doctored, slow
 
 import tgpfast as tgp
 from tgpfast.density import grouped
-from tgpfast.density.group_normalizers import GroupNormalizers
-from tgpfast.density.integration import Integrator
+from tgpfast.density.normalizing.group_normalizers import GroupNormalizers
+from tgpfast.density.normalizing.integration import Integrator
 from tgpfast.pipeline import group_bases, group_solver, groups
 from tgpfast.pipeline.group_solver import GroupSolver, padded_length
 from tgpfast.statistics.fisher import fd_system

@@ -356,7 +356,7 @@ def test_columns_named_by_numbers_are_found_by_name():
 
 
 def test_draws_beyond_the_box_end_where_the_base_has_nothing_there():
-    from tgpfast.density.box_sampling import draw_beyond_box
+    from tgpfast.density.draws.box_sampling import draw_beyond_box
 
     features = tgp.LatticeFeatures([40.0], 2, [-20.0])
     base, rng = tgp.GaussianBase([0.0], [[1.0]]), np.random.default_rng(0)

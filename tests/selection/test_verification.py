@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tgpfast as tgp
-from tgpfast.density.exponent import PointTilt
+from tgpfast.density.exponents.exponent import PointTilt
 from tgpfast.selection import scoring
 from tgpfast.selection.scoring import distances_to
 from tgpfast.selection.verification import Verifier, ks_distance, sort_column

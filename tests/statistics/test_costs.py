@@ -7,7 +7,7 @@ import pytest
 from conftest import set_costs
 
 import tgpfast as tgp
-from tgpfast.density import plane_waves as waves
+from tgpfast.density.exponents import plane_waves as waves
 from tgpfast.statistics.costs import Costs
 
 NAMES = [f.name for f in fields(Costs)]

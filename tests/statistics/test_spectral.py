@@ -14,7 +14,7 @@ pytest.importorskip("finufft")
 import tgpfast as tgp
 from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
-from tgpfast.density.exponent import PointTilt
+from tgpfast.density.exponents.exponent import PointTilt
 from tgpfast.runtime import memory
 from tgpfast.statistics import chunks, costs, spectral, transforms
 from tgpfast.statistics.fourier_sums import FourierSums, bandwidths_of

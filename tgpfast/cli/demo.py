@@ -15,7 +15,7 @@ from .. import plot
 from ..bases.gaussian import GaussianBase
 from ..data import files
 from ..density.density import Density
-from ..density.normalizer import DRAWS
+from ..density.normalizing.normalizer import DRAWS
 from ..evaluation.evaluation import evaluate
 from ..evaluation.exact_kde import ExactKDE
 from ..paper.datasets import two_moons

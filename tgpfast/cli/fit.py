@@ -20,8 +20,8 @@ from ..data import files
 from ..data.blocks import as_blocks
 from ..data.checkpoint import Checkpoint
 from ..data.missing_rows import MISSING_ROWS
+from ..density.answers.describing import shorten_base
 from ..density.density import Density
-from ..density.describing import shorten_base
 from ..features.spectral_density import KERNELS
 from ..kernels.thread_choice import Threads
 from ..pipeline import fitting

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..density.columns.discrete import DiscreteDensity
 from ..density.density import Density
-from ..density.discrete import DiscreteDensity
 from ..density.grouped import GroupedDensity
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.spectrum import Spectrum

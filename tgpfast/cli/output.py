@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..data import files
-from ..density.answers import Answer
-from ..density.normalizer import DRAWS, Normalizer
+from ..density.answers.answer import Answer
+from ..density.normalizing.normalizer import DRAWS, Normalizer
 
 STANDARD_OUTPUT = Path("-")
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..density.answers import Answer
+from ..density.answers.answer import Answer
 from ..density.density import Density
 from .options import Command, add_json, column_number, column_range, number_or
 from .output import print_json, print_pairs, print_table

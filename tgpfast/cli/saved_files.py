@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..data import files
+from ..density.columns.discrete import DiscreteDensity
 from ..density.density import Density
-from ..density.discrete import DiscreteDensity
 from ..density.loading import load
 
 

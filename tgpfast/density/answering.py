@@ -15,17 +15,17 @@ from ..data.scaling import Scaling
 from ..data.table import Table, find_column
 from ..kernels.thread_choice import Threads
 from ..validation import Seed, as_seed, check_choice, check_flag
-from .column_choice import check_level, check_levels, find_columns, read_box, read_values
-from .describing import DescribedDensity
-from .exponent import Tilt
-from .integration import Integrator
-from .normalizer import Normalizer
+from .answers.describing import DescribedDensity
+from .columns.column_choice import check_level, check_levels, find_columns, read_box, read_values
+from .exponents.exponent import Tilt
+from .normalizing.integration import Integrator
+from .normalizing.normalizer import Normalizer
 
 if TYPE_CHECKING:
-    from .answers import Answer
-    from .credible import CredibleBand
-    from .local_modes import Modes
-    from .regions import HighestDensityRegion
+    from .answers.answer import Answer
+    from .answers.credible import CredibleBand
+    from .answers.local_modes import Modes
+    from .answers.regions import HighestDensityRegion
 
 
 class AnsweringDensity(DescribedDensity):
@@ -103,7 +103,7 @@ class AnsweringDensity(DescribedDensity):
         >>> round(answer, 1), answer.standard_error < 1e-6, answer.method
         (0.2, True, 'quadrature')
         """
-        from .probabilities import box_probability
+        from .answers.probabilities import box_probability
 
         low, high = read_box(lower, upper, self.table.columns, self.dimension)
         return box_probability(self, low, high, as_seed(seed))
@@ -145,8 +145,8 @@ class AnsweringDensity(DescribedDensity):
         >>> model.cdf([5.0], columns=0).round(1).tolist()
         [0.5]
         """
-        from .periodic_boxes import move_upper_bounds
-        from .probabilities import box_probabilities, column_cdf
+        from .answers.periodic_boxes import move_upper_bounds
+        from .answers.probabilities import box_probabilities, column_cdf
 
         seed, with_error = as_seed(seed), check_flag("return_error", return_error)
         names, d = self.table.columns, self.dimension
@@ -202,7 +202,7 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(low < 5.0 < high), model.quantile(0.5).shape
         (True, (2,))
         """
-        from .probabilities import find_quantiles
+        from .answers.probabilities import find_quantiles
 
         levels, seed = check_levels("q", q), as_seed(seed)
         chosen = range(self.dimension)
@@ -251,7 +251,7 @@ class AnsweringDensity(DescribedDensity):
         >>> round(model.expectation(lambda rows: rows[:, 0]))
         5
         """
-        from .expectations import EXPECTATION_METHODS, expect_of_rows
+        from .answers.expectations import EXPECTATION_METHODS, expect_of_rows
 
         check_choice("method", method, EXPECTATION_METHODS)
         if not callable(function):
@@ -282,7 +282,7 @@ class AnsweringDensity(DescribedDensity):
         >>> round(model.entropy(), 1)  # of the Gaussian: log(2 sqrt(2 pi e)) = 2.11
         2.1
         """
-        from .expectations import entropy_of
+        from .answers.expectations import entropy_of
 
         return entropy_of(self, as_seed(seed))
 
@@ -314,7 +314,7 @@ class AnsweringDensity(DescribedDensity):
         >>> round(model.mutual_information(0, 1), 1)  # of the Gaussian: -log(0.6) = 0.51
         0.5
         """
-        from .information import find_information
+        from .columns.information import find_information
 
         names, d = self.table.columns, self.dimension
         one, two = find_columns(a, names, d, "a"), find_columns(b, names, d, "b")
@@ -357,7 +357,7 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(one.kl_divergence(two) > one.kl_divergence(one))
         True
         """
-        from .expectations import divergence_of
+        from .answers.expectations import divergence_of
 
         if getattr(other, "own_steps", None):
             raise ValueError(
@@ -398,7 +398,7 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(abs(region.probability - 0.9) < 5 * region.standard_error)
         True
         """
-        from .regions import find_region
+        from .answers.regions import find_region
 
         return find_region(self, check_level("level", level), as_seed(seed))
 
@@ -430,7 +430,7 @@ class AnsweringDensity(DescribedDensity):
         >>> np.sort(model.mode().value[:, 0]).round(0).tolist()
         [-3.0, 3.0]
         """
-        from .local_modes import find_local_modes
+        from .answers.local_modes import find_local_modes
 
         return find_local_modes(self, check_level("min_share", min_share), as_seed(seed))
 
@@ -475,7 +475,7 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(width[0] < width[1])
         True
         """
-        from .credible import check_band, find_band
+        from .answers.credible import check_band, find_band
 
         check_band(self)
         share = check_level("level", level)
@@ -513,7 +513,7 @@ class AnsweringDensity(DescribedDensity):
         >>> int(model.explain([[5.0, 14.0]]).argmin())
         1
         """
-        from .explaining import explain_rows
+        from .columns.explaining import explain_rows
 
         blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
         return blocks.table.frame(explain_rows(self, self.scaling.apply(blocks.whole())))
@@ -549,9 +549,9 @@ class AnsweringDensity(DescribedDensity):
         (1,)
         """
         from ..bases.conditioning import marginal_base
-        from .conditionals import choose_names
-        from .marginals import MarginalDensity
-        from .tilted_density import zero_tilt
+        from .answers.tilted_density import zero_tilt
+        from .columns.conditionals import choose_names
+        from .columns.marginals import MarginalDensity
 
         chosen = find_columns(columns, self.table.columns, self.dimension)
         if chosen == list(range(self.dimension)):
@@ -599,7 +599,7 @@ class AnsweringDensity(DescribedDensity):
         >>> bool(table.mean[0] < table.mean[2]), table.band(0.9).shape
         (True, (3, 2))
         """
-        from .conditionals import condition_on_table, conditional_fields, is_table_of_values
+        from .columns.conditionals import condition_on_table, conditional_fields, is_table_of_values
 
         if is_table_of_values(given):
             return condition_on_table(self, given)

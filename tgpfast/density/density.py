@@ -33,10 +33,10 @@ from ..validation import (
     without_far,
 )
 from .answering import AnsweringDensity
-from .describing import describe_briefly
-from .exponent import PointTilt, PredictiveTilt, Tilt
-from .integration import Integrator
-from .lattice_exponent import LatticeTilt
+from .answers.describing import describe_briefly
+from .exponents.exponent import PointTilt, PredictiveTilt, Tilt
+from .exponents.lattice_exponent import LatticeTilt
+from .normalizing.integration import Integrator
 
 if TYPE_CHECKING:
     from .sampling import SamplingReport
@@ -322,7 +322,7 @@ class Density(AnsweringDensity):
         >>> bool(model.log_density([[5.0]])[0] > model.log_density([[11.0]])[0])
         True
         """
-        from .missing_values import MISSING_POLICIES, score_incomplete_rows
+        from .columns.missing_values import MISSING_POLICIES, score_incomplete_rows
 
         if check_choice("missing", missing, MISSING_POLICIES) == "marginal":
             if not normalized:

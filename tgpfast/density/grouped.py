@@ -20,13 +20,13 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorNormalizerWarning, warn
 from ..validation import Array, Seed, as_seed, without_far
+from .answers.describing import METHOD_WORDS, list_facts, tabulate_facts
 from .density import Density
-from .describing import METHOD_WORDS, list_facts, tabulate_facts
-from .exponent import PointTilt
+from .exponents.exponent import PointTilt
 from .group_files import labels_to_array, take_arrays, take_labels
 from .group_index import GroupIndex
-from .group_normalizers import GroupNormalizers
-from .normalizer import DRAWS, Normalizer
+from .normalizing.group_normalizers import GroupNormalizers
+from .normalizing.normalizer import DRAWS, Normalizer
 
 GROUPS_KIND = "groups"  # of a saved file
 FEATURE_ROWS = 2_048  # rows whose features are evaluated together: S of them fit the cache

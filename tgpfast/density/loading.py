@@ -12,9 +12,10 @@ from typing import Any
 from ..bases import von_mises
 from ..data.storage import load, register_reader
 from ..statistics import spectrum
-from . import discrete, grouped
+from . import grouped
+from .columns import discrete
+from .columns.marginals import MARGINAL_KIND, MarginalDensity
 from .density import Density
-from .marginals import MARGINAL_KIND, MarginalDensity
 
 __all__ = ["discrete", "grouped", "load", "spectrum", "von_mises"]
 

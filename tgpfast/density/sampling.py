@@ -16,10 +16,10 @@ from ..runtime import memory
 from ..runtime.progress import Progress
 from ..runtime.warnings import PoorSampleWarning, warn
 from ..validation import Array, sampling_generator
-from .annealing import MOVES_PER_RISE, AnnealedChains
-from .integration import Integrator
-from .proposal import QUADRATURE_DIMENSIONS
-from .rejection import sample_by_rejection
+from .draws.annealing import MOVES_PER_RISE, AnnealedChains
+from .draws.proposal import QUADRATURE_DIMENSIONS
+from .draws.rejection import sample_by_rejection
+from .normalizing.integration import Integrator
 
 SAMPLING_METHODS = ("auto", "grid", "importance", "mala")
 LEAST_ACCEPTANCE = 0.005  # share of draws kept below which chains are cheaper

@@ -23,11 +23,11 @@ from ..statistics.lattice_statistics import LatticeStatistics, take_modes
 from ..statistics.mergeable_sums import as_reals
 from ..statistics.statistics import Statistics, pack_triangle, unpack_triangle
 from ..validation import Array
-from .exponent import PointTilt, PredictiveTilt, Tilt
-from .integration import Integrator
-from .lattice_exponent import LatticeTilt
-from .normalizer import Normalizer
-from .proposal import Proposal
+from .draws.proposal import Proposal
+from .exponents.exponent import PointTilt, PredictiveTilt, Tilt
+from .exponents.lattice_exponent import LatticeTilt
+from .normalizing.integration import Integrator
+from .normalizing.normalizer import Normalizer
 
 SAVED_METHODS = ("fd", "ncfd", "fvpd", "map", "base")
 LATTICE_PREFIX = "lattice_"  # of the names of the arrays of lattice features

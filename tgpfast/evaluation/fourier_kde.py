@@ -9,7 +9,7 @@ import numpy as np
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
 from ..data.moments import moments_of
-from ..density.exponent import PointTilt
+from ..density.exponents.exponent import PointTilt
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorSampleWarning, PrecisionWarning, warn

@@ -74,7 +74,7 @@ def as_discrete(model: Density, settings: Settings, rows: Rows) -> Density:
     steps = find_discrete(settings, rows)
     if not steps:
         return model
-    from ..density.discrete import DiscreteDensity
+    from ..density.columns.discrete import DiscreteDensity
 
     names = rows.table.columns
     model.settings["discrete"] = {column_name(k, names): step for k, step in steps.items()}

@@ -8,8 +8,8 @@ from .. import kernels
 from ..bases.expectation_maximization import Rows
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
-from ..density.exponent import PointTilt, PredictiveTilt
-from ..density.lattice_exponent import LatticeTilt
+from ..density.exponents.exponent import PointTilt, PredictiveTilt
+from ..density.exponents.lattice_exponent import LatticeTilt
 from ..evaluation.exact_kde import ExactKDE
 from ..evaluation.marginals import Grids, ProjectedCDFs
 from ..features.lattice import LatticeFeatures

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..density.exponent import PredictiveTilt
+from ..density.exponents.exponent import PredictiveTilt
 from ..validation import Array, Seed, as_seed, check_flag
 from .canvas import (
     BLUE,

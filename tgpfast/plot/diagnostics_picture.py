@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..density.normalizer import Normalizer
+from ..density.normalizing.normalizer import Normalizer
 from ..evaluation.result import rows_text
 from ..validation import Array, Seed, as_seed, whole
 from .canvas import (

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..bases.base import Base
 from ..bases.quasirandom import logsumexp
-from ..density.proposal import Proposal, widen_base
+from ..density.draws.proposal import Proposal, widen_base
 from ..features.evaluation import evaluate_features, sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..data.table import column_name
 from ..density.density import Density
-from ..density.normalizer import MOST_LOG_Z_ERROR
+from ..density.normalizing.normalizer import MOST_LOG_Z_ERROR
 from ..runtime.records import record
 from ..validation import Array
 from .candidates import BASE_ALONE, LEAST_PILOT_ROWS

@@ -15,7 +15,7 @@ from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase
 from ..density.density import Density
-from ..density.exponent import PointTilt
+from ..density.exponents.exponent import PointTilt
 from ..selection.candidates import scott_bandwidth
 from ..validation import Array
 

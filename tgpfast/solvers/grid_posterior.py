@@ -14,7 +14,7 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
-from ..density.whitened_grid import WhitenedGrid, resolving_steps
+from ..density.grids.whitened_grid import WhitenedGrid, resolving_steps
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.transforms import has_finufft, quiet_finufft

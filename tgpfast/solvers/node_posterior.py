@@ -16,8 +16,8 @@ from .. import kernels
 from ..bases.base import Base
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
-from ..density.exponent import PointTilt
-from ..density.proposal import QUADRATURE_DIMENSIONS
+from ..density.draws.proposal import QUADRATURE_DIMENSIONS
+from ..density.exponents.exponent import PointTilt
 from ..features.evaluation import evaluate_features, sum_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..bases.base import Base
 from ..density.density import Density
-from ..density.exponent import PointTilt, PredictiveTilt, Tilt
-from ..density.lattice_exponent import LatticeTilt
+from ..density.exponents.exponent import PointTilt, PredictiveTilt, Tilt
+from ..density.exponents.lattice_exponent import LatticeTilt
 from ..features.lattice import LatticeFeatures
 from ..features.spectral_density import SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads

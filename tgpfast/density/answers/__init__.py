@@ -1,0 +1,1 @@
+"""Questions about a density: probabilities, quantiles, means, modes and regions."""

@@ -1,0 +1,1 @@
+"""Densities of some columns: marginals, conditionals and discrete columns."""

@@ -1,0 +1,735 @@
+"""`MarginalDensity`: some columns of a density, the others integrated out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...bases.bounded import domain_of
+from ...bases.conditioning import marginal_base
+from ...data import storage
+from ...data.blocks import Blocks
+from ...data.table import Table, find_column
+from ...validation import (
+    Array,
+    Seed,
+    as_seed,
+    check_choice,
+    check_derivative,
+    check_flag,
+    without_far,
+)
+from ..answers.answer import Answer
+from ..answers.describing import DerivedDensity
+from ..answers.draw_means import mean_over_draws
+from ..answers.expectations import draw_replicates, expect
+from ..answers.local_modes import Modes
+from ..answers.regions import HighestDensityRegion, measure_line, region_of_draws
+from ..draws.proposal import QUADRATURE_DIMENSIONS
+from ..grids.base_marginals import find_ends
+from ..normalizing.integration import ANSWER_REPLICATES
+from .column_choice import check_level, find_columns, read_box, read_values
+from .conditional_draws import is_known_for_rows
+from .conditionals import choose_names, is_table_of_values
+from .information import mean_log_marginals
+from .marginal_rules import (
+    RowBins,
+    bin_log_masses,
+    line_log_density,
+    marginal_gradient,
+    marginal_log_density,
+    rough_bin_sets,
+    rough_log_density,
+    uses_draws,
+)
+from .missing_values import MISSING_POLICIES, score_incomplete_rows
+
+MARGINAL_KIND = "marginal"  # of a saved file
+TABLE_ROWS = 700  # rows of one column from which on a table of values is interpolated
+FIRST_TABLE, MOST_TABLE = 257, 4_097  # places of that table
+TABLE_REACH = 8.0  # standard deviations of the base that a table covers at least
+TABLE_TOLERANCE = 1e-6  # error of an interpolated log density
+TABLE_GAIN = 4.0  # factor by which twice as many entries must reduce the error of a table
+DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
+REGION_ROWS = 4_096  # draws of several columns behind the threshold of a region; as many check it
+MODE_LEVELS = (1e-4, 1.0 - 1e-4)  # quantiles between which modes and best values are sought
+MODE_PLACES = 4_001  # between them
+SEARCH_PLACES, SEARCH_ROUNDS = 33, 3  # places of a line, and lines, the next around the best place
+GRADIENT_ROWS = 64  # rows whose gradients are computed together
+DIVERGENCE_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind a divergence
+
+
+class _Line(NamedTuple):
+    """Log density of one column, less that of its base where it is known, as splines of all entries
+    of a table and of every second one."""
+
+    places: Array
+    errors: Array  # of the entries
+    fine: Any
+    coarse: Any
+
+
+@dataclass(eq=False)
+class MarginalDensity(DerivedDensity):
+    """The density of some columns of a model; ``model.marginal(columns)`` makes it.
+
+    Values are integrals over the columns that are left out: by rules for one or two of them, by
+    quasi-random draws for more. Each has an error.
+
+    Parameters
+    ----------
+    joint : Density
+        The density of all columns.
+    columns : sequence of int
+        Numbers of the columns that are kept, in order.
+
+    Examples
+    --------
+    >>> import numpy as np, tgpfast
+    >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 3))
+    >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+    >>> model.marginal([0, 2])
+    MarginalDensity(columns [0, 2] of Density(method='fd', d=3, ...))
+    """
+
+    joint: Any
+    columns: list[int]
+    table: Table = field(init=False)
+    file_kind: ClassVar[str] = MARGINAL_KIND
+    _line: _Line | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.columns = find_columns(self.columns, None, self.joint.dimension)
+        self.table = choose_names(self.joint.table, self.columns)
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns that are kept."""
+        return len(self.columns)
+
+    # -- evaluation --------------------------------------------------------------------------------
+
+    def log_density(self, Y: Any, *, missing: str = "error", return_error: bool = False) -> Any:
+        """Log density of every row of Y.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, k) in the units of the data, of the columns that are kept.
+        missing : {"error", "marginal"}, default "error"
+            As for ``Density.log_density``.
+        return_error : bool, default False
+            Return the errors of the values too.
+
+        Returns
+        -------
+        array, (n,); a Series where Y is a data frame
+            With ``return_error`` a pair: the values, and their errors (n,).
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> values, errors = model.marginal([1]).log_density([[5.0]], return_error=True)
+        >>> bool(errors[0] < 1e-6)
+        True
+        """
+        if check_choice("missing", missing, MISSING_POLICIES) == "marginal":
+            return score_incomplete_rows(self, Y)
+        blocks, x, u, far = self._read(Y)
+        values, errors = self._values(u)
+        values = np.where(far, -np.inf, values + self._scaling.log_slope(x))
+        answer = blocks.table.series(values, "log_density")
+        return (answer, errors) if check_flag("return_error", return_error) else answer
+
+    def grad_log_density(self, Y: Any) -> Any:
+        """Gradient of the log density at every row of Y.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, k) in the units of the data.
+
+        Returns
+        -------
+        array, (n, k); a frame where Y is one
+        """
+        blocks, x, u, far = self._read(Y)
+        slope = np.concatenate([
+            marginal_gradient(self.joint, self._kept, u[start : start + GRADIENT_ROWS])
+            for start in range(0, len(u), GRADIENT_ROWS)
+        ])  # fmt: skip
+        slope = self._scaling.pull_score(x, slope[:, self._order])
+        check_derivative("gradient", slope, far, 0)
+        return blocks.table.frame(slope)
+
+    @property
+    def _kept(self) -> list[int]:
+        return sorted(self.columns)
+
+    @property
+    def _order(self) -> NDArray[np.int64]:
+        """Places of the columns among those in order."""
+        return np.argsort(np.argsort(self.columns))
+
+    @property
+    def _scaling(self) -> Any:
+        return self.joint.scaling.choose(self.columns)
+
+    def _read(self, Y: Any) -> tuple[Blocks, Array, Array, NDArray[np.bool_]]:
+        """Blocks of Y, its rows, these in the model's coordinates with columns in order, and which
+        of them are too far away to have a density."""
+        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        base, order = self.joint.base, np.argsort(self.columns)
+        x = blocks.whole()
+        with np.errstate(over="ignore"):
+            u, far = without_far(
+                self._scaling.apply(x)[:, order], base.mean[self._kept],
+                np.diag(base.covariance)[self._kept],
+            )  # fmt: skip
+        return blocks, x, np.ascontiguousarray(u), far
+
+    def _values(self, u: Array) -> tuple[Array, Array]:
+        """Log densities in the model's coordinates, and their errors."""
+        # draws that differ from row to row give a rough curve: pictures get the table
+        least = FIRST_TABLE if uses_draws(self.joint, self._kept) else TABLE_ROWS
+        if self.dimension == 1 and len(u) > least:
+            found = self._interpolate(u[:, 0])
+            if found is not None:
+                return found
+        return marginal_log_density(self.joint, self._kept, u)
+
+    def _interpolate(self, places: Array) -> tuple[Array, Array] | None:
+        """Values from a table that every second entry gives too. Without such a table they come
+        from draws along the line, and are None where no draws integrate."""
+        low, high = float(places.min()), float(places.max())
+        known = self._line
+        if known is None or low < known.places[0] or high > known.places[-1]:
+            known = self._line = self._tabulate(low, high, len(places))
+        if known is not None:
+            values, errors = known.fine(places), np.interp(places, known.places, known.errors)
+            # the error of splines of this order falls by 64 where the steps are halved
+            gaps = np.abs(values - known.coarse(places)) / 16.0
+            is_good = (gaps < np.maximum(TABLE_TOLERANCE, errors)).all()
+            if is_good or len(places) > DIRECT_ROWS:
+                return values + self._of_base(places), gaps + errors
+        return self._along_line(places) if uses_draws(self.joint, self._kept) else None
+
+    def _along_line(self, places: Array) -> tuple[Array, Array]:
+        """Values at places in any order, as smooth as the density."""
+        line, index = np.unique(places, return_inverse=True)
+        values, errors = line_log_density(self.joint, self.columns[0], line)
+        return values[index], errors[index]
+
+    def _of_base(self, places: Array) -> Array:
+        """Log density of the column of the base; zero where it is not known."""
+        margin = marginal_base(self.joint.base, self.columns)
+        return np.zeros(len(places)) if margin is None else margin.log_density_at(places[:, None])
+
+    def _tabulate(self, low: float, high: float, n_asked: int) -> _Line | None:
+        """A table from low to high, and over most of the base; refined until it resolves the
+        density. None where the density is zero in between, and where a table for a few values does
+        not resolve it: with more entries than these values, or where more entries do not help."""
+        from scipy.interpolate import make_interp_spline
+
+        (k,), base = self.columns, self.joint.base
+        reach = TABLE_REACH * math.sqrt(float(base.covariance[k, k]))
+        ends = find_ends(base)
+        around = base.mean[k] - reach, base.mean[k] + reach
+        if ends is None or (ends[0][k] < around[0] and around[1] < ends[1][k]):
+            low, high = min(low, around[0]), max(high, around[1])
+        if low == high:
+            return None
+        line = np.linspace(low, high, FIRST_TABLE)
+        values, errors = self._entries(line)
+        worst = math.inf
+        while np.isfinite(values).all():
+            fine, coarse = (make_interp_spline(line[::k], values[::k], k=5) for k in (1, 2))
+            middle = 0.5 * (line[1:] + line[:-1])
+            gaps = np.abs(fine(middle) - coarse(middle)) / 16.0
+            is_good = (gaps < np.maximum(TABLE_TOLERANCE, 0.5 * errors[1:])).all()
+            if is_good or 2 * len(line) > MOST_TABLE:
+                return _Line(line, errors, fine, coarse)
+            last, worst = worst, float(gaps.max())
+            if n_asked <= DIRECT_ROWS and (
+                len(line) + len(middle) > n_asked or worst > last / TABLE_GAIN
+            ):
+                return None
+            more = self._entries(middle)
+            at = np.arange(1, len(line))
+            line = np.insert(line, at, middle)
+            values, errors = np.insert(values, at, more[0]), np.insert(errors, at, more[1])
+        return None
+
+    def _entries(self, line: Array) -> tuple[Array, Array]:
+        """Log density at places, less that of the base, and its errors."""
+        values, errors = line_log_density(self.joint, self.columns[0], line)
+        with np.errstate(invalid="ignore"):
+            return values - self._of_base(line), errors
+
+    # -- draws and probabilities -------------------------------------------------------------------
+
+    def sample(
+        self, n: int, seed: Seed = None, *, method: str = "auto", progress: bool = False
+    ) -> Any:
+        """Rows drawn from the density: those of the joint density without the other columns.
+
+        Parameters
+        ----------
+        n, seed, method, progress
+            As for ``Density.sample``.
+
+        Returns
+        -------
+        array or frame, (n, k)
+        """
+        rows = Blocks(self.joint.sample(n, seed, method=method, progress=progress)).whole()
+        return self.table.frame(np.ascontiguousarray(rows[:, self.columns]))
+
+    def probability(self, lower: Any = None, upper: Any = None, *, seed: Seed = 0) -> Answer:
+        """Probability that a row lies between two bounds in every column.
+
+        Parameters
+        ----------
+        lower, upper, seed
+            As for ``Density.probability``, for the columns that are kept.
+
+        Returns
+        -------
+        Answer
+        """
+        box = read_box(lower, upper, self.table.columns, self.dimension)
+        bounds = [dict(zip(self.columns, ends.tolist(), strict=True)) for ends in box]
+        return self.joint.probability(*bounds, seed=seed)
+
+    def cdf(
+        self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0
+    ) -> Any:
+        """Distribution function, as ``Density.cdf``.
+
+        Parameters
+        ----------
+        Y, columns, return_error, seed
+            As for ``Density.cdf``, for the columns that are kept.
+
+        Returns
+        -------
+        array, (n,); a Series where Y is a data frame
+        """
+        chosen = self.columns
+        if columns is not None:
+            found = find_columns(columns, self.table.columns, self.dimension)
+            chosen = [self.columns[k] for k in found]
+        return self.joint.cdf(Y, columns=chosen, return_error=return_error, seed=seed)
+
+    def quantile(self, q: Any, *, column: Any = None, seed: Seed = 0) -> Any:
+        """Values below which given shares of the probability of a column lie.
+
+        Parameters
+        ----------
+        q, column, seed
+            As for ``Density.quantile``, for the columns that are kept.
+
+        Returns
+        -------
+        float or array
+        """
+        if column is not None or self.dimension == 1:
+            number = find_column(0 if column is None else column, self.table.columns,
+                                 self.dimension)  # fmt: skip
+            return self.joint.quantile(q, column=self.columns[number], seed=seed)
+        seed = as_seed(seed)
+        each = [self.joint.quantile(q, column=k, seed=seed) for k in self.columns]
+        return np.stack(each, axis=-1)
+
+    def expectation(
+        self, function: Callable[[Any], Any], *, method: str = "auto", seed: Seed = 0
+    ) -> Answer:
+        """Mean of a function of rows of the columns that are kept.
+
+        Parameters
+        ----------
+        function, method, seed
+            As for ``Density.expectation``.
+
+        Returns
+        -------
+        Answer
+        """
+
+        def of_kept(rows: Any) -> Any:
+            x = Blocks(rows).whole()[:, self.columns]
+            return function(self.table.frame(np.ascontiguousarray(x)))
+
+        return self.joint.expectation(of_kept, method=method, seed=seed)
+
+    def entropy(self, *, seed: Seed = 0) -> Answer:
+        """Differential entropy E[-log q] in nats: on a grid where the joint density has up to three
+        columns, else from draws.
+
+        Parameters
+        ----------
+        seed : int, None or numpy.random.Generator, default 0
+            Of the draws.
+
+        Returns
+        -------
+        Answer
+        """
+        joint, seed, scaling = self.joint, as_seed(seed), self._scaling
+        found = mean_log_marginals(joint, [(-1.0, self._kept)], seed)
+        if scaling.is_affine:
+            return Answer(found.value + scaling.log_volume, found.standard_error, found.method)
+        slope = expect(
+            joint, lambda u, _: -scaling.log_slope_at(u[:, self.columns]), "auto", seed
+        )  # fmt: skip
+        error = math.hypot(found.standard_error, slope.standard_error)
+        return Answer(found.value + slope.value, error, found.method)
+
+    def kl_divergence(self, other: Any, *, seed: Seed = 0) -> Answer:
+        """Kullback-Leibler divergence E[log q - log other] in nats, from 2,048 draws.
+
+        Parameters
+        ----------
+        other : density
+            Has ``log_density`` for the same columns.
+        seed : int, None or numpy.random.Generator, default 0
+            Of the draws.
+
+        Returns
+        -------
+        Answer
+        """
+        if not hasattr(other, "log_density"):
+            raise TypeError(f"other must be a density with log_density, got {type(other).__name__}")
+        if getattr(other, "dimension", self.dimension) != self.dimension:
+            raise ValueError(
+                f"other has {other.dimension} columns, this density has {self.dimension}; expected "
+                "the same columns"
+            )
+        x, weights = self.joint.weighted_sample(2**DIVERGENCE_LOG2_DRAWS, as_seed(seed))
+        rows = np.ascontiguousarray(x[:, self.columns])
+        theirs = np.asarray(other.log_density(self.table.frame(rows)), dtype=float)
+        values = np.where(weights > 0.0, self._rough_log_density(rows) - theirs, 0.0)
+        shape = ANSWER_REPLICATES, -1
+        found = mean_over_draws(values.reshape(shape), weights.reshape(shape))
+        of_other = getattr(getattr(other, "log_normalizer", None), "standard_error", 0.0)
+        errors = found.standard_error, self.log_normalizer.standard_error, of_other
+        return Answer(found.value, math.hypot(*errors), found.method)
+
+    def rough_log_density(self, Y: Any) -> Array:
+        """Log density of many rows for a picture, from as many draws as take about a second.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, k) in the units of the data.
+
+        Returns
+        -------
+        array, (n,)
+            Where draws integrate, with errors of a few percent of the density; else, and of one
+            column, as ``log_density``.
+        """
+        if self.dimension == 1 or not uses_draws(self.joint, self._kept):
+            return np.asarray(self.log_density(Y), dtype=float)
+        _, x, u, far = self._read(Y)
+        values = rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
+        return np.where(far | np.isnan(values), -np.inf, values)
+
+    def _rough_log_density(self, rows: Array) -> Array:
+        """Log densities of rows (n, k) that are averaged, which needs fewer draws for each."""
+        if self.dimension == 1:
+            return np.asarray(self.log_density(rows))
+        _, x, u, _ = self._read(rows)
+        return rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
+
+    # -- steps of discrete columns -----------------------------------------------------------------
+
+    def draws_over_bins(self, count: int, *, is_rough: bool = False) -> bool:
+        """Whether draws integrate over the steps of discrete columns too: where they integrate over
+        the columns that are left out, where a rule would have several columns of both kinds, and
+        where values are averaged.
+
+        count : discrete columns
+        """
+        if is_rough and is_known_for_rows(self.joint.base):
+            return count > 0
+        is_large = self.joint.dimension > QUADRATURE_DIMENSIONS
+        return (count > 1 and is_large) or (count > 0 and uses_draws(self.joint, self._kept))
+
+    def log_masses(
+        self, rows: Array, columns: list[int], steps: Array, *, is_rough: bool = False
+    ) -> tuple[Array, Array]:
+        """Log of the integral over steps of some columns around rows (n, k), and its error, by
+        draws; fewer of them where ``is_rough``, for values that are averaged."""
+        bins = self._bins(rows, columns, steps)
+        return bin_log_masses(self.joint, self._kept, bins, is_rough=is_rough)
+
+    def log_mass_sets(
+        self, rows: Array, columns: list[int], steps: Array, seed: int
+    ) -> Array:
+        """Log masses as `log_masses` gives them, not normalized, one row for each set of draws,
+        (R, n)."""
+        return rough_bin_sets(self.joint, self._kept, self._bins(rows, columns, steps), seed)
+
+    def _bins(self, rows: Array, columns: list[int], steps: Array) -> RowBins:
+        order = np.argsort(self.columns)
+        places = [int(self._order[k]) for k in columns]
+        scaling = self.joint.scaling.choose(self._kept)
+        return RowBins(np.ascontiguousarray(rows[:, order]), places, steps, scaling)
+
+    def mutual_information(self, a: Any, b: Any, *, seed: Seed = 0) -> Answer:
+        """Mutual information of two groups of the columns that are kept, in nats.
+
+        Parameters
+        ----------
+        a, b, seed
+            As for ``Density.mutual_information``.
+
+        Returns
+        -------
+        Answer
+        """
+        groups = [
+            [self.columns[k] for k in find_columns(some, self.table.columns, self.dimension, name)]
+            for some, name in ((a, "a"), (b, "b"))
+        ]
+        return self.joint.mutual_information(*groups, seed=seed)
+
+    # -- regions, modes, unlikely rows -------------------------------------------------------------
+
+    def highest_density_region(self, level: float, *, seed: Seed = 0) -> HighestDensityRegion:
+        """The smallest set of rows that holds a share of the probability.
+
+        Parameters
+        ----------
+        level, seed
+            As for ``Density.highest_density_region``; the threshold of several columns comes from
+            4,096 draws.
+
+        Returns
+        -------
+        HighestDensityRegion
+        """
+        share = check_level("level", level)
+
+        def draw(number: int) -> tuple[Array, Array]:
+            if self.dimension == 1:
+                u, weights = draw_replicates(self.joint, number)
+            else:
+                u, weights = self.joint.integrator.weighted_draws(REGION_ROWS, number)
+                weights = weights.reshape(ANSWER_REPLICATES, -1)
+            rows = np.ascontiguousarray(self.joint.scaling.invert(u)[:, self.columns])
+            log_p = np.where(weights.ravel() > 0.0, self._rough_log_density(rows), -np.inf)
+            return log_p.reshape(weights.shape), weights
+
+        measure = None if self.dimension > 1 else partial(measure_line, self, share)
+        return region_of_draws(self, share, draw, as_seed(seed), measure=measure)
+
+    def mode(self, *, min_share: float = 0.01, seed: Seed = 0) -> Modes:
+        """All local maxima of the density of one column that carry a share of the probability.
+
+        Parameters
+        ----------
+        min_share : float, default 0.01
+            Modes with a smaller share are left out; the share of a mode is the probability between
+            the minima on its sides.
+        seed : int, None or numpy.random.Generator, default 0
+            Of the draws behind the distribution function, in more than three columns.
+
+        Returns
+        -------
+        Modes
+            Those of a periodic column go around its seam.
+
+        Raises
+        ------
+        ValueError
+            The density has several columns.
+        """
+        least = check_level("min_share", min_share)
+        seed = as_seed(seed)
+        if self.dimension > 1:
+            raise ValueError(
+                "modes of a marginal density are found for one column only; model.mode() gives "
+                "those of all columns"
+            )
+        domain = domain_of(self.joint.base).choose(self.columns)
+        is_turning = bool(domain.periodic[0])
+        if is_turning:
+            low, high = self._scaling.invert(np.array([domain.low, domain.high]))[:, 0]
+        else:
+            low, high = self.quantile(MODE_LEVELS, seed=seed)
+        places = np.linspace(low, high, MODE_PLACES)[: -1 if is_turning else None]
+        log_p = np.asarray(self.log_density(places[:, None]))
+        peaks, valleys = find_peaks(log_p, is_turning=is_turning)
+        edges = errors = np.zeros(0)
+        if len(valleys):
+            edges, errors = self.cdf(places[valleys][:, None], return_error=True, seed=seed)
+        if is_turning:  # from one valley to the next, around the circle
+            shares = np.diff(edges, append=edges[:1]) % 1.0 if len(peaks) > 1 else np.ones(1)
+            errors = np.hypot(errors, np.roll(errors, -1)) * (len(peaks) > 1)
+        else:
+            shares = np.diff(np.concatenate([[0.0], edges, [1.0]]))
+            errors = np.concatenate([[0.0], errors, [0.0]])
+            errors = np.hypot(errors[1:], errors[:-1])
+        kept = np.flatnonzero(shares >= least)
+        kept = kept[np.argsort(-log_p[peaks[kept]])]
+        at = peaks[kept]
+        return Modes(
+            self.table.frame(places[at][:, None]), log_p[at], shares[kept], errors[kept], "grid"
+        )
+
+    def explain(self, Y: Any) -> Any:
+        """Which columns make rows unlikely.
+
+        Parameters
+        ----------
+        Y : array-like or data frame
+            Rows (n, k) in the units of the data. Each row takes about 100 integrals for a column.
+
+        Returns
+        -------
+        array, (n, k); a frame where Y is one
+            As for ``Density.explain``, within the columns that are kept.
+        """
+        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        rows = blocks.whole()
+        own = np.asarray(self.log_density(rows))
+        best = np.stack([self._climb_column(rows, k) for k in range(self.dimension)], axis=1)
+        best = np.maximum(best, own[:, None])
+        lost = np.isneginf(best)  # no value of the column helps
+        return blocks.table.frame(np.where(lost, 0.0, own[:, None] - np.where(lost, 0.0, best)))
+
+    def _climb_column(self, rows: Array, k: int) -> Array:
+        """Highest log density of every row, (n,), with column k anywhere: on a line of places, then
+        on finer lines around the best."""
+        low, high = self.quantile(MODE_LEVELS, column=k)
+        places = np.tile(np.linspace(low, high, SEARCH_PLACES), (len(rows), 1))
+        top, numbers = np.full(len(rows), -np.inf), np.arange(len(rows))
+        for _ in range(SEARCH_ROUNDS):
+            moved = np.repeat(rows[:, None, :], SEARCH_PLACES, axis=1)
+            moved[:, :, k] = places
+            log_p = np.asarray(self.log_density(moved.reshape(-1, self.dimension)))
+            log_p = log_p.reshape(places.shape)
+            at = log_p.argmax(axis=1)
+            top = np.maximum(top, log_p[numbers, at])
+            low = places[numbers, np.maximum(at - 1, 0)]
+            high = places[numbers, np.minimum(at + 1, SEARCH_PLACES - 1)]
+            places = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, SEARCH_PLACES)
+        return top
+
+    # -- other densities, files --------------------------------------------------------------------
+
+    def marginal(self, columns: Any) -> Any:
+        """The density of some of the columns that are kept.
+
+        Parameters
+        ----------
+        columns : str, int or sequence of them
+
+        Returns
+        -------
+        MarginalDensity or Density
+        """
+        chosen = find_columns(columns, self.table.columns, self.dimension)
+        return self.joint.marginal([self.columns[k] for k in chosen])
+
+    def conditional(self, given: Any) -> Any:
+        """The density of the other columns that are kept, given values of some.
+
+        Parameters
+        ----------
+        given : mapping
+            One value for each column that is given: at least one, and not all.
+
+        Returns
+        -------
+        MarginalDensity or Density
+
+        Raises
+        ------
+        ValueError
+            A column is not known, or the density is zero at the values.
+        """
+        if is_table_of_values(given):
+            raise ValueError(
+                "a marginal density takes one value for each given column; for many rows at once "
+                "condition the joint density"
+            )
+        values = read_values(given, self.table.columns, self.dimension, "given")
+        found = self.joint.conditional({self.columns[k]: v for k, v in values.items()})
+        held = {self.columns[k] for k in values}
+        left = [k for k in range(self.joint.dimension) if k not in held]
+        rest = [k for i, k in enumerate(self.columns) if i not in values]
+        return found.marginal([left.index(k) for k in rest])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a file; ``tgpfast.load`` reads it. It holds the joint density and the columns.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        storage.write(path, self.file_kind, *self.members())
+
+    def members(self, *, statistics: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Facts and arrays of a file that holds the density.
+
+        Parameters
+        ----------
+        statistics : bool, default False
+            Whether to include the statistics of the joint density.
+        """
+        facts, arrays = self.joint.members(statistics=statistics)
+        return {"columns": self.columns, "joint": facts}, arrays
+
+    def __repr__(self) -> str:
+        names = self.columns if self.table.columns is None else self.table.columns
+        return f"MarginalDensity(columns {names} of {self.joint!r})"
+
+
+def find_peaks(
+    values: Array, *, is_turning: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the local maxima of values along a line, and of the minima between them.
+
+    Parameters
+    ----------
+    values : (n,) array
+    is_turning : bool
+        Whether the line is a circle: then the i-th minimum lies before the i-th maximum, the first
+        one beyond the seam if need be; else one lies between each two maxima.
+
+    Examples
+    --------
+    >>> values = np.array([3.0, 1.0, 2.0, 0.0])
+    >>> [found.tolist() for found in find_peaks(values, is_turning=True)]
+    [[0, 2], [3, 1]]
+    >>> [found.tolist() for found in find_peaks(values, is_turning=False)]
+    [[2], []]
+    """
+    before, after = np.roll(values, 1), np.roll(values, -1)
+    is_peak = (values > before) & (values >= after)
+    if not is_turning:
+        is_peak[[0, -1]] = False
+    peaks = np.flatnonzero(is_peak)
+    if not len(peaks):  # flat, or largest at an end
+        peaks = np.array([int(np.argmax(values))])
+    pairs = [(a, b) for a, b in itertools.pairwise(peaks.tolist())]
+    if is_turning:
+        pairs.insert(0, (int(peaks[-1]) - len(values), int(peaks[0])))
+    valleys = [
+        a + int(np.argmin(values[np.arange(a, b + 1) % len(values)])) for a, b in pairs
+    ]
+    return peaks, np.array(valleys, dtype=np.int64) % len(values)

@@ -1,0 +1,1 @@
+"""Rules and grids for integrals in one to three dimensions."""

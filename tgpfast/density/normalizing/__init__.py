@@ -1,0 +1,1 @@
+"""The normalizer Z of a density with its error, by quadrature or by draws."""
