@@ -82,7 +82,7 @@ def accumulate_spectral(
             "grid_bytes": int(place.memory),
         }  # fmt: skip
         stats = statistics_from_fourier_sums(
-            sums, moments, noise_levels, origin, gram_phi, provenance
+            sums, moments, noise_levels, gram_phi, provenance
         )
     if rest is None:
         return stats
