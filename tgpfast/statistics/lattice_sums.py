@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from ..bases.base import Base, check_base
 from ..bases.gaussian import GaussianBase
+from ..data import storage
 from ..data.blocks import Blocks, as_blocks
-from ..data.checkpoint import State, as_kind, as_real
+from ..data.checkpoint import State
 from ..data.row_sample import keys_of_values, row_keys
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
@@ -449,12 +450,12 @@ class _Sums(RowCounts):
 
     def state(self) -> State:
         """The sums, for a checkpoint."""
-        return super().state() | {name: as_real(value) for name, value in self.sums.items()}
+        return super().state() | {n: storage.as_reals(v) for n, v in self.sums.items()}
 
     def restore(self, state: State) -> None:
         """Take over what ``state`` returned."""
         super().restore(state)
-        self.sums = {name: as_kind(state[name], v.dtype) for name, v in self.sums.items()}
+        self.sums = {n: storage.from_reals(state[n], v.dtype) for n, v in self.sums.items()}
 
     def finish(self, facts: dict[str, Any]) -> LatticeStatistics:
         """The statistics of all rows that were added."""
