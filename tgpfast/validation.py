@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Seed = int | np.random.Generator | None
 
 # Parameters must lie between these: smaller ones lose digits, larger ones leave no room for
@@ -179,9 +180,6 @@ def as_seed(seed: Any, name: str = "seed") -> int:
         ) from None
 
 
-# -- bandwidths and far rows ----------------------------------------------------------------------
-
-
 def sampling_generator(seed: int) -> np.random.Generator:
     """The generator of a sample with this seed.
 
@@ -195,6 +193,9 @@ def sampling_generator(seed: int) -> np.random.Generator:
     False
     """
     return np.random.default_rng([seed, SAMPLE_STREAM])
+
+
+# -- bandwidths and far rows ----------------------------------------------------------------------
 
 
 def check_bandwidth(gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH) -> None:

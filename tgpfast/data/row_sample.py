@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.records import record
-from ..validation import Array
+from ..validation import Array, Ints
 from .checkpoint import State
 
 SAMPLE_ROWS = 20_000  # rows of the sample that settings are chosen by
 HASHED_ROWS = 2**18  # row numbers hashed at a time where no rows are read: 2 MB of them
 NO_LIMIT = np.uint64(2**64 - 1)
-
-Ints = NDArray[np.int64]
 
 
 @record
