@@ -198,6 +198,24 @@ def sampling_generator(seed: int) -> np.random.Generator:
 # -- bandwidths and far rows ----------------------------------------------------------------------
 
 
+def as_bandwidth(bandwidth: Any) -> float:
+    """Return a bandwidth as a float if float64 holds its square and the inverse of that.
+
+    Examples
+    --------
+    >>> as_bandwidth(2)
+    2.0
+    """
+    gamma = positive("bandwidth", bandwidth)
+    if not LEAST_BANDWIDTH <= gamma <= MOST_BANDWIDTH:
+        raise ValueError(
+            f"bandwidth={gamma:.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
+            f"{MOST_BANDWIDTH:g}; beyond, its square overflows or vanishes in float64. Give the "
+            'rows other units, as scale="standardize" does'
+        )
+    return gamma
+
+
 def check_bandwidth(gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH) -> None:
     """Raise ValueError unless a bandwidth suits the rows and float64 holds lam gamma^2.
 
