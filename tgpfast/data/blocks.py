@@ -224,6 +224,8 @@ class Blocks:
         return depth
 
     def _check_blocks(self) -> Generator[Block, None, None]:
+        """Yield the blocks of a pass: checked, without rows that lack values if these are dropped,
+        and without those that a stopped pass has summed."""
         total, n_kept, weight_total, missing = 0, 0, 0.0, MissingCounts()
         for table, own_weights, label in self._tables():
             self.dimension = count_columns(table, label, self.dimension)

@@ -102,11 +102,8 @@ def _passive_waiting():
 
 def available():
     """Return the names of the backends that import here, in the order that "auto" tries."""
-    names = []
-    for name in preference():
-        with contextlib.suppress(ImportError):
-            names.append(_import(name).NAME)
-    return names
+    reasons = missing()
+    return [name for name in preference() if name not in reasons]
 
 
 def missing():
