@@ -188,5 +188,5 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
 def test_complex_sums_survive_as_pairs():
     value = np.arange(6.0).reshape(2, 3) * (1 + 2j)
     np.testing.assert_array_equal(
-        checkpoint.as_kind(checkpoint.as_real(value), value.dtype), value
+        storage.from_reals(storage.as_reals(value), value.dtype), value
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Seed = int | np.random.Generator | None
 
 # Parameters must lie between these: smaller ones lose digits, larger ones leave no room for
@@ -179,9 +180,6 @@ def as_seed(seed: Any, name: str = "seed") -> int:
         ) from None
 
 
-# -- bandwidths and far rows ----------------------------------------------------------------------
-
-
 def sampling_generator(seed: int) -> np.random.Generator:
     """The generator of a sample with this seed.
 
@@ -195,6 +193,27 @@ def sampling_generator(seed: int) -> np.random.Generator:
     False
     """
     return np.random.default_rng([seed, SAMPLE_STREAM])
+
+
+# -- bandwidths and far rows ----------------------------------------------------------------------
+
+
+def as_bandwidth(bandwidth: Any) -> float:
+    """Return a bandwidth as a float if float64 holds its square and the inverse of that.
+
+    Examples
+    --------
+    >>> as_bandwidth(2)
+    2.0
+    """
+    gamma = positive("bandwidth", bandwidth)
+    if not LEAST_BANDWIDTH <= gamma <= MOST_BANDWIDTH:
+        raise ValueError(
+            f"bandwidth={gamma:.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
+            f"{MOST_BANDWIDTH:g}; beyond, its square overflows or vanishes in float64. Give the "
+            'rows other units, as scale="standardize" does'
+        )
+    return gamma
 
 
 def check_bandwidth(gamma: float, variance: float, lam: float, widest: float = MOST_WIDTH) -> None:

@@ -11,11 +11,12 @@ from scipy import stats
 
 import tgpfast as tgp
 from tgpfast.data import row_sample
-from tgpfast.data.blocks import Blocks, StartedPass, as_blocks
+from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.files import write_rows
 from tgpfast.data.moments import moments_and_sample, moments_of
 from tgpfast.data.prefetch import ReadAhead
 from tgpfast.data.row_sample import Reservoir, choose_rows, draw_sample, row_keys
+from tgpfast.data.started_pass import StartedPass
 from tgpfast.selection.effort import Budget
 from tgpfast.statistics.required_sums import RequiredSums
 

@@ -979,7 +979,7 @@ def test_labels_that_a_file_cannot_hold(tmp_path, labels):
         ({"base_covariances": lambda a: np.triu(a) + np.eye(2)}, "must be symmetric"),
         ({"normalizers": lambda a: a + np.array([0, np.inf, 0, 0])}, "is damaged|finite"),
         ({"extra": np.zeros(1)}, "unexpected members"),
-        ({"header.bandwidth": -1.0}, "bandwidth must be positive"),
+        ({"header.bandwidth": -1.0}, "bandwidth=-1.0"),
         ({"header.columns": ["a"]}, "columns must be 2 names"),
         ({"header.settings": {"method": "map"}}, "method 'map' is not known"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..features.evaluation import evaluate_grid
+from ..features.grid_values import evaluate_grid
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_box import tapered_sides
 from ..runtime import memory

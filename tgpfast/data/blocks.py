@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import itertools
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -19,8 +17,7 @@ import numpy as np
 
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
-from ..runtime.warnings import DataWarning, warn
-from ..validation import Array
+from ..validation import Array, Ints
 from .arrow import as_frame
 from .checkpoint import Checkpoint, PassSums
 from .jitter import Jitter
@@ -29,8 +26,6 @@ from .parquet import PAGE_ROWS, ParquetRows
 from .prefetch import ReadAhead, choose_depth, prefetch
 from .row_sample import (
     SAMPLE_ROWS,
-    Ints,
-    Reservoir,
     RowSample,
     choose_rows,
     draw_sample,
@@ -126,7 +121,7 @@ class Blocks:
         self._missing = [MissingCounts()]  # of the last pass; shared by copies
         self._map: Callable[[Array], Array] | None = None
         self._factor = 1.0
-        self._started: list[Iterator[Block]] = []  # a pass that `StartedPass` has begun
+        self._started: list[Iterator[Block]] = []  # a pass that has begun; see `continued`
         self._passes = [0]  # shared by copies
         self._is_wrapped = isinstance(X, ReadAhead)
         self.is_prefetched = isinstance(X, (str, os.PathLike, ReadAhead))
@@ -229,6 +224,8 @@ class Blocks:
         return depth
 
     def _check_blocks(self) -> Generator[Block, None, None]:
+        """Yield the blocks of a pass: checked, without rows that lack values if these are dropped,
+        and without those that a stopped pass has summed."""
         total, n_kept, weight_total, missing = 0, 0, 0.0, MissingCounts()
         for table, own_weights, label in self._tables():
             self.dimension = count_columns(table, label, self.dimension)
@@ -255,11 +252,19 @@ class Blocks:
                 weight_total += len(x) if w is None else float(w.sum())
                 if len(x):
                     yield self._mapped(x, w)
+        self._check_end(total, n_kept, weight_total)
+        self._missing[0], self.n_rows = missing, n_kept
+
+    def _check_end(self, total: int, n_kept: int, weight_total: float) -> None:
+        """Raise ValueError where the rows of a complete pass, or their weights, are none.
+
+        total, n_kept : number of all rows, and of those without missing values
+        weight_total : sum of the weights of the rows that are kept
+        """
         if total == 0:
             raise ValueError(
                 f"{self.name} has no rows: the iterator of blocks was empty or already used up"
             )
-        self._missing[0] = missing
         if n_kept == 0 and not self._is_part:
             raise ValueError(
                 f"{self.name} has no complete rows: all {total:,} rows have missing values"
@@ -270,7 +275,6 @@ class Blocks:
             )
         if not (self._is_part or weight_total > 0.0):
             raise ValueError("sample_weight must not be all zero")
-        self.n_rows = n_kept
 
     def _prepare(self, x: Array, numbers: Any, kept_numbers: Any) -> Array:
         """Check rows and add noise to discrete columns.
@@ -341,6 +345,12 @@ class Blocks:
         """
         other = copy.copy(self)
         other._map, other._factor = function, factor
+        return other
+
+    def continued(self, rest: Iterator[Block]) -> Blocks:
+        """Return blocks whose next pass goes on with one that has begun: it yields ``rest``."""
+        other = copy.copy(self)
+        other._started = [rest]
         return other
 
     def _mapped(self, x: Array, w: Array | None) -> Block:
@@ -451,62 +461,6 @@ class Blocks:
         return self._mapped(x, slice_weights(self._weights[numbers], 0, len(x)))
 
 
-class StartedPass:
-    """A pass whose first rows can be looked at before the rest is read.
-
-    The rows that were looked at are held until ``blocks`` are read, which begin with them. Nothing
-    is read twice.
-
-    Attributes
-    ----------
-    blocks : Blocks
-        All rows of the pass.
-    n_rows : int
-        Number of rows read so far.
-    has_ended : bool
-        Whether there are no more rows.
-    """
-
-    def __init__(self, blocks: Blocks) -> None:
-        self._rest, self._must_copy = iter(blocks), not blocks.blocks_stay_valid
-        self._held: deque[Block] = deque()
-        self.n_rows, self.has_ended = 0, False
-        self.blocks = copy.copy(blocks)
-        self.blocks._started = [itertools.chain(self._release(), self._rest)]
-
-    def read(self, n: int) -> None:
-        """Read on until n rows are held, or all."""
-        while self.n_rows < n and not self.has_ended:
-            block = next(self._rest, None)
-            if block is None:
-                self.has_ended = True
-            else:
-                self._held.append(copy_block(*block) if self._must_copy else block)
-                self.n_rows += len(block[0])
-
-    def sample(self, n: int) -> Array:
-        """Return at most n random rows of those held."""
-        return np.concatenate([x for x, _ in self._held])[choose_rows(self.n_rows, n)]
-
-    def keep_sample(self) -> Reservoir:
-        """Return a reservoir that fills while ``blocks`` are read."""
-        reservoir, (rest,) = Reservoir(), self.blocks._started
-
-        def fill() -> Iterator[Block]:
-            first = 0
-            for x, w in rest:
-                reservoir.add(first, x, w)
-                first += len(x)
-                yield x, w
-
-        self.blocks._started = [fill()]
-        return reservoir
-
-    def _release(self) -> Iterator[Block]:
-        while self._held:
-            yield self._held.popleft()
-
-
 def copy_block(x: Array, w: Array | None) -> Block:
     """Return a block in memory of its own."""
     x = x.copy()
@@ -519,14 +473,6 @@ def copy_blocks(blocks: Generator[Block, None, None]) -> Iterator[Block]:
     with contextlib.closing(blocks):
         for block in blocks:
             yield copy_block(*block)
-
-
-def warn_if_dropped(blocks: Any) -> bool:
-    """Whether the last pass left out rows with missing values; warns if so."""
-    found: MissingCounts = blocks.missing
-    if found.n_missing:
-        warn(found.describe(blocks.table.columns), DataWarning)
-    return found.n_missing > 0
 
 
 def as_blocks(X: Any, **options: Any) -> Any:

@@ -49,25 +49,13 @@ class KeptSums:
 
     def state(self) -> State:
         """The attributes that are kept."""
-        return {name: as_real(np.array(getattr(self, name))) for name in self.kept}
+        return {name: storage.as_reals(np.array(getattr(self, name))) for name in self.kept}
 
     def restore(self, state: State) -> None:
         """Set the attributes that are kept; those of no dimension become numbers."""
         for name in self.kept:
-            value = as_kind(state[name], np.asarray(getattr(self, name)).dtype)
+            value = storage.from_reals(state[name], np.asarray(getattr(self, name)).dtype)
             setattr(self, name, value if value.ndim else value.item())
-
-
-def as_real(value: NDArray[Any]) -> NDArray[Any]:
-    """Complex numbers as pairs of real ones, along a last axis; others as they are."""
-    return np.stack([value.real, value.imag], -1) if value.dtype.kind == "c" else value
-
-
-def as_kind(value: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """What `as_real` returned, as an array of this type again."""
-    if dtype.kind != "c":
-        return value.astype(dtype)
-    return np.ascontiguousarray(value).view(dtype)[..., 0].copy()
 
 
 @dataclass

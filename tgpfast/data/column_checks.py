@@ -203,71 +203,91 @@ def _check_values(
     n_different : number of different rows
     """
     written, repeats_of_written = np.unique(v, return_counts=True)
-    n, n_written = len(v), len(written)
-    if n_written == 1:
+    if len(written) == 1:
         return None  # constant: `fit` refuses it
     values, counts = _merge_near(written, repeats_of_written)
-    m = len(values)
-    step, top = _lattice_step(values), int(np.argmax(counts))
+    n, m, top = len(v), len(values), int(np.argmax(counts))
     facts: dict[str, Any] = {
-        "n_rows": n, "n_distinct": m, "n_written": n_written, "repeated_share": 1.0 - m / n,
-        "top_value": float(values[top]), "top_share": float(counts[top] / n), "step": step,
+        "n_rows": n, "n_distinct": m, "n_written": len(written), "repeated_share": 1.0 - m / n,
+        "top_value": float(values[top]), "top_share": float(counts[top] / n),
+        "step": _lattice_step(values),
     }  # fmt: skip
-    where = f"column {column_name(k, names)}"
     rows = f"{n:,} rows" if n == n_rows else f"{n:,} sampled rows"
+    label = k if names is None else names[k]
+    found = (
+        _find_row_number(values, facts, n_rows, rows)
+        or _find_steps(values, v, facts, n_different, rows, label)
+        or _find_ties(facts, n_different, rows)
+    )
+    if found is None:
+        return None
+    kind, text = found
+    name = None if names is None else names[k]
+    return ColumnNote(k, name, kind, f"column {column_name(k, names)} {text}", facts)
 
-    def note(kind: str, message: str) -> ColumnNote:
-        return ColumnNote(k, None if names is None else names[k], kind, message, facts)
 
-    if m == n:
-        if step is None or not _is_row_number(values, step, n_rows):
-            return None
-        return note(
-            "row_number",
-            f"{where} looks like a row number: all {rows} have different values, which fill the "
-            f"range from {values[0]:.10g} to {values[-1]:.10g} evenly in steps of {step:.6g}. A "
-            "row number says nothing about a row. Drop this column",
-        )
+def _find_row_number(
+    values: Array, facts: dict[str, Any], n_rows: int, rows: str
+) -> tuple[str, str] | None:
+    """Return kind and text of a note where all values differ and number the rows."""
+    step = facts["step"]
+    if len(values) < facts["n_rows"] or step is None or not _is_row_number(values, step, n_rows):
+        return None
+    return "row_number", (
+        f"looks like a row number: all {rows} have different values, which fill the range from "
+        f"{values[0]:.10g} to {values[-1]:.10g} evenly in steps of {step:.6g}. A row number says "
+        "nothing about a row. Drop this column"
+    )
+
+
+def _find_steps(
+    values: Array, v: Array, facts: dict[str, Any], n_different: int, rows: str, label: int | str
+) -> tuple[str, str] | None:
+    """Return kind and text of a note where values repeat and are multiples of a step."""
+    m, step = len(values), facts["step"]
     are_whole = bool((values == np.rint(values)).all())
-    repeats = m <= MOST_DISTINCT * n or (are_whole and _has_ties(m, n_different))
-    if step is not None and repeats and not _is_fine(step, values, v):
-        continuous = "A fitted density is continuous and may put spikes on repeated values"
+    repeats = m <= MOST_DISTINCT * len(v) or (are_whole and _has_ties(m, n_different))
+    if step is None or not repeats or _is_fine(step, values, v):
+        return None
+    continuous = "A fitted density is continuous and may put spikes on repeated values"
+    if are_whole:
         groups = "fit one model for each value with fit_groups, " if m <= FEW_GROUPS else ""
-        if are_whole:
-            discrete = _advise_discrete(k if names is None else names[k], values, step)
-            return note(
-                "integer",
-                f"{where} holds whole numbers: {m:,} different values in {rows}. {continuous}. "
-                f"Drop this column, {groups}or {discrete}",
-            )
-        if m > FEW_VALUES:
-            return note(
-                "rounded",
-                f"{where} is rounded: its smallest step is {step:.6g}, and {rows} have only "
-                f"{m:,} different values. {continuous}. Give the values unrounded, or add uniform "
-                f"noise between -{0.5 * step:.6g} and {0.5 * step:.6g} to it",
-            )
-    is_atom = counts[top] >= LEAST_REPEATS and facts["top_share"] > TIED_SHARE
-    if is_atom or (step is None and _has_ties(m, n_different)):
-        found = f"{m:,} different values"
-        if n_written > m:
-            found += f" up to rounding, written in {n_written:,} ways"
+        return "integer", (
+            f"holds whole numbers: {m:,} different values in {rows}. {continuous}. Drop this "
+            f"column, {groups}or {_advise_discrete(label, values, step)}"
+        )
+    if m <= FEW_VALUES:
+        return None
+    return "rounded", (
+        f"is rounded: its smallest step is {step:.6g}, and {rows} have only {m:,} different "
+        f"values. {continuous}. Give the values unrounded, or add uniform noise between "
+        f"-{0.5 * step:.6g} and {0.5 * step:.6g} to it"
+    )
+
+
+def _find_ties(facts: dict[str, Any], n_different: int, rows: str) -> tuple[str, str] | None:
+    """Return kind and text of a note where one value, or many, have several rows."""
+    m, n_written, share = facts["n_distinct"], facts["n_written"], facts["top_share"]
+    is_atom = share > TIED_SHARE and round(share * facts["n_rows"]) >= LEAST_REPEATS
+    if not is_atom and (facts["step"] is not None or not _has_ties(m, n_different)):
+        return None
+    found = f"{m:,} different values"
+    if n_written > m:
+        found += f" up to rounding, written in {n_written:,} ways"
+    advice = (
+        "A fitted density is continuous and may put spikes on repeated values. Give the values "
+        "unrounded, and repeated rows once, with weights"
+    )
+    if is_atom:
+        found += f"; {facts['top_value']:.6g} alone has {share:.0%} of the rows"
         advice = (
-            "A fitted density is continuous and may put spikes on repeated values. Give the values "
-            "unrounded, and repeated rows once, with weights"
+            "A density cannot give a share of the rows to one value. Fit the rows with the "
+            "repeated values apart, or drop this column"
         )
-        if is_atom:
-            found += f"; {values[top]:.6g} alone has {facts['top_share']:.0%} of the rows"
-            advice = (
-                "A density cannot give a share of the rows to one value. Fit the rows with the "
-                "repeated values apart, or drop this column"
-            )
-        return note(
-            "tied",
-            f"{where} repeats values: {facts['repeated_share']:.0%} of {rows} repeat the value of "
-            f"another row ({found}). {advice}",
-        )
-    return None
+    return "tied", (
+        f"repeats values: {facts['repeated_share']:.0%} of {rows} repeat the value of another "
+        f"row ({found}). {advice}"
+    )
 
 
 def _merge_near(values: Array, counts: NDArray[np.int_]) -> tuple[Array, NDArray[np.int_]]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..runtime.records import record
-from ..validation import Array, positive
-from .row_sample import Ints, keys_of
+from ..validation import Array, Ints, positive
+from .row_sample import keys_of
 from .table import column_name, find_column
 
 OFF_GRID = 1e-6  # distance from a multiple of the step, in steps, that rounding may cause

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.records import record
+from ..runtime.warnings import DataWarning, warn
 from ..validation import Array
 from .table import column_name, is_frame
 
@@ -61,6 +62,14 @@ def find_missing(x: Array) -> tuple[NDArray[np.bool_] | None, MissingCounts]:
         return None, MissingCounts(len(x))
     by_column = tuple(holes.sum(axis=0).tolist())
     return complete, MissingCounts(len(x), int((~complete).sum()), by_column)
+
+
+def warn_if_dropped(blocks: Any) -> bool:
+    """Whether the last pass left out rows with missing values; warns if so."""
+    found: MissingCounts = blocks.missing
+    if found.n_missing:
+        warn(found.describe(blocks.table.columns), DataWarning)
+    return found.n_missing > 0
 
 
 def fill_objects(X: Any, name: str) -> Any:

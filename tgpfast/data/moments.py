@@ -63,8 +63,8 @@ class Moments:
             )
 
 
-class MomentSums(KeptSums):
-    """Sums from which `Moments` follow. They take rows, and add.
+class RunningMoments(KeptSums):
+    """`Moments` of the rows so far. They take rows, and add.
 
     Rows are taken about the first one, in units of the first block's spread, so that neither far
     offsets nor extreme scales cost digits. Partial sums merge by the pairwise formula.
@@ -80,20 +80,20 @@ class MomentSums(KeptSums):
     ----------
     n, sum_w2 : float
         Sums of the weights and of their squares.
-    centre, unit : (d,) array
-        The sums below are those of (x - centre) / unit; units are powers of two.
+    center, unit : (d,) array
+        The sums below are those of (x - center) / unit; units are powers of two.
     mean : (d,) array
     scatter : (d, d) array
-        Sum of w (y - mean) (y - mean)^T, y = (x - centre) / unit.
+        Sum of w (y - mean) (y - mean)^T, y = (x - center) / unit.
     sample : Reservoir
         Random rows, none where its size is 0.
     """
 
-    kept = ("n", "sum_w2", "centre", "unit", "mean", "scatter", "next_row")
+    kept = ("n", "sum_w2", "center", "unit", "mean", "scatter", "next_row")
 
     def __init__(self, size: int, first_row: int) -> None:
         self.n, self.sum_w2, self.mean, self.scatter = 0.0, 0.0, np.zeros(0), np.zeros((0, 0))
-        self.centre = self.unit = np.zeros(0)
+        self.center = self.unit = np.zeros(0)
         self.sample, self.next_row = Reservoir(size), first_row
 
     def add(self, x: Array, w: Array | None) -> None:
@@ -102,15 +102,15 @@ class MomentSums(KeptSums):
         self.next_row += len(x)
         weights = np.ones(len(x)) if w is None else w
         m = float(weights.sum())
-        if not len(self.centre):
-            self.centre, d = x[0].copy(), x.shape[1]
-            spread = np.abs(x - self.centre).max(axis=0)
-            spread = np.where(spread > 0, spread, np.maximum(np.abs(self.centre), 1.0))
+        if not len(self.center):
+            self.center, d = x[0].copy(), x.shape[1]
+            spread = np.abs(x - self.center).max(axis=0)
+            spread = np.where(spread > 0, spread, np.maximum(np.abs(self.center), 1.0))
             self.unit = np.exp2(np.round(np.log2(spread)))  # a power of two: no rounding
             self.mean, self.scatter = np.zeros(d), np.zeros((d, d))
         if m == 0.0:
             return
-        n, y = self.n, (x - self.centre) / self.unit
+        n, y = self.n, (x - self.center) / self.unit
         block_mean = weights @ y / m
         y -= block_mean
         gap = block_mean - self.mean
@@ -119,7 +119,7 @@ class MomentSums(KeptSums):
         self.n += m
         self.sum_w2 += float(weights @ weights)
 
-    def __add__(self, other: MomentSums) -> MomentSums:
+    def __add__(self, other: RunningMoments) -> RunningMoments:
         total = copy.copy(other if self.n == 0.0 else self)
         total.sample = self.sample + other.sample
         if self.n == 0.0 or other.n == 0.0:
@@ -127,7 +127,7 @@ class MomentSums(KeptSums):
         total.unit = np.maximum(self.unit, other.unit)  # powers of two: no rounding
         mine, theirs = self.unit / total.unit, other.unit / total.unit
         mean = self.mean * mine
-        gap = other.mean * theirs + (other.centre - self.centre) / total.unit - mean
+        gap = other.mean * theirs + (other.center - self.center) / total.unit - mean
         scatter = self.scatter * np.outer(mine, mine) + other.scatter * np.outer(theirs, theirs)
         total.n, total.sum_w2 = self.n + other.n, self.sum_w2 + other.sum_w2
         total.scatter = scatter + np.outer(gap, gap) * (self.n * other.n / total.n)
@@ -136,15 +136,15 @@ class MomentSums(KeptSums):
 
     def moments(self) -> Moments:
         """Return the moments in the units of the data."""
-        n, centre, unit, mean, scatter = self.n, self.centre, self.unit, self.mean, self.scatter
+        n, center, unit, mean, scatter = self.n, self.center, self.unit, self.mean, self.scatter
         root = np.sqrt(np.diag(scatter) / n)
         correlation = _normalize(scatter / n, root)
         correlation = 0.5 * (correlation + correlation.T)
         np.fill_diagonal(correlation, np.where(root > 0, 1.0, 0.0))
-        # x - centre errs by half a unit in the last place of x: that is rounding, no spread
-        noise = np.abs(centre + unit * mean) * 2.0**-52
+        # x - center errs by half a unit in the last place of x: that is rounding, no spread
+        noise = np.abs(center + unit * mean) * 2.0**-52
         deviation = np.where(unit * root > noise, unit * root, 0.0)
-        return Moments(n, n * n / self.sum_w2, centre + unit * mean, deviation, correlation)
+        return Moments(n, n * n / self.sum_w2, center + unit * mean, deviation, correlation)
 
     def state(self) -> State:
         """The sums and the rows that are kept."""
@@ -158,7 +158,7 @@ class MomentSums(KeptSums):
 
 def moments_of(blocks: Blocks) -> Moments:
     """Compute the moments in one pass over the blocks."""
-    sums: MomentSums = blocks.reduce(_sum_moments)
+    sums: RunningMoments = blocks.reduce(_sum_moments)
     return sums.moments()
 
 
@@ -169,15 +169,16 @@ def moments_and_sample(
 
     With ``progress``, partitions show dask's bar.
     """
-    sums: MomentSums = blocks.reduce(functools.partial(_sum_moments, size=size), progress=progress)
+    part = functools.partial(_sum_moments, size=size)
+    sums: RunningMoments = blocks.reduce(part, progress=progress)
     return sums.moments(), sums.sample.sample()
 
 
 def _sum_moments(
     blocks: Blocks, threads: Any, size: int = 0, progress: bool = False
-) -> MomentSums:
+) -> RunningMoments:
     """Sum the rows, and sample ``size`` of them."""
-    sums = MomentSums(size, blocks.first_row)
+    sums = RunningMoments(size, blocks.first_row)
     with blocks.track("moments", sums, progress) as count:
         for x, w in blocks:
             sums.add(x, w)

@@ -109,11 +109,7 @@ class ParquetRows:
 
     def read_all(self) -> Array:
         """Return all rows."""
-        rows, at = np.empty(self.shape), 0
-        for block in self.iterate(BLOCK_ROWS):
-            rows[at : at + len(block)] = block
-            at += len(block)
-        return rows
+        return np.concatenate(list(self.iterate(BLOCK_ROWS)))
 
     def read_spread(self, n: int) -> tuple[Array, Any]:
         """Return at most n rows from places spread over the file, and their numbers."""

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.records import record
-from ..validation import Array
+from ..validation import Array, Ints
 from .checkpoint import State
+from .weights import join_weights
 
 SAMPLE_ROWS = 20_000  # rows of the sample that settings are chosen by
 HASHED_ROWS = 2**18  # row numbers hashed at a time where no rows are read: 2 MB of them
 NO_LIMIT = np.uint64(2**64 - 1)
-
-Ints = NDArray[np.int64]
 
 
 @record
@@ -131,12 +130,7 @@ class Reservoir:
 
     def _join_parts(self) -> tuple[NDArray[np.uint64], Any, Array | None]:
         keys, rows, weights = zip(*self._parts, strict=True)
-        w = None
-        if any(part is not None for part in weights):  # in blocks without weights each row counts 1
-            w = np.concatenate([
-                np.ones(len(k)) if part is None else part
-                for k, part in zip(keys, weights, strict=True)
-            ])  # fmt: skip
+        w = join_weights(list(zip(rows, weights, strict=True)))
         return np.concatenate(keys), np.concatenate(rows), w
 
     @property

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 FORMAT_VERSION = 1  # of saved files; a later one tells older releases to refuse the file
 HEADER = "header"  # the member that holds kind, version and small facts, as JSON
@@ -386,6 +386,20 @@ def take(
             f"expected float64 {shape}"
         )
     return np.ascontiguousarray(array)
+
+
+def as_reals(array: NDArray[Any]) -> NDArray[Any]:
+    """Complex numbers as pairs of real ones along one more axis; others as they are."""
+    if array.dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).view(np.float64).reshape(*array.shape, 2)
+
+
+def from_reals(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """A copy of what `as_reals` returned, as an array of this dtype again."""
+    if np.dtype(dtype).kind != "c":
+        return array.astype(dtype)
+    return np.ascontiguousarray(array).view(dtype)[..., 0].copy()
 
 
 def check_all_taken(arrays: dict[str, Any], path: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,16 @@ def check_weights(weights: Any, n_rows: int | None) -> Any:
 def slice_weights(weights: Any, start: int, stop: int) -> Array:
     """Return the weights of rows start to stop as contiguous float64."""
     return np.ascontiguousarray(weights[start:stop], dtype=np.float64)
+
+
+def join_weights(parts: Sequence[tuple[Any, Array | None]]) -> Array | None:
+    """Return the weights of several blocks, given as (rows, weights), or None if none has any.
+
+    Beside blocks with weights, rows without have a weight of 1.
+    """
+    if all(w is None for _, w in parts):
+        return None
+    return np.concatenate([np.ones(len(x)) if w is None else w for x, w in parts])
 
 
 def kish_ratio(weights: Any) -> float:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data.labels import Ints, distinct_labels, label_values, python_time
+from ..data.labels import distinct_labels, label_values, python_time
+from ..validation import Ints
 
 SUGGESTIONS = 3  # similar labels that an error names
 

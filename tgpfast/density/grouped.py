@@ -12,14 +12,13 @@ import numpy as np
 from ..bases.gaussian import GaussianBase
 from ..data import storage
 from ..data.blocks import Blocks
-from ..data.labels import Ints
 from ..data.scaling import Scaling
 from ..data.table import Table
 from ..features.evaluation import evaluate_features
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.warnings import PoorNormalizerWarning, warn
-from ..validation import Array, Seed, as_seed, without_far
+from ..validation import Array, Ints, Seed, as_seed, without_far
 from .answers.describing import METHOD_WORDS, list_facts, tabulate_facts
 from .density import Density
 from .exponents.exponent import PointTilt

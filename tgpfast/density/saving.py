@@ -20,7 +20,6 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.lattice_statistics import LatticeStatistics, take_modes
-from ..statistics.mergeable_sums import as_reals
 from ..statistics.statistics import Statistics, pack_triangle, unpack_triangle
 from ..validation import Array
 from .draws.proposal import Proposal
@@ -92,7 +91,7 @@ def _tilt_members(tilt: Tilt) -> tuple[dict[str, Any], dict[str, Any]]:
     if isinstance(tilt, LatticeTilt):
         facts, arrays = tilt.features.members
         box = _add_prefix(LATTICE_PREFIX, arrays)
-        return {"lattice": facts}, {**box, "theta": as_reals(tilt.theta)}
+        return {"lattice": facts}, {**box, "theta": storage.as_reals(tilt.theta)}
     facts, arrays = tilt.features.members
     arrays["origin"] = tilt.origin
     if isinstance(tilt, PointTilt):

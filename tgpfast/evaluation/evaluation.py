@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..data.blocks import Blocks, as_blocks, warn_if_dropped
-from ..data.missing_rows import MISSING_ROWS
+from ..data.blocks import Blocks, as_blocks
+from ..data.missing_rows import MISSING_ROWS, warn_if_dropped
 from ..data.moments import moments_of
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads

@@ -9,12 +9,10 @@ The compiled kernels do the work; `kernels._numpy.feature_block` states what the
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import kernels
 from ..kernels import read_only
@@ -124,31 +122,6 @@ def feature_blocks(
         yield part, *evaluate_features(
             features, rows[part], origin=origin, threads=threads, out=buffers
         )
-
-
-def evaluate_grid(
-    function: Callable[[NDArray[np.int64]], Array], shape: Sequence[int], most_nodes: int
-) -> Array:
-    """Values of a function at all nodes of a regular grid, in parts that fit the memory.
-
-    Parameters
-    ----------
-    function : callable
-        Takes index vectors of nodes (n, d), returns (n,).
-    shape : d ints
-        Nodes along each axis.
-    most_nodes : int
-        Nodes that are evaluated together, at most.
-
-    Returns
-    -------
-    array of ``shape``
-    """
-    values = np.empty(math.prod(shape))
-    for start in range(0, len(values), most_nodes):
-        some = np.arange(start, min(start + most_nodes, len(values)))
-        values[some] = function(np.stack(np.unravel_index(some, tuple(shape)), axis=-1))
-    return values.reshape(shape)
 
 
 def sum_features(

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..validation import (
-    LEAST_BANDWIDTH,
-    MOST_BANDWIDTH,
     Array,
+    as_bandwidth,
     as_floats,
     check_choice,
     positive,
@@ -112,14 +111,9 @@ class LatticeFeatures:
         for kind in walls:
             check_choice("walls", kind, AXIS_KINDS)
         check_choice("kernel", self.kernel, KERNELS)
-        bandwidth = positive("bandwidth", self.bandwidth)
-        if not LEAST_BANDWIDTH <= bandwidth <= MOST_BANDWIDTH:
-            raise ValueError(
-                f"bandwidth={bandwidth:.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
-                f"{MOST_BANDWIDTH:g}, whose square float64 holds"
-            )
         checked: dict[str, Any] = {
-            "lengths": lengths, "origin": origin, "walls": walls, "bandwidth": bandwidth,
+            "lengths": lengths, "origin": origin, "walls": walls,
+            "bandwidth": as_bandwidth(self.bandwidth),
             "n_modes": tuple(whole("n_modes", m) for m in given),
             "margin": _check_margin(self.margin, lengths, walls),
         }  # fmt: skip

@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike
 from ..data import storage
 from ..runtime import memory
 from ..validation import (
-    LEAST_BANDWIDTH,
-    MOST_BANDWIDTH,
     Array,
     Seed,
+    as_bandwidth,
     as_floats,
     as_seed,
     check_choice,
@@ -319,15 +318,7 @@ def covariance_of_frequencies(kind: Any, covariance: Array) -> Array:
 
 
 def _check_bandwidth(bandwidth: Any, frequencies: Array) -> float:
-    gamma = float(as_floats(bandwidth, "bandwidth", "()", 0))
-    if not gamma > 0:
-        raise ValueError(f"bandwidth must be positive, got {gamma}")
-    if not LEAST_BANDWIDTH <= gamma <= MOST_BANDWIDTH:
-        raise ValueError(
-            f"bandwidth={gamma:.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
-            f"{MOST_BANDWIDTH:g}; beyond, its square overflows or vanishes in float64. Give "
-            'the rows other units, as scale="standardize" does'
-        )
+    gamma = as_bandwidth(float(as_floats(bandwidth, "bandwidth", "()", 0)))
     with np.errstate(over="ignore"):
         if not np.isfinite(frequencies / gamma).all():
             raise ValueError(f"frequencies / bandwidth overflows: bandwidth={gamma}")

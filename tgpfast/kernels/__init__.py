@@ -27,7 +27,6 @@ _REMEDY = {
     "cython": "it is compiled on installation: install a C compiler, then reinstall tgpfast",
     "numpy": "reinstall numpy",
 }
-_loaded = {}
 
 
 def load(backend="auto"):
@@ -72,16 +71,16 @@ def preference():
     return BACKENDS if find_marker() is not None else ("cython", "numba", "numpy")
 
 
+@functools.cache
 def _import(name):
-    if name not in _loaded:
-        if name == "numba":
-            import numba
+    """Return the module of a backend; ImportError where it cannot be used."""
+    if name == "numba":
+        import numba
 
-            if numba.config.DISABLE_JIT:
-                raise ImportError("NUMBA_DISABLE_JIT is set: its kernels need the compiler")
-        with _passive_waiting():
-            _loaded[name] = importlib.import_module(f"tgpfast.kernels._{name}")
-    return _loaded[name]
+        if numba.config.DISABLE_JIT:
+            raise ImportError("NUMBA_DISABLE_JIT is set: its kernels need the compiler")
+    with _passive_waiting():
+        return importlib.import_module(f"tgpfast.kernels._{name}")
 
 
 @contextlib.contextmanager
@@ -103,11 +102,8 @@ def _passive_waiting():
 
 def available():
     """Return the names of the backends that import here, in the order that "auto" tries."""
-    names = []
-    for name in preference():
-        with contextlib.suppress(ImportError):
-            names.append(_import(name).NAME)
-    return names
+    reasons = missing()
+    return [name for name in preference() if name not in reasons]
 
 
 def missing():

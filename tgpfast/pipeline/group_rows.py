@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..data.labels import Ints
 from ..data.table import Table
-from ..validation import Array
+from ..validation import Array, Ints
 
 
 @dataclass(frozen=True, eq=False)

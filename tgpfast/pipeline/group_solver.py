@@ -14,7 +14,6 @@ from scipy.linalg.lapack import dposv
 
 from .. import kernels
 from ..data.blocks import Blocks
-from ..data.labels import Ints
 from ..features.evaluation import Angles
 from ..features.random import Features
 from ..kernels import read_only
@@ -23,7 +22,7 @@ from ..runtime import memory
 from ..runtime.progress import Progress
 from ..solvers.linear_systems import MOST_ADDED
 from ..statistics.direct import DTYPES, accumulate_direct, required_memory
-from ..validation import Array
+from ..validation import Array, Ints
 from .group_rows import SortedRows
 
 BATCH_GROUPS = 16  # groups per kernel call, if that is at least four per thread

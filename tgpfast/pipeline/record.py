@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from .. import kernels
-from ..data.blocks import warn_if_dropped
 from ..data.column_checks import measure_repeats, warn_columns
+from ..data.missing_rows import warn_if_dropped
 from ..density.density import Density
 from ..runtime.warnings import DataWarning, PoorFitWarning, warn
 from ..selection.candidates import BASE_ALONE

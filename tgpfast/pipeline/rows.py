@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..bases.base import Base
-from ..data.blocks import Blocks, StartedPass, as_blocks
+from ..data.blocks import Blocks, as_blocks
 from ..data.column_checks import ColumnNote, check_columns
 from ..data.moments import (
     Moments,
@@ -20,6 +20,7 @@ from ..data.moments import (
 )
 from ..data.row_sample import RowSample
 from ..data.scaling import Scaling
+from ..data.started_pass import StartedPass
 from ..data.table import Table, column_name
 from ..runtime.records import record
 from ..selection.sample_split import SampleSplit

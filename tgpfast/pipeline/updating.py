@@ -10,9 +10,9 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.bounded import Domain, domain_of
 from ..bases.gaussian import GaussianBase
-from ..data.blocks import Blocks, as_blocks, warn_if_dropped
+from ..data.blocks import Blocks, as_blocks
 from ..data.column_maps import MappedScaling, OutsideSupportError
-from ..data.missing_rows import MISSING_ROWS
+from ..data.missing_rows import MISSING_ROWS, warn_if_dropped
 from ..data.table import column_name
 from ..density.density import Density
 from ..runtime.warnings import DataWarning, warn

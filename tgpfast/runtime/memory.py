@@ -8,6 +8,9 @@ BYTES_PER_UNIT = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
+BUDGET_VARIABLE = "TGPFAST_MEMORY_BUDGET"  # bytes, or text such as "2GB"
+BUDGET_SHARE = 0.4  # of the available memory: leaves room for the rows and for other programs
+BUDGET_WITHOUT_FACTS = 2 * 1024**3  # bytes, where the machine does not say what is available
 
 
 def available() -> int | None:
@@ -77,11 +80,6 @@ def parse(size: object) -> int:
     if not 0 < value < 2**63:
         raise ValueError(f"{size!r}: expected a positive amount of memory")
     return int(value)
-
-
-BUDGET_VARIABLE = "TGPFAST_MEMORY_BUDGET"  # bytes, or text such as "2GB"
-BUDGET_SHARE = 0.4  # of the available memory: leaves room for the rows and for other programs
-BUDGET_WITHOUT_FACTS = 2 * 1024**3  # bytes, where the machine does not say what is available
 
 
 def budget(given: object = None) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks, copy_block
+from ..data.weights import join_weights
 from ..validation import Array
 
 Rows = tuple[Array, Array | None]  # rows (n, d) and their weights (n,), None without weights
@@ -58,13 +59,10 @@ class Chunks:
 
 
 def _join(parts: list[Rows]) -> Rows:
-    """One chunk of several blocks; blocks without weights count as weight 1 beside others."""
+    """One chunk of several blocks."""
     if len(parts) == 1:
         return parts[0]
-    rows = np.concatenate([x for x, _ in parts])
-    if all(w is None for _, w in parts):
-        return rows, None
-    return rows, np.concatenate([np.ones(len(x)) if w is None else w for x, w in parts])
+    return np.concatenate([x for x, _ in parts]), join_weights(parts)
 
 
 def place_grid(

@@ -22,7 +22,7 @@ from ..features.random import Features
 from ..kernels import read_only
 from ..validation import Array
 from .moment_sums import MomentSums
-from .statistics import Statistics, check_feature_sums, check_moments
+from .statistics import LevelSums, Statistics, make_statistics
 
 LANE_FEATURES = 1024  # above it a Gram matrix for each lane (8 MB here) would take too much memory
 LANES = 8  # parts of a block; more threads than this are of use only above LANE_FEATURES
@@ -136,7 +136,7 @@ class _DirectSums(MomentSums):
             self.blocks, side = np.empty((2, S, TILE_ROWS), dtype), GRAM_TILE
         self.scratch: NDArray[Any] = np.empty((n_threads, 2, side, side), dtype)
 
-    def _small(self, level: int) -> tuple[Array, ...]:
+    def _small(self, level: int) -> LevelSums:
         """The sums of phi, phi' and phi' x^T of one noise level; 0 is the data themselves."""
         return self.sum_phi[level], self.sum_dphi[level], self.sum_dphi_x[level]
 
@@ -165,7 +165,7 @@ class _DirectSums(MomentSums):
         return min(self.lanes, -(-n // kernels.ROW_TILE))
 
     def _add_features(
-        self, x: Array, root: Array, gamma: float, small: tuple[Array, ...], gram: Array,
+        self, x: Array, root: Array, gamma: float, small: LevelSums, gram: Array,
         gram_phi: Array,
     ) -> None:  # fmt: skip
         """Add the sums of features with the bandwidth gamma."""
@@ -190,29 +190,16 @@ class _DirectSums(MomentSums):
 
     def finish(self, provenance: dict[str, Any]) -> Statistics:
         """Add the lanes in order and mirror the triangles."""
-        levels, used = self.noise_levels, self._used_lanes(self.n_rows)
-        small = [
-            tuple(_add_lanes(s, used) for s in self._small(level))
-            for level in range(1 + len(levels))
+        used = self._used_lanes(self.n_rows)
+        levels: list[Any] = [
+            [_add_lanes(lanes, used) for lanes in self._small(level)]
+            for level in (0, *(1 + np.flatnonzero(self.noise_levels)))
         ]
-        check_feature_sums(small[0][0])
-        check_moments(self.sum_x, self.sum_xx)
         gram = _add_symmetric_lanes(self.gram, used)
         gram_phi = _add_symmetric_lanes(self.gram_phi, used) if self.gram_phi.size else None
-        for h in np.flatnonzero(levels == 0.0):
-            # Delta = 1: Phi drops out, and Phi' is known
-            small[h + 1] = tuple(s.copy() for s in small[0])
-            self.noise_gram += gram / self.features.bandwidth**2
-        S, d = self.features.frequencies.shape
-        noise = [np.array([level[i] for level in small[1:]]) for i in range(3)]
-        return Statistics(
-            features=self.features, n=self.n, n_rows=self.n_rows, sum_w2=self.sum_w2,
-            origin=self.origin, sum_x=self.sum_x, sum_xx=self.sum_xx,
-            sum_phi=small[0][0], sum_dphi=small[0][1], sum_dphi_x=small[0][2],
-            gram=gram, gram_phi=gram_phi, noise_levels=levels,
-            noise_gram=self.noise_gram if len(levels) else None,
-            noise_sum_phi=noise[0].reshape(-1, S), noise_sum_dphi=noise[1].reshape(-1, S),
-            noise_sum_dphi_x=noise[2].reshape(-1, S, d), provenance=provenance,
+        return make_statistics(
+            self.features, self, levels, self.noise_levels, gram, gram_phi, self.noise_gram,
+            provenance,
         )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import kernels
-from ..data.blocks import Blocks, StartedPass
+from ..data.blocks import Blocks
+from ..data.started_pass import StartedPass
 from ..runtime.records import record
 from . import costs
 from .pass_options import PassOptions

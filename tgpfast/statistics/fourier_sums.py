@@ -20,10 +20,8 @@ from ..features.random import Features
 from ..validation import Array
 from .moment_sums import MomentSums
 from .spread_grid import SpreadGrid
-from .statistics import Statistics, check_feature_sums, check_moments
+from .statistics import LevelSums, Statistics, make_statistics
 from .transforms import Complex
-
-LevelSums = tuple[Array, Array, Array]  # sum phi (S,), sum phi' (S,), sum phi' x^T (S, d)
 
 
 def bandwidths_of(features: Features, noise_levels: Array) -> list[float]:
@@ -98,7 +96,7 @@ class FourierSums:
 
 
 def statistics_from_fourier_sums(
-    sums: FourierSums, moments: MomentSums, noise_levels: Array, origin: Array, gram_phi: bool,
+    sums: FourierSums, moments: MomentSums, noise_levels: Array, gram_phi: bool,
     provenance: dict[str, Any],
 ) -> Statistics:  # fmt: skip
     """The statistics whose sums over features are in ``sums``, and over rows in ``moments``.
@@ -108,22 +106,15 @@ def statistics_from_fourier_sums(
     ValueError
         If rows were so large that their squares or features overflow.
     """
-    features = sums.features
-    S, d = features.frequencies.shape
-    levels = [_level_sums(sums, h, origin) for h in range(len(sums.bandwidths))]
-    check_feature_sums(levels[0][0])
-    check_moments(moments.sum_x, moments.sum_xx)
+    features, S = sums.features, sums.features.n_features
+    levels = [_level_sums(sums, h, moments.origin) for h in range(len(sums.bandwidths))]
     gram, cosines = _grams(sums, 0)
-    noise_gram, per_level = _noise_sums(sums, levels, noise_levels, gram)
-    parts = [np.array([level[i] for level in per_level]) for i in range(3)]
-    return Statistics(
-        features=features, n=float(moments.n), n_rows=moments.n_rows,
-        sum_w2=float(moments.sum_w2), origin=np.array(origin), sum_x=moments.sum_x,
-        sum_xx=moments.sum_xx, sum_phi=levels[0][0], sum_dphi=levels[0][1],
-        sum_dphi_x=levels[0][2], gram=gram, gram_phi=cosines if gram_phi else None,
-        noise_levels=noise_levels, noise_gram=noise_gram if len(noise_levels) else None,
-        noise_sum_phi=parts[0].reshape(-1, S), noise_sum_dphi=parts[1].reshape(-1, S),
-        noise_sum_dphi_x=parts[2].reshape(-1, S, d), provenance=dict(provenance),
+    noise_gram = np.zeros((S, S) if len(noise_levels) else (0, 0))
+    for h, sigma in enumerate(noise_levels[noise_levels > 0.0], 1):
+        add_noise_level(features, sigma, *_grams(sums, h), noise_gram)
+    return make_statistics(
+        features, moments, levels, noise_levels, gram, cosines if gram_phi else None, noise_gram,
+        dict(provenance),
     )  # fmt: skip
 
 
@@ -149,25 +140,6 @@ def _level_sums(sums: FourierSums, h: int, origin: Array) -> LevelSums:
     total = -amplitude * base.imag
     about_origin = -amplitude * weighted.imag.T + np.outer(total, sums.center - origin)
     return amplitude * base.real, total, about_origin
-
-
-def _noise_sums(
-    sums: FourierSums, levels: list[LevelSums], noise_levels: Array, gram: Array
-) -> tuple[Array, list[LevelSums]]:
-    """The matrix A of Algorithm 3 without ZZ^T, and the small sums of every noise level."""
-    S = sums.features.n_features
-    noise_gram, noisy = np.zeros((S, S) if len(noise_levels) else (0, 0)), 0
-    per_level: list[LevelSums] = []
-    for sigma in noise_levels:
-        if sigma > 0.0:
-            noisy += 1
-            per_level.append(levels[noisy])
-            add_noise_level(sums.features, sigma, *_grams(sums, noisy), noise_gram)
-        else:  # Delta = 1: Phi drops out, and Phi' is known
-            phi, dphi, dphi_x = levels[0]
-            per_level.append((phi.copy(), dphi.copy(), dphi_x.copy()))
-            noise_gram += gram / sums.features.bandwidth**2
-    return noise_gram, per_level
 
 
 def _grams(sums: FourierSums, h: int) -> tuple[Array, Array]:

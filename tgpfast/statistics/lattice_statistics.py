@@ -229,10 +229,8 @@ def take_modes(
     arrays: dict[str, Any], name: str, shape: tuple[int, ...], features: LatticeFeatures, path: Any
 ) -> Modes:
     """Modes of a file, complex or real as those of the features are."""
-    if features.mode_dtype is np.float64:
-        return storage.take(arrays, name, shape, path)
-    pairs = storage.take(arrays, name, (*shape, 2), path)
-    return np.ascontiguousarray(pairs).view(np.complex128)[..., 0]
+    saved_shape = shape if features.mode_dtype is np.float64 else (*shape, 2)
+    return storage.from_reals(storage.take(arrays, name, saved_shape, path), features.mode_dtype)
 
 
 storage.register_reader(KIND, LatticeStatistics.from_members)

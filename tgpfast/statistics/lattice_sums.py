@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from ..bases.base import Base, check_base
 from ..bases.gaussian import GaussianBase
+from ..data import storage
 from ..data.blocks import Blocks, as_blocks
-from ..data.checkpoint import State, as_kind, as_real
-from ..data.row_sample import keys_of_values, row_keys
+from ..data.checkpoint import State
+from ..data.row_sample import row_keys
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
 from ..kernels.thread_choice import Threads
 from ..runtime import memory
-from ..runtime.records import record
-from ..validation import LEAST_NUMBER, Array, positive, whole
+from ..validation import Array, positive
 from .chunks import Chunks
+from .folds import Folds
 from .lattice_statistics import (
     POSITIONS,
     LatticeStatistics,
@@ -37,8 +38,6 @@ from .statistics import check_levels
 from .transforms import has_finufft
 from .wave_sums import WaveSums, required_memory
 
-EQUAL_VALUES = 2.0**-20  # standard deviations within which values count as equal
-COMMON_SHARE = 0.01  # of the rows: a value that more of them have is split between folds
 LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger
 WALL_ROUNDING = 1e-9  # of an axis' length, by which a row may lie beyond a wall
 
@@ -163,44 +162,6 @@ def accumulate_lattice_folds(
     return _accumulate(X, features, folds, list(bases) or [[]] * count, **options)
 
 
-@record
-class Folds:
-    """Which rows belong to which fold: random, and the same in every pass.
-
-    Rows with the same values belong to the same fold: held out, they do not reward a density for
-    spikes at rows that it was learned from. Values that a large part of the rows has are the
-    exception, since without them nothing would be left to learn.
-
-    Attributes
-    ----------
-    count : int
-    steps : (d,) array
-        Values that round to the same step count as equal.
-    common : array of uint64
-        Keys of the values that many rows have; see `keys_of_values`.
-    """
-
-    count: int
-    steps: Array
-    common: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
-
-    @classmethod
-    def for_sample(cls, count: int, x: Array) -> Folds:
-        """Folds for rows of which x (n, d) is a random sample."""
-        # a power of two, which roundings of the coordinates do not change, also where deviations
-        # are 1 up to rounding
-        steps = EQUAL_VALUES * 2.0 ** np.floor(np.log2(1.5 * x.std(axis=0) + LEAST_NUMBER))
-        keys, counts = np.unique(keys_of_values(x, steps), return_counts=True)
-        return cls(whole("count", count), steps, keys[counts > max(COMMON_SHARE * len(x), 2.0)])
-
-    def of_rows(self, x: Array, row_keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The fold of every row (n, d), whose numbers have these keys."""
-        keys = keys_of_values(x, self.steps)
-        if len(self.common):
-            keys = np.where(np.isin(keys, self.common), row_keys, keys)
-        return np.asarray(keys % np.uint64(self.count), dtype=np.int64)
-
-
 def _accumulate(
     X: Any, features: LatticeFeatures, folds: Any, bases: Sequence[Sequence[Base]], *,
     sample_weight: Any = None, base: Base | None = None, noise_levels: Any = (),
@@ -220,7 +181,7 @@ def _accumulate(
         _sum_part, features=features, folds=folds, bases=bases, base=base, levels=levels,
         tolerance=tolerance,
     )  # fmt: skip
-    total: _Folds = blocks.reduce(part, threads.backend, threads.n_threads, progress)
+    total: _StatisticsOfFolds = blocks.reduce(part, threads.backend, threads.n_threads, progress)
     return total.parts
 
 
@@ -275,25 +236,25 @@ def check_memory(
 
 
 @dataclass
-class _Folds:
+class _StatisticsOfFolds:
     """Sums of every fold, which add fold by fold."""
 
     parts: list[LatticeStatistics]
 
-    def __add__(self, other: _Folds) -> _Folds:
-        return _Folds([a + b for a, b in zip(self.parts, other.parts, strict=True)])
+    def __add__(self, other: _StatisticsOfFolds) -> _StatisticsOfFolds:
+        return _StatisticsOfFolds([a + b for a, b in zip(self.parts, other.parts, strict=True)])
 
 
 def _sum_part(
     blocks: Blocks, threads: Threads, features: LatticeFeatures, folds: Any,
     bases: Sequence[Sequence[Base]], base: Base | None, levels: Array, tolerance: float,
     progress: bool = False,
-) -> _Folds:  # fmt: skip
+) -> _StatisticsOfFolds:  # fmt: skip
     """The pass over all rows, or over one partition."""
     _, n_threads = threads.resolve()
     waves = WaveSums(band_of(features, has_scores=base is not None), tolerance, n_threads)
-    sums = _FoldSums(
-        [_Sums(features, waves, base, levels, fold_bases) for fold_bases in bases]
+    sums = _SumsOfFolds(
+        [_LatticeSums(features, waves, base, levels, fold_bases) for fold_bases in bases]
     )
     with blocks.track("lattice", sums, progress) as count_rows:
         for x, w in Chunks(blocks, max(LATTICE_CHUNK_ROWS, 4 * waves.n_nodes)):
@@ -308,13 +269,13 @@ def _sum_part(
             count_rows(len(x))
     engine = "finufft" if has_finufft() else "exact"
     facts = {"engine": f"lattice/{engine}", "tolerance": tolerance, "threads": n_threads}
-    return _Folds([part.finish(facts) for part in sums.folds])
+    return _StatisticsOfFolds([part.finish(facts) for part in sums.folds])
 
 
-class _FoldSums:
+class _SumsOfFolds:
     """The sums of all folds while a pass runs."""
 
-    def __init__(self, folds: list[_Sums]) -> None:
+    def __init__(self, folds: list[_LatticeSums]) -> None:
         self.folds = folds
 
     @property
@@ -375,7 +336,7 @@ def _within_walls(x: Array, w: Array | None, features: LatticeFeatures, first: i
     return np.clip(x, low, high)
 
 
-class _Sums(RowCounts):
+class _LatticeSums(RowCounts):
     """The sums of one fold while a pass runs."""
 
     kept = (*RowCounts.kept, "logs")
@@ -449,12 +410,12 @@ class _Sums(RowCounts):
 
     def state(self) -> State:
         """The sums, for a checkpoint."""
-        return super().state() | {name: as_real(value) for name, value in self.sums.items()}
+        return super().state() | {n: storage.as_reals(v) for n, v in self.sums.items()}
 
     def restore(self, state: State) -> None:
         """Take over what ``state`` returned."""
         super().restore(state)
-        self.sums = {name: as_kind(state[name], v.dtype) for name, v in self.sums.items()}
+        self.sums = {n: storage.from_reals(state[n], v.dtype) for n, v in self.sums.items()}
 
     def finish(self, facts: dict[str, Any]) -> LatticeStatistics:
         """The statistics of all rows that were added."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..data import storage
 from ..validation import Array, as_floats, positive
 
 WEIGHT_ROUNDING = 1e-9  # relative: a part may seem to weigh this much more than the whole
@@ -97,7 +97,7 @@ class MergeableSums:
     def to_members(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Facts and arrays to save, without those of the features."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
-        arrays = {n: as_reals(v) for n, v in values.items() if isinstance(v, np.ndarray)}
+        arrays = {n: storage.as_reals(v) for n, v in values.items() if isinstance(v, np.ndarray)}
         marks = [n for n in self.not_added if n in values and n not in arrays]
         return {n: values[n] for n in ("n", "n_rows", "sum_w2", *marks)}, arrays
 
@@ -133,13 +133,6 @@ def read_counts(facts: Mapping[str, Any]) -> dict[str, Any]:
         "n": float(facts["n"]), "n_rows": int(facts["n_rows"]), "sum_w2": float(facts["sum_w2"]),
         "provenance": dict(facts["provenance"]),
     }  # fmt: skip
-
-
-def as_reals(array: NDArray[Any]) -> NDArray[Any]:
-    """Complex numbers as pairs along one more axis; others as they are."""
-    if array.dtype.kind != "c":
-        return array
-    return np.ascontiguousarray(array).view(np.float64).reshape(*array.shape, 2)
 
 
 def check_decay(factor: Any) -> float:

@@ -58,22 +58,19 @@ def accumulate_spectral(
     work = SpectralWork(features, noise_levels, gram_phi, tolerance, budget)
     moments = MomentSums(origin)
     outside = _OutsideRows(work, origin, backend, n_threads)
-    with (
-        np.errstate(over="ignore", invalid="ignore"),  # overflow is explained at the end
-        Progress(progress, "rows", blocks.n_rows) as bar,
-    ):
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is explained at the end
         place, chunks = place_grid(blocks, work.place)
         if place is None and must_fit:
             raise MemoryError
-        filler = None if place is None else GridFiller(place, n_threads)
-        for x, w in chunks:
-            moments.add(x, w)
-            outside.add(*((x, w) if filler is None else filler.add(x, w)))
-            bar.add(len(x))
+        if place is None:
+            return outside.sum(Blocks(chunks, dimension=features.dimension), progress)
+        filler = GridFiller(place, n_threads)
+        with Progress(progress, "rows", blocks.n_rows) as bar:
+            for x, w in chunks:
+                moments.add(x, w)
+                outside.add(*filler.add(x, w))
+                bar.add(len(x))
         rest = outside.total()
-        if place is None or filler is None:
-            assert rest is not None
-            return rest
         sums = FourierSums(features, work.bandwidths, place.center)
         sums.read(place, filler.grid, n_threads, weight=filler.weight)
         provenance = {
@@ -81,9 +78,7 @@ def accumulate_spectral(
             "tolerance": tolerance, "threads": n_threads, "rows_outside": outside.n_rows,
             "grid_bytes": int(place.memory),
         }  # fmt: skip
-        stats = statistics_from_fourier_sums(
-            sums, moments, noise_levels, origin, gram_phi, provenance
-        )
+        stats = statistics_from_fourier_sums(sums, moments, noise_levels, gram_phi, provenance)
     if rest is None:
         return stats
     # the moments of every row are in ``stats`` already
@@ -91,7 +86,7 @@ def accumulate_spectral(
 
 
 class _OutsideRows:
-    """Points outside the boxes; the direct engine sums them OUTSIDE_ROWS at a time."""
+    """Points outside the box; the direct engine sums them OUTSIDE_ROWS at a time."""
 
     def __init__(
         self, work: SpectralWork, origin: Array, backend: ModuleType, n_threads: int
@@ -116,12 +111,14 @@ class _OutsideRows:
             if self._n_held > OUTSIDE_ROWS:
                 self.total()
 
+    def sum(self, blocks: Blocks, progress: bool = False) -> Statistics:
+        """The statistics of blocks by the direct engine."""
+        return accumulate_direct(blocks, *self.inputs, progress=progress, **self.options)
+
     def total(self) -> Statistics | None:
         """The statistics of all points so far; None if there were none."""
         if self._held:
-            part = accumulate_direct(
-                Blocks(self._held, dimension=self.inputs[0].dimension), *self.inputs, **self.options
-            )
+            part = self.sum(Blocks(self._held, dimension=self.inputs[0].dimension))
             self._sum = part if self._sum is None else self._sum + part
             self._held, self._n_held = [], 0
         return self._sum

@@ -264,7 +264,7 @@ class Spectrum:
             "engine": "spectrum", "backend": module.NAME, "precision": "float64",
             "tolerance": self.tolerance, "threads": count, "rows_outside": len(self.outside),
         }  # fmt: skip
-        stats = statistics_from_fourier_sums(sums, moments, levels, about, gram_phi, provenance)
+        stats = statistics_from_fourier_sums(sums, moments, levels, gram_phi, provenance)
         if not len(self.outside):
             return stats
         rest = accumulate_direct(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,9 @@ from ..data import storage
 from ..features.random import Features
 from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
 from .mergeable_sums import Comparisons, MergeableSums, as_list, read_counts
+from .moment_sums import MomentSums
+
+LevelSums = tuple[Array, Array, Array]  # sum phi (S,), sum phi' (S,), sum phi' x^T (S, d)
 
 STATISTICS_KIND = "statistics"  # of a saved file
 SYMMETRIC = ("gram", "gram_phi", "noise_gram")  # sums that are saved and sent as triangles
@@ -375,6 +378,50 @@ class Statistics(MergeableSums):
             f"Statistics({self.n_rows} rows, n={self.n:.6g}, {self.features.n_features} features, "
             f"d={self.features.dimension}{noise}{', ' + made if made else ''})"
         )
+
+
+def make_statistics(
+    features: Features, moments: MomentSums, levels: Sequence[LevelSums], noise_levels: Array,
+    gram: Array, gram_phi: Array | None, noise_gram: Array, provenance: dict[str, Any],
+) -> Statistics:  # fmt: skip
+    """The statistics of the sums that an engine has made.
+
+    Parameters
+    ----------
+    features : Features
+    moments : MomentSums
+    levels : sequence of LevelSums
+        Those of the data, then those of every noise level above zero.
+    noise_levels : (H,) array
+    gram : (S, S) array
+    gram_phi : (S, S) array or None
+    noise_gram : (S, S) array, or (0, 0) without noise levels
+        The sum over the noise levels above zero; that of zero is added to it.
+    provenance : dict
+
+    Raises
+    ------
+    ValueError
+        If rows were so large that their squares or features overflow.
+    """
+    check_feature_sums(levels[0][0])
+    check_moments(moments.sum_x, moments.sum_xx)
+    above = iter(levels[1:])
+    noisy = [levels[0] if sigma == 0.0 else next(above) for sigma in noise_levels]
+    if 0.0 in noise_levels:  # Delta = 1: Phi drops out, and Phi' is that of the data
+        noise_gram += gram / features.bandwidth**2
+    noise = [
+        np.array([sums[k] for sums in noisy]).reshape(-1, *of_data.shape)
+        for k, of_data in enumerate(levels[0])
+    ]
+    return Statistics(
+        features=features, n=float(moments.n), n_rows=moments.n_rows,
+        sum_w2=float(moments.sum_w2), origin=moments.origin, sum_x=moments.sum_x,
+        sum_xx=moments.sum_xx, sum_phi=levels[0][0], sum_dphi=levels[0][1],
+        sum_dphi_x=levels[0][2], gram=gram, gram_phi=gram_phi, noise_levels=noise_levels,
+        noise_gram=noise_gram if len(noise_levels) else None, noise_sum_phi=noise[0],
+        noise_sum_dphi=noise[1], noise_sum_dphi_x=noise[2], provenance=provenance,
+    )  # fmt: skip
 
 
 _accumulators: list[Callable[..., Statistics]] = []

@@ -17,7 +17,8 @@ import numpy as np
 from scipy.linalg.blas import dtrsm
 
 from ... import kernels
-from ...features.evaluation import Angles, evaluate_grid, feature_blocks
+from ...features.evaluation import Angles, feature_blocks
+from ...features.grid_values import evaluate_grid
 from ...features.random import Features
 from ...kernels import read_only
 from ...kernels.thread_choice import COSINE_WORK, Threads

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import kernels
-from ...features.evaluation import evaluate_grid
+from ...features.grid_values import evaluate_grid
 from ...features.lattice import LatticeFeatures
 from ...features.lattice_box import tapered_sides
 from ...features.lattice_transform import Modes

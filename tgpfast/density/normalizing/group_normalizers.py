@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from ... import kernels
 from ...bases.gaussian import GaussianBase
 from ...bases.quasirandom import sobol_normals
-from ...data.labels import Ints
 from ...kernels.thread_choice import Threads
 from ...runtime import memory
-from ...validation import Array
+from ...validation import Array, Ints
 from ..draws.modes import find_modes
 from ..draws.proposal import QUADRATURE_DIMENSIONS, Proposal
 from ..exponents.exponent import PointTilt
