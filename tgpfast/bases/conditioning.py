@@ -14,9 +14,10 @@ import numpy as np
 
 from ..validation import Array
 from .base import Base, RescaledBase
-from .bounded import BoundedMixtureBase, ProductBase, UniformBase, confine_base
+from .bounded import BoundedMixtureBase, UniformBase, confine_base
 from .gaussian import GaussianBase
 from .mixture import MixtureBase, as_mixture
+from .product import ProductBase
 from .quasirandom import logsumexp
 from .student import StudentBase
 from .von_mises import VonMisesBase

@@ -12,7 +12,9 @@ import numpy as np
 from ..data.scaling import Scaling
 from ..validation import Array
 from .base import Base, register_base
-from .bounded import Domain, ProductBase, confine_gaussian
+from .confined_gaussian import confine_gaussian
+from .domain import Domain
+from .product import ProductBase
 from .quasirandom import sobol_uniforms
 
 NEGLIGIBLE_DENSITY = 40.0  # nats below the peak: e^-40 of it

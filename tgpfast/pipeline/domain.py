@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, domain_of
+from ..bases.domain import Domain, domain_of
 from ..data.blocks import Blocks
 from ..data.jitter import OFF_GRID
 from ..data.scaling import Scaling
@@ -240,7 +240,7 @@ def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Row
         if not np.allclose(own, domain.periods, rtol=1e-9):
             raise ValueError(
                 f"base {type(base).__name__} does not have the periods of the columns; use "
-                'base="empirical", "mixture" or "student", or a tgpfast.bases.bounded.ProductBase '
+                'base="empirical", "mixture" or "student", or a tgpfast.bases.product.ProductBase '
                 "with a tgpfast.bases.von_mises.VonMisesBase for each periodic column"
             )
 

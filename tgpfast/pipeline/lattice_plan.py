@@ -12,17 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.base import Base
-from ..bases.bounded import (
-    BoundedMixtureBase,
-    ProductBase,
-    UniformBase,
-    confine_base,
-    confine_gaussian,
-)
+from ..bases.bounded import BoundedMixtureBase, UniformBase, confine_base
+from ..bases.confined_gaussian import confine_gaussian
 from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import MixtureBase, average_mixtures
 from ..bases.mixture_growth import GrownMixture, grow_mixture
+from ..bases.product import ProductBase
 from ..bases.student import StudentBase
 from ..bases.von_mises import VonMisesBase, confine_to_circles
 from ..data.row_sample import SAMPLE_ROWS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import domain_of
+from ..bases.domain import domain_of
 from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..density.density import Density

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, domain_of
+from ..bases.domain import Domain, domain_of
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks, warn_if_dropped
 from ..data.column_maps import MappedScaling, OutsideSupportError
