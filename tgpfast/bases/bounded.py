@@ -195,7 +195,7 @@ class BoundedMixtureBase(Base):
     @property
     def has_walls(self) -> bool:
         """Whether an axis ends at a wall, rather than going on from its other end."""
-        return bool(np.isfinite(self.domain.walls).any())
+        return bool(self.domain.is_walled.any())
 
     @property
     def n_components(self) -> int:

@@ -188,8 +188,8 @@ def _(base: UniformBase, columns: Sequence[int]) -> Base | None:
 @marginal_base.register
 def _(base: BoundedMixtureBase, columns: Sequence[int]) -> Base | None:
     """Known where the columns that are left out have no walls: only walls cut mass off."""
-    walls = np.asarray(np.isfinite(base.domain.walls).any(axis=0))
-    if walls[[k for k in range(base.dimension) if k not in columns]].any():
+    left_out = split_columns(base.dimension, columns)[1]
+    if base.domain.is_walled[left_out].any():
         return None
     known = marginal_base(base.mixture, columns)
     assert isinstance(known, MixtureBase)

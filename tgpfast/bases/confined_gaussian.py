@@ -49,8 +49,7 @@ def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
     gaussian = GaussianBase.from_data(unwrapped, sample_weight=weights)
     means, deviations = gaussian.mean.copy(), np.sqrt(np.diag(gaussian.covariance))
     is_wide = domain.periodic & (deviations > WIDEST_WRAPPED * periods)
-    is_walled = np.isfinite(domain.walls[0]) | np.isfinite(domain.walls[1])
-    if not (is_wide | is_walled).any():
+    if not (is_wide | domain.is_walled).any():
         return confine_base(gaussian, domain)
     factors: list[Base] = []
     for k in range(domain.dimension):
@@ -58,7 +57,7 @@ def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
         if is_wide[k]:
             factors.append(UniformBase(**one.parameters()))
             continue
-        if is_walled[k]:
+        if domain.is_walled[k]:
             means[k], deviations[k] = fit_truncated(
                 means[k], deviations[k], domain.low[k], domain.high[k]
             )

@@ -76,6 +76,11 @@ class Domain:
         )  # fmt: skip
 
     @property
+    def is_walled(self) -> NDArray[np.bool_]:
+        """Whether each axis has a wall, (d,)."""
+        return np.asarray(np.isfinite(self.walls).any(axis=0))
+
+    @property
     def is_open(self) -> bool:
         """Whether no axis has an end."""
         return bool(np.isinf(self.low).all() and np.isinf(self.high).all())

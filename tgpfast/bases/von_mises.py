@@ -241,9 +241,9 @@ def multiply_by_circles(
     fit : callable, default a von Mises distribution
         Values of a column (n,), weights and the domain of the column -> its distribution.
     """
-    turning = np.flatnonzero(domain.periodic).tolist()
-    factors = [fit(x[:, k], weights, domain.choose([k])) for k in turning]
-    columns = [[k] for k in turning]
+    periodic = np.flatnonzero(domain.periodic).tolist()
+    factors = [fit(x[:, k], weights, domain.choose([k])) for k in periodic]
+    columns = [[k] for k in periodic]
     if rest is not None:
         factors.append(rest)
         columns.append(np.flatnonzero(~domain.periodic).tolist())

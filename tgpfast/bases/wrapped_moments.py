@@ -37,8 +37,8 @@ def wrap_moments(means: Array, covariances: Array, domain: Domain) -> tuple[Arra
     [[12.0]]
     """
     places, spreads = means.copy(), covariances.copy()
-    turning = np.flatnonzero(domain.periodic).tolist()
-    for k in turning:
+    periodic = np.flatnonzero(domain.periodic).tolist()
+    for k in periodic:
         deviations = np.sqrt(covariances[:, k, k])
         places[:, k], variances, factors = _wrap_column(
             means[:, k], deviations, float(domain.low[k]), float(domain.periods[k])
@@ -46,31 +46,46 @@ def wrap_moments(means: Array, covariances: Array, domain: Domain) -> tuple[Arra
         spreads[:, k] *= factors[:, None]
         spreads[:, :, k] *= factors[:, None]
         spreads[:, k, k] = variances
-    for j, k in itertools.combinations(turning, 2):
-        slopes = covariances[:, j, k] / covariances[:, j, j]
-        rest = np.sqrt(covariances[:, k, k] - slopes * covariances[:, j, k])
-        deviations, period = np.sqrt(covariances[:, j, j]), float(domain.periods[j])
-        reach = GAUSSIAN_REACH * deviations
-        first = math.floor(float((means[:, j] - reach - domain.low[j]).min()) / period)
-        last = math.ceil(float((means[:, j] + reach - domain.low[j]).max()) / period)
-        products = np.zeros(len(means))
-        t, weights = panel_rule(1, RULE_NODES)
-        for m in range(first, last):
-            # nodes of the part of this period that a component reaches
-            ends = domain.low[j] + period * np.array([m, m + 1.0])
-            a = np.clip(means[:, j] - reach, *ends)
-            x = a[:, None] + (np.clip(means[:, j] + reach, *ends) - a)[:, None] * t
-            z = (x - means[:, j, None]) / deviations[:, None]
-            density = np.exp(-0.5 * np.square(z)) / (math.sqrt(2.0 * math.pi) * deviations[:, None])
-            centers = means[:, k, None] + slopes[:, None] * (x - means[:, j, None])
-            found = _wrap_column(
-                centers.ravel(), np.repeat(rest, len(t)), float(domain.low[k]),
-                float(domain.periods[k]),
-            )[0].reshape(x.shape)  # fmt: skip
-            terms = density * (x - period * m - places[:, j, None]) * (found - places[:, k, None])
-            products += (np.clip(means[:, j] + reach, *ends) - a) * (terms @ weights)
-        spreads[:, j, k] = spreads[:, k, j] = np.where(covariances[:, j, k] == 0.0, 0.0, products)
+    for j, k in itertools.combinations(periodic, 2):
+        covariance = _integrate_product(means, covariances, places, domain, j, k)
+        spreads[:, j, k] = spreads[:, k, j] = np.where(
+            covariances[:, j, k] == 0.0, 0.0, covariance
+        )
     return places, spreads
+
+
+def _integrate_product(
+    means: Array, covariances: Array, places: Array, domain: Domain, j: int, k: int
+) -> Array:
+    """Covariances of two periodic columns, (K,): over column j by a rule in every period that a
+    Gaussian reaches, over column k in closed form.
+
+    places : (K, d) means in the domain
+    """
+    slopes = covariances[:, j, k] / covariances[:, j, j]
+    rest = np.sqrt(covariances[:, k, k] - slopes * covariances[:, j, k])
+    deviations, period = np.sqrt(covariances[:, j, j]), float(domain.periods[j])
+    reach = GAUSSIAN_REACH * deviations
+    low, high = means[:, j] - reach, means[:, j] + reach
+    first = math.floor(float((low - domain.low[j]).min()) / period)
+    last = math.ceil(float((high - domain.low[j]).max()) / period)
+    t, weights = panel_rule(1, RULE_NODES)
+    total = np.zeros(len(means))
+    for m in range(first, last):
+        ends = domain.low[j] + period * np.array([m, m + 1.0])
+        start, stop = np.clip(low, *ends), np.clip(high, *ends)
+        x = start[:, None] + (stop - start)[:, None] * t
+        gaps = x - means[:, j, None]
+        density = np.exp(-0.5 * np.square(gaps / deviations[:, None]))
+        density /= math.sqrt(2.0 * math.pi) * deviations[:, None]
+        centers = means[:, k, None] + slopes[:, None] * gaps
+        wrapped = _wrap_column(
+            centers.ravel(), np.repeat(rest, len(t)), float(domain.low[k]),
+            float(domain.periods[k]),
+        )[0].reshape(x.shape)  # fmt: skip
+        terms = density * (x - period * m - places[:, j, None]) * (wrapped - places[:, k, None])
+        total += (stop - start) * (terms @ weights)
+    return total
 
 
 def _wrap_column(

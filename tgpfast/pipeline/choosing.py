@@ -36,7 +36,7 @@ from ..selection.verification import LAM_FACTORS
 from ..solvers.solver import METHODS
 from ..statistics.required_sums import MANY_ROWS
 from ..validation import Array, check_bandwidth
-from .domain import Axes, check_periodic_settings, has_periodic_features
+from .axes import Axes, check_periodic_settings, has_periodic_features
 from .lattice_plan import LatticePlan, choose_lattice_plan
 from .noise import most_noise
 from .random_features import RandomFeaturesPlan, RandomFeaturesProblem

@@ -44,8 +44,8 @@ from ..solvers.solver import base_alone, solve
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.lattice_sums import Folds, accumulate_lattice, accumulate_lattice_folds
 from ..validation import Array
+from .axes import Axes
 from .discrete_columns import find_discrete
-from .domain import Axes
 from .noise import most_noise, noise_levels
 from .rows import Rows
 from .settings import FALLBACK, Settings

@@ -31,7 +31,7 @@ from ..statistics.feature_means import FeatureMeans
 from ..statistics.required_sums import MANY_ROWS, RequiredSums, RowSums
 from ..statistics.statistics import Statistics
 from ..validation import Array
-from .domain import Axes
+from .axes import Axes
 from .noise import noise_levels
 from .rows import Rows
 from .settings import EM_BASES, GRAM_BASES, Settings

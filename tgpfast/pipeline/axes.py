@@ -64,7 +64,7 @@ class Axes:
             k = _find_column("support", key, columns, d)
             if np.isfinite(low[k]) or np.isfinite(high[k]):
                 raise ValueError(f"support names column {column_name(k, columns)} twice")
-            low[k], high[k] = _as_ends(pair, column_name(k, columns))
+            low[k], high[k] = _as_ends(pair, column_name(k, columns), 0.5 * steps.get(k, 0.0))
         for key, length in _as_mapping("period", settings.period).items():
             k = _find_column("period", key, columns, d)
             name = column_name(k, columns)
@@ -129,8 +129,7 @@ class Axes:
 
     def record_support(self) -> dict[str, Any]:
         """The walls as they were given, for ``model.settings``."""
-        low, high = self.given.walls
-        walls = np.flatnonzero(np.isfinite(low) | np.isfinite(high)).tolist()
+        walls = np.flatnonzero(self.given.is_walled).tolist()
         return {"support": {column_name(k, self.columns): self._asked(k) for k in walls}}
 
     def _asked(self, k: int) -> list[float]:
@@ -312,12 +311,13 @@ def _find_column(name: str, key: Any, columns: Sequence[str] | None, d: int) -> 
     raise ValueError(f"{name}: there is no column {key!r}; the columns are {known}")
 
 
-def _as_ends(pair: Any, name: str) -> tuple[float, float]:
-    """(low, high), infinite where there is no wall."""
+def _as_ends(pair: Any, name: str, half_step: float) -> tuple[float, float]:
+    """(low, high), infinite where there is no wall; half a step of a discrete column outwards,
+    where the noise on its values ends."""
     try:
         first, second = pair
-        low = -np.inf if first is None else float(first)
-        high = np.inf if second is None else float(second)
+        low = -np.inf if first is None else float(first) - half_step
+        high = np.inf if second is None else float(second) + half_step
     except (TypeError, ValueError):
         raise ValueError(
             f"support of column {name}: expected a pair (low, high), either of them None where "
