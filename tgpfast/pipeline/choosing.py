@@ -37,7 +37,8 @@ from ..solvers.solver import METHODS
 from ..statistics.required_sums import MANY_ROWS
 from ..validation import Array, check_bandwidth
 from .axes import Axes, check_periodic_settings, has_periodic_features
-from .lattice_plan import LatticePlan, choose_lattice_plan
+from .lattice_choosing import choose_lattice_plan
+from .lattice_plan import LatticePlan
 from .noise import most_noise
 from .random_features import RandomFeaturesPlan, RandomFeaturesProblem
 from .rows import Rows

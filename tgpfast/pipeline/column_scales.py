@@ -1,4 +1,4 @@
-"""The coordinates that a fit learns in: columns as they are, or bent by increasing maps."""
+"""Bends columns by increasing maps: as ``scale`` and ``support`` ask, or as held-out rows prefer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Coordinates of one to three columns with walls or periods: as they are, or some of them bent."""
+"""`choose_rows_and_plan`: the coordinates that a fit learns in, and the plan there.
+
+`column_scales` bends columns, and `axes` wraps periodic ones. For one to three columns with walls or
+periods, several coordinates are compared here, each with a plan of its own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,9 @@ from .column_scales import (
     map_columns,
     smooth_columns,
 )
-from .lattice_plan import N_LATTICE_FOLDS, LatticePlan, choose_lattice_plan
+from .lattice_choosing import choose_lattice_plan
+from .lattice_inputs import N_LATTICE_FOLDS
+from .lattice_plan import LatticePlan
 from .rows import Rows
 from .settings import Settings
 
