@@ -1,4 +1,4 @@
-"""Bends columns by increasing maps: as ``scale`` and ``support`` ask, or as held-out rows prefer."""
+"""Bends columns by increasing maps: as `scale` and `support` ask, or as held-out rows prefer."""
 
 from __future__ import annotations
 

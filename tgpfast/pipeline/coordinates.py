@@ -1,7 +1,7 @@
 """`choose_rows_and_plan`: the coordinates that a fit learns in, and the plan there.
 
-`column_scales` bends columns, and `axes` wraps periodic ones. For one to three columns with walls or
-periods, several coordinates are compared here, each with a plan of its own.
+`column_scales` bends columns, and `axes` wraps periodic ones. For one to three columns with walls
+or periods, several coordinates are compared here, each with a plan of its own.
 """
 
 from __future__ import annotations

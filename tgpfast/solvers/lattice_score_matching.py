@@ -24,7 +24,6 @@ from ..bases.gaussian import GaussianBase
 from ..bases.node_masses import BaseGrids, NodeMasses
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
-from ..features.spectral_density import SMOOTH_KERNELS
 from ..runtime import memory
 from ..runtime.warnings import PrecisionWarning, warn
 from ..statistics.lattice_statistics import (
@@ -37,7 +36,7 @@ from ..validation import Array, positive
 from .conjugate_gradients import conjugate_gradients
 from .lattice_pairs import FeaturePairs
 from .lattice_preconditioner import LevelPreconditioner
-from .problem_checks import check_pair
+from .problem_checks import check_kernel, check_pair
 
 # Relative residual at which conjugate gradients stop, and steps after which they give up.
 CG_TOLERANCE, SCORE_CG_STEPS = 1e-10, 20_000
@@ -239,12 +238,7 @@ def _smooth_density(f: LatticeFeatures, sums: Modes) -> Array:
 
 def _check(stats: LatticeStatistics, base: Base, method: str) -> None:
     """ValueError unless score matching can run from these statistics."""
-    kernel = stats.features.kernel
-    if kernel not in SMOOTH_KERNELS:
-        raise ValueError(
-            f"method={method!r} needs the Laplacian of f, which functions of kernel={kernel!r} do "
-            f"not have; use one of {SMOOTH_KERNELS}, or method=\"map\""
-        )
+    check_kernel(stats.features.kernel, method)
     check_pair(stats, base)
     if stats.scores_of != scores_kind(base, stats.features):
         raise ValueError(
