@@ -212,7 +212,7 @@ class BoundedMixtureBase(Base):
         if not self.has_walls:
             masses = np.zeros(mixture.n_components)
             return masses, *wrap_moments(mixture.means, mixture.covariances, self.domain)
-        moments = zip(*map(self._moments_inside, mixture._parts), strict=True)
+        moments = zip(*map(self._moments_inside, mixture.parts), strict=True)
         log_masses, places, spreads = map(np.array, moments)
         return log_masses, places, spreads
 
@@ -256,7 +256,7 @@ class BoundedMixtureBase(Base):
         """
         images = [
             (weight, part.mean + shift, part.covariance)
-            for weight, part in zip(self.mixture.weights, self.mixture._parts, strict=True)
+            for weight, part in zip(self.mixture.weights, self.mixture.parts, strict=True)
             for shift in sorted({tuple(np.where(axes, s, 0.0)) for s in self._shifts(part)})
         ]
         weights, means, covariances = map(np.array, zip(*images, strict=True))
@@ -296,7 +296,7 @@ class BoundedMixtureBase(Base):
             return self.domain.wrap(self.mixture.draw(n, rng))
         index = rng.choice(len(self._log_shares), size=n, p=np.exp(self._log_shares))
         x = np.empty((n, self.dimension))
-        for k, part in enumerate(self.mixture._parts):
+        for k, part in enumerate(self.mixture.parts):
             mine, have = np.flatnonzero(index == k), 0
             while have < len(mine):
                 m = min(2 * (len(mine) - have) + 16, DRAWS_AT_A_TIME)
@@ -319,7 +319,7 @@ class BoundedMixtureBase(Base):
         running = np.cumsum(np.exp(self._log_shares))
         index = np.searchsorted(running[:-1], points[:, 0], side="right")
         x = np.empty((len(points), self.dimension))
-        for k, part in enumerate(self.mixture._parts):
+        for k, part in enumerate(self.mixture.parts):
             x[index == k] = self._place(part, points[index == k, 1:])[0]
         return self.domain.wrap(x)
 

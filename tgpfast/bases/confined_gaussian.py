@@ -13,7 +13,9 @@ from .domain import Domain
 from .gaussian import GaussianBase
 from .product import ProductBase
 
-MOST_BEYOND = 30.0  # deviations of the rows: means of Gaussians that are cut off, and their widths
+# Deviations of the rows by which the mean of a truncated Gaussian may lie beyond a wall; also its
+# largest width.
+MOST_BEYOND = 30.0
 WIDEST_WRAPPED = 0.25  # periods: wider Gaussians are as good as uniform once wrapped
 
 
@@ -68,8 +70,8 @@ def confine_gaussian(x: Array, weights: Array, domain: Domain) -> Base:
 
 def fit_truncated(mean: float, deviation: float, low: float, high: float) -> tuple[float, float]:
     """Mean and deviation of the Gaussian that, cut off at walls, is most likely for rows with these
-    moments. Its mean lies at most MOST_BEYOND deviations of the rows beyond a wall: about there it
-    is an exponential law.
+    moments. Its mean lies at most MOST_BEYOND deviations of the rows beyond a wall, where it is
+    close to an exponential distribution.
 
     Parameters
     ----------

@@ -111,8 +111,9 @@ class Domain:
         return np.asarray(((low - below <= x) & (x <= high + above)).all(axis=1))
 
     def rescaled(self, scaling: Scaling) -> Domain:
-        """The same domain in the coordinates u = (x - shift) / scale."""
-        low, high = (scaling.apply(end[None])[0] for end in (self.low, self.high))
+        """The same domain in other coordinates; maps of columns move walls to infinity."""
+        with np.errstate(invalid="ignore"):
+            low, high = scaling.apply_bounds(np.stack([self.low, self.high]))
         return Domain(low, high, self.periodic)
 
     def parameters(self) -> dict[str, Array]:

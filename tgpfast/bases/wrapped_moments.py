@@ -20,7 +20,8 @@ def wrap_moments(means: Array, covariances: Array, domain: Domain) -> tuple[Arra
     into the domain.
 
     By Stein's lemma Cov(y, wrap(x)) = Cov(y, x) (1 - P sum of the density of x at the ends of all
-    periods), where y is a column without a period. Two correlated periodic columns take a rule.
+    periods), where y is a column without a period. The covariance of two periodic columns is
+    integrated numerically.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ class Axes:
             low[k], periodic[k] = _first_period(value, k, rows, step), True
             high[k] = low[k] + value
         given = Domain(low, high, periodic)
-        return cls(_rescaled(given, rows.scaling), given, columns, steps)
+        return cls(given.rescaled(rows.scaling), given, columns, steps)
 
     @property
     def is_open(self) -> bool:
@@ -147,7 +147,7 @@ class Axes:
         """
         low, high = self.given.walls
         search = functools.partial(_search_outside, low=low, high=high, start=blocks.first_row)
-        self.explain(lambda: blocks.mapped(_as_it_is).reduce(search))
+        self.explain(lambda: blocks.mapped(_keep_units).reduce(search))
 
 
 def confine_rows(rows: Rows, settings: Settings) -> Rows:
@@ -171,7 +171,7 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
             within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
         most = np.where(axes.given.periodic, within, np.inf)
         scaling = replace(scaling, scale=np.minimum(scaling.scale, most))
-    moved = replace(axes, domain=_rescaled(axes.given, scaling))
+    moved = replace(axes, domain=axes.given.rescaled(scaling))
     # the pass of a lattice moves rows itself, after it has checked them
     place = scaling.apply_inside
     if is_random:
@@ -259,14 +259,8 @@ def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
     return replace(rows, moments=moments, scaling=scaling)
 
 
-def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
-    """The domain in the model's coordinates: maps of columns have moved walls to infinity."""
-    with np.errstate(invalid="ignore"):
-        low, high = scaling.apply_bounds(np.stack([domain.low, domain.high]))
-    return Domain(low, high, domain.periodic)
-
-
-def _as_it_is(x: Array) -> Array:
+def _keep_units(x: Array) -> Array:
+    """The rows themselves: a map that takes the place of another one."""
     return x
 
 

@@ -45,7 +45,7 @@ from .rows import Rows
 from .settings import GRAM_BASES, Settings
 
 # A plan has complete settings, and its accumulate(rows) makes a problem: statistics of all rows,
-# with the methods solve, record and candidates. Another kind of features brings a plan and a
+# with the methods solve, record and list_candidates. Another kind of features brings a plan and a
 # problem of its own; `fit` does not change.
 Plan = RandomFeaturesPlan | LatticePlan
 Problem = RandomFeaturesProblem | LatticePlan

@@ -40,15 +40,15 @@ from .noise import most_noise, noise_levels
 from .rows import Rows
 from .settings import FALLBACK, Settings
 
-# Up to so many rows every fold is held out; up to so many, three of the five; of more rows, one.
-# Three instead of one gained 0.001 nats a row on 5,000 and 16,000 rows of ten kinds in one and two
-# columns for a third more time, 0.02 to 0.04 in three columns, where mixtures are averaged, for
-# twice the time
+# Every fold is held out up to the first number of rows, three of the five up to the second, and one
+# of more rows. Three instead of one gained 0.001 nats a row on 5,000 and 16,000 rows of ten kinds
+# in one and two columns for a third more time; 0.02 to 0.04 in three columns, where mixtures are
+# averaged, for twice the time.
 FULLY_VALIDATED_ROWS, CROSS_VALIDATED_ROWS = 500, 50_000
 CONFIRMING_FOLDS = 2  # of those that are not searched, which confirm a gain that may be luck
-# most modes along the longest axis, by dimension, and times so many rows to the power 1 / d
-MOST_LATTICE_MODES, MODES_PER_ROW = {1: 1024, 2: 128, 3: 10}, {1: 2.0, 2: 2.0, 3: 1.0}
-LEAST_MODES = {1: 64, 2: 16, 3: 6}
+# Modes along the longest axis, by dimension d: MODES_PER_ROW n^(1/d), within limits
+MODES_PER_ROW = {1: 2.0, 2: 2.0, 3: 1.0}
+LEAST_MODES, MOST_LATTICE_MODES = {1: 64, 2: 16, 3: 6}, {1: 1024, 2: 128, 3: 10}
 # the box has margins for this bandwidth, in standard deviations: wider ones see its period
 BOX_BANDWIDTH = {1: 1.0, 2: 0.3, 3: 0.3}
 LEAST_TILTED_ROWS = 500  # rows from which tilts of a mixture are tried
@@ -216,7 +216,7 @@ def _make_lattice(inputs: LatticeInputs) -> LatticeFeatures:
 
 
 def _with_most_features(features: LatticeFeatures, most: int) -> LatticeFeatures:
-    """The lattice with fewer modes, so that it has at most so many features."""
+    """The lattice with fewer modes, so that it has at most ``most`` features."""
     while features.n_features > most:
         features = features.with_modes([max(1, int(0.9 * m)) for m in features.n_modes])
     return features

@@ -88,7 +88,7 @@ class LatticePlan:
             "gamma_rule": "selected" if isinstance(self.asked.gamma, str) else "given",
         }
 
-    def candidates(self, settings: dict[str, Any], rows: Rows) -> list[dict[str, Any]] | None:
+    def list_candidates(self, settings: dict[str, Any], rows: Rows) -> list[dict[str, Any]] | None:
         """The candidates that were compared, the chosen one first; scores in units of the data."""
         if self.choice is None:
             return None

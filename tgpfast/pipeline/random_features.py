@@ -333,7 +333,7 @@ class RandomFeaturesProblem:
         records = [trial.record() for trial in self.trials]
         return [{**row, "score": row["score"] - log_volume} for row in records]
 
-    def candidates(self, settings: dict[str, Any], rows: Rows) -> list[dict[str, Any]] | None:
+    def list_candidates(self, settings: dict[str, Any], rows: Rows) -> list[dict[str, Any]] | None:
         """The candidates that were compared on the pilot, the chosen one first."""
         if self.selection is None:
             return None

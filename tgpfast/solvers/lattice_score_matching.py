@@ -298,13 +298,13 @@ def solve_lattice_fvpd(
     shape = [max(n, BASE_NODES[f.dimension]) for n in wide.grid_shape()]
     masses = BaseGrids(base, f).at(shape)
     matrix, small = _predictive_parts(stats, base, eta, masses, pairs, workers)
-    root = np.sqrt(pairs.vector(f.prior_variance.astype(f.mode_dtype)).real / lam)
+    root = np.sqrt(pairs.to_vector(f.prior_variance.astype(f.mode_dtype)).real / lam)
     matrix *= np.outer(root, root)
     matrix[np.diag_indices_from(matrix)] += 1.0
     factor = cho_factor(matrix, lower=True, overwrite_a=True)
     inverse = cho_solve(factor, np.diag(root).astype(matrix.dtype), overwrite_b=True)
     inverse *= root[:, None]
-    theta = f.resize_modes(pairs.stored(-(inverse @ small)), wide.n_modes)
+    theta = f.resize_modes(pairs.from_vector(-(inverse @ small)), wide.n_modes)
     theta += 0.5 * pairs.quadratic_form(inverse)
     return theta, {"solver": "cholesky", "n_features": f.n_features}
 
@@ -318,8 +318,8 @@ def _predictive_parts(
     f = stats.features
     assert stats.core_modes is not None
     density = np.exp(masses.log_masses) * masses.taper
-    mean = pairs.vector(f.from_grid(density, workers))
-    matrix = pairs.products(doubled(f).from_grid(density * masses.taper, workers))
+    mean = pairs.to_vector(f.from_grid(density, workers))
+    matrix = pairs.sum_products(doubled(f).from_grid(density * masses.taper, workers))
     matrix -= np.outer(mean, mean.conj())
-    matrix += pairs.slopes(stats.core_modes) / eta
-    return matrix, mean + pairs.vector(linear_form(stats, base)) / eta
+    matrix += pairs.sum_slope_products(stats.core_modes) / eta
+    return matrix, mean + pairs.to_vector(linear_form(stats, base)) / eta
