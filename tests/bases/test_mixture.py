@@ -355,7 +355,8 @@ def test_numbers_of_components_that_are_tried(n, d, sizes, monkeypatch):
     """Up to as many parameters as rows: K (1 + d (d + 3) / 2) - 1."""
     grow, asked = mixture_base._GrowingMixture.grow, []
     monkeypatch.setattr(
-        mixture_base._GrowingMixture, "grow", lambda self, size: asked.append(size) or grow(self, size)
+        mixture_base._GrowingMixture, "grow",
+        lambda self, size: asked.append(size) or grow(self, size),
     )
     monkeypatch.setattr(mixture_base, "SIZES", (1, 2, 3, 4, 6, 7))
     MixtureBase.from_data(make_rows(n, d))
