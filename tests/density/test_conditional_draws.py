@@ -9,8 +9,7 @@ from answer_models import covariance
 from scipy import stats
 
 import tgpfast as tgp
-from tgpfast.bases.bounded import BoundedMixtureBase, UniformBase
-from tgpfast.bases.product import ProductBase
+from tgpfast.bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
 from tgpfast.bases.von_mises import VonMisesBase
 from tgpfast.density.base_marginals import base_cdf
 from tgpfast.density.conditional_draws import (

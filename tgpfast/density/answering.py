@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.domain import domain_of
+from ..bases.bounded import domain_of
 from ..data.blocks import Blocks
 from ..data.scaling import Scaling
 from ..data.table import Table, find_column
