@@ -41,6 +41,14 @@ def fixed_fit(X, **settings):
     return tgp.fit(X, **(FIXED | settings))
 
 
+def clustered_rows(d, n=200, seed=0):
+    """Two clusters, one of them narrow, with correlated columns."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d))
+    x[: n // 3] = 0.3 * x[: n // 3] + 2.0
+    return x @ (np.eye(d) + 0.4 * np.tri(d, k=-1))
+
+
 def load_backend(name):
     """The kernel module of this name; a missing one skips, or fails where it is required.
 

@@ -53,4 +53,4 @@ def clusters(n=3_000, seed=0):
         [np.eye(2), [[1.0, 0.5], [0.5, 1.0]], np.diag([0.25, 1.0])],
     )  # fmt: skip
     index = rng.choice(3, n, p=truth.weights)
-    return truth, truth._placed(index, rng.standard_normal((n, 2))), index
+    return truth, truth._place(index, rng.standard_normal((n, 2))), index

@@ -9,15 +9,12 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.interpolate import make_interp_spline
 
-from tgpfast.bases.bounded import (
-    BoundedMixtureBase,
-    Domain,
-    ProductBase,
-    UniformBase,
-    fit_truncated,
-)
+from tgpfast.bases.bounded import BoundedMixtureBase, UniformBase
+from tgpfast.bases.confined_gaussian import fit_truncated
+from tgpfast.bases.domain import Domain
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
+from tgpfast.bases.product import ProductBase
 from tgpfast.bases.student import StudentBase
 from tgpfast.data.scaling import Scaling
 

@@ -5,8 +5,9 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast.bases.base import RescaledBase
-from tgpfast.bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
+from tgpfast.bases.bounded import BoundedMixtureBase, UniformBase
 from tgpfast.bases.conditioning import condition_base, marginal_base
+from tgpfast.bases.product import ProductBase
 from tgpfast.data.scaling import Scaling
 
 ROOTS = np.random.default_rng(0).normal(size=(3, 3, 3))

@@ -309,13 +309,13 @@ def test_bic_takes_one_component_for_a_gaussian_and_three_for_three_clusters():
 
 def watch_sizes(monkeypatch):
     """What EM ends with at every size that BIC tries, in order."""
-    finish, tried = mixture_base._Fit.finish, []
+    finish, tried = mixture_base._GrowingMixture.finish, []
 
     def watched(self):
         tried.append(finish(self))
         return tried[-1]
 
-    monkeypatch.setattr(mixture_base._Fit, "finish", watched)
+    monkeypatch.setattr(mixture_base._GrowingMixture, "finish", watched)
     return tried
 
 
@@ -353,9 +353,10 @@ def test_of_all_runs_of_em_only_the_one_that_is_taken_is_told(monkeypatch):
 )
 def test_numbers_of_components_that_are_tried(n, d, sizes, monkeypatch):
     """Up to as many parameters as rows: K (1 + d (d + 3) / 2) - 1."""
-    grow, asked = mixture_base._Fit.grow, []
+    grow, asked = mixture_base._GrowingMixture.grow, []
     monkeypatch.setattr(
-        mixture_base._Fit, "grow", lambda self, size: asked.append(size) or grow(self, size)
+        mixture_base._GrowingMixture, "grow",
+        lambda self, size: asked.append(size) or grow(self, size),
     )
     monkeypatch.setattr(mixture_base, "SIZES", (1, 2, 3, 4, 6, 7))
     MixtureBase.from_data(make_rows(n, d))
@@ -432,7 +433,7 @@ def test_em_goes_on_where_a_component_is_dropped(seed):
     the result gains nothing to speak of."""
     y, w = np.random.default_rng(seed).standard_normal((60, 3)), np.ones(60)
     wide = MixtureBase(np.full(20, 0.05), y[:20], np.stack([0.3 * np.eye(3)] * 20))
-    fit = mixture_base._Fit(y, w, seed)
+    fit = mixture_base._GrowingMixture(y, w, seed)
     fit.components = mixture_base.components_of(wide, fit.scaling)
     found = fit.finish()
     assert found.mixture.n_components < 20

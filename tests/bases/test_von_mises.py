@@ -5,9 +5,11 @@ import pytest
 from scipy import integrate, special, stats
 
 from tgpfast.bases.base import describe_base, load_base
-from tgpfast.bases.bounded import Domain, ProductBase, UniformBase
+from tgpfast.bases.bounded import UniformBase
 from tgpfast.bases.conditioning import condition_base, marginal_base
+from tgpfast.bases.domain import Domain
 from tgpfast.bases.gaussian import GaussianBase
+from tgpfast.bases.product import ProductBase
 from tgpfast.bases.von_mises import VonMisesBase, confine_to_circles, find_concentration
 from tgpfast.data.scaling import Scaling
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tgpfast.bases.bounded import BoundedMixtureBase, Domain
+from tgpfast.bases.bounded import BoundedMixtureBase
+from tgpfast.bases.domain import Domain
 from tgpfast.bases.expectation_maximization import Components, Learner, Rows
 from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.wrapped_mixture import (

@@ -107,7 +107,7 @@ def test_entropy_and_regions_are_sums_over_values():
 
 def test_other_steps_and_values_off_the_grid():
     x = 0.25 * stats.poisson(6.0).rvs(1_000, random_state=0)[:, None]
-    model = tgp.fit(x, discrete={0: 0.25}, support={0: (0, None)})
+    model = tgp.fit(x, discrete={0: 0.25}, support={-1: (0, None)})  # the last column
     assert model.settings["support"]["0"][0] == 0.0  # as it was given
     assert np.exp(model.log_density(0.25 * COUNTS)).sum() == pytest.approx(1.0, abs=1e-4)
     assert np.isneginf(model.log_density([[0.3]])[0])

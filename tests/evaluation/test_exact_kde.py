@@ -4,19 +4,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import load_backend
+from conftest import clustered_rows, load_backend
 from scipy.stats import gaussian_kde, kstest, norm
 
 import tgpfast as tgp
 
 EPS = np.finfo(float).eps
-
-
-def rows(d, n=200, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((n, d))
-    x[: n // 3] = 0.3 * x[: n // 3] + 2.0
-    return x @ (np.eye(d) + 0.4 * np.tri(d, k=-1))
 
 
 @pytest.mark.parametrize("name", ["numpy", "numba", "cython"])
@@ -25,9 +18,9 @@ def rows(d, n=200, seed=0):
 def test_exact_equals_scipy(d, weighted, name):
     """scipy divides the covariance by n - 1 (weighted: by its like), we by n: its own is passed."""
     backend = load_backend(name).NAME
-    x = rows(d)
+    x = clustered_rows(d)
     w = np.random.default_rng(1).uniform(0.2, 3.0, len(x)) if weighted else None
-    y = np.concatenate([x[:30], rows(d, 40, seed=2) * 1.5])
+    y = np.concatenate([x[:30], clustered_rows(d, 40, seed=2) * 1.5])
     theirs = gaussian_kde(x.T, weights=w)
     kde = tgp.ExactKDE(
         x, bandwidth=theirs.factor, covariance=np.atleast_2d(theirs._data_covariance),
@@ -43,7 +36,7 @@ def test_exact_equals_scipy(d, weighted, name):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_identity_kernel_equals_a_plain_loop(weighted):
     """The paper's kernel: width gamma, the same in every direction, any offset."""
-    x = rows(3, 60) + np.array([1e6, 0.0, -5.0])
+    x = clustered_rows(3, 60) + np.array([1e6, 0.0, -5.0])
     w = np.arange(60.0) % 4 if weighted else np.ones(60)
     gamma = 0.5
     kde = tgp.ExactKDE(
@@ -61,7 +54,7 @@ def test_identity_kernel_equals_a_plain_loop(weighted):
 
 def test_far_away_points_are_finite():
     """Log-sum-exp: where every kernel underflows, the nearest row decides."""
-    x = rows(2)
+    x = clustered_rows(2)
     kde = tgp.ExactKDE(x, bandwidth=0.2, covariance="identity")
     far = np.array([[1e3, 0.0], [-1e5, 1e5], [0.0, 1e8]])
     got = kde.log_density(far)
@@ -75,7 +68,7 @@ def test_far_away_points_are_finite():
 
 
 def test_weights_are_repetitions_and_zero_weights_are_absent():
-    x = rows(2, 40)
+    x = clustered_rows(2, 40)
     w = np.arange(40) % 3
     options = {"bandwidth": 0.3, "covariance": "identity"}
     weighted = tgp.ExactKDE(x, sample_weight=w, **options)
@@ -84,14 +77,14 @@ def test_weights_are_repetitions_and_zero_weights_are_absent():
 
 
 def test_exact_mass_is_one():
-    kde = tgp.ExactKDE(rows(1))
+    kde = tgp.ExactKDE(clustered_rows(1))
     grid = np.linspace(-8, 10, 3001)
     assert abs(np.exp(kde.log_density(grid)).sum() * (grid[1] - grid[0]) - 1) < 1e-10
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_exact_samples_follow_the_estimate(weighted):
-    x = rows(2)
+    x = clustered_rows(2)
     w = np.where(x[:, 0] > 1, 4.0, 1.0) if weighted else None
     kde = tgp.ExactKDE(x, sample_weight=w)
     draws = kde.sample(2_000, seed=3)
@@ -111,7 +104,7 @@ def test_exact_samples_follow_the_estimate(weighted):
 
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_exact_keeps_frames(kind):
-    x = rows(2, 50)
+    x = clustered_rows(2, 50)
     frame = pd.DataFrame(x, columns=["a", "b"]) if kind == "pandas" else pl.DataFrame(x, ["a", "b"])
     kde = tgp.ExactKDE(frame)
     plain = tgp.ExactKDE(x)
@@ -136,21 +129,21 @@ def test_exact_keeps_frames(kind):
 )
 def test_exact_errors(options, words):
     with pytest.raises(ValueError, match=words):
-        tgp.ExactKDE(rows(2), **options)
+        tgp.ExactKDE(clustered_rows(2), **options)
 
 
 def test_exact_refuses_rules_it_does_not_know():
     with pytest.raises(TypeError, match=r"bandwidth='silverman'.*'scott'"):
-        tgp.ExactKDE(rows(2), bandwidth="silverman")
+        tgp.ExactKDE(clustered_rows(2), bandwidth="silverman")
 
 
 def test_exact_refuses_what_has_no_density():
-    x = rows(2)
+    x = clustered_rows(2)
     x[:, 1] = 3.0
     with pytest.raises(ValueError, match="column 1 is constant"):
         tgp.ExactKDE(x)
     assert np.isfinite(tgp.ExactKDE(x, covariance="identity").log_density(x)).all()
-    kde = tgp.ExactKDE(rows(2))
+    kde = tgp.ExactKDE(clustered_rows(2))
     for n in (0, -1, 2.5, True):
         with pytest.raises(ValueError, match="n="):
             kde.sample(n)

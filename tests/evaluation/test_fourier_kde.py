@@ -6,7 +6,7 @@ import numpy as np
 import oracle
 import pandas as pd
 import pytest
-from conftest import set_costs
+from conftest import clustered_rows, set_costs
 from scipy.stats import kstest
 
 import tgpfast as tgp
@@ -17,18 +17,11 @@ from tgpfast.evaluation.fourier_kde import TRANSFORM_TOLERANCE
 EPS = np.finfo(float).eps
 
 
-def rows(d, n=200, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((n, d))
-    x[: n // 3] = 0.3 * x[: n // 3] + 2.0
-    return x @ (np.eye(d) + 0.4 * np.tri(d, k=-1))
-
-
 # -- Fourier --------------------------------------------------------------------------------------
 
 
 def fourier(d=2, S=50, gamma=0.8, covariance=None, weights=None, offset=0.0, n=200):
-    x = rows(d, n) + offset
+    x = clustered_rows(d, n) + offset
     covariance = np.eye(d) + 0.3 if covariance is None else covariance
     features = tgp.Features.draw(S, gamma, covariance, seed=3)
     stats = tgp.accumulate(
@@ -61,7 +54,7 @@ def test_fourier_tends_to_the_exact_estimate():
     covariance = np.array([[1.0, 0.4], [0.4, 2.0]])
     errors = []
     for S in (100, 10_000):
-        x = rows(2)
+        x = clustered_rows(2)
         features = tgp.Features.draw(S, 0.8, covariance, seed=3)
         # sum phi alone, by the oracle: the S x S sums are not needed here
         where = (features.frequencies, features.phases, features.bandwidth)
@@ -104,7 +97,7 @@ def test_fourier_samples_follow_its_positive_part():
 
 
 def test_fourier_errors():
-    x = rows(2)
+    x = clustered_rows(2)
     with pytest.raises(TypeError, match=r"tgpfast\.Statistics, got ndarray"):
         tgp.FourierKDE(x)
     plain = tgp.Features(np.ones((3, 2)), np.zeros(3), 1.0)
@@ -134,7 +127,7 @@ def drawn(S, d=2, gamma=0.8, seed=3):
 def test_from_data_equals_from_statistics(d, offset, weighted):
     """The same sums, term by term or by a transform; at most phi(y)^T phi(x) <= 2 kernel heights
     times the transform's tolerance, and rounded angles beside it."""
-    x = rows(d) + offset
+    x = clustered_rows(d) + offset
     w = np.random.default_rng(0).uniform(0, 2, len(x)) if weighted else None
     f = drawn(40, d)
     stats = tgp.accumulate(x, f, sample_weight=w, origin=x.mean(axis=0), engine="direct")
@@ -163,7 +156,7 @@ def test_from_data_by_a_transform_keeps_the_tolerance(weighted, monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(fourier_kde, "accumulate_feature_means", spy)
-    x = rows(2, 400)
+    x = clustered_rows(2, 400)
     w = np.random.default_rng(0).uniform(0, 2, len(x)) if weighted else None
     f = drawn(500)
     got = tgp.FourierKDE.from_data(x, f, sample_weight=w)
@@ -183,7 +176,7 @@ def test_from_data_by_a_transform_keeps_the_tolerance(weighted, monkeypatch):
 
 
 def test_from_data_weights_are_repetitions():
-    x = rows(2, 40)
+    x = clustered_rows(2, 40)
     w = np.arange(40) % 3
     f = drawn(30)
     weighted = tgp.FourierKDE.from_data(x, f, sample_weight=w)
@@ -195,7 +188,7 @@ def test_from_data_weights_are_repetitions():
 
 def test_from_data_takes_whatever_can_be_read_twice(tmp_path):
     """Blocks in a list, with weights or from a callable, a frame, a file: all the same estimate."""
-    x, w, f = rows(2, 90), np.linspace(0.5, 2.0, 90), drawn(30)
+    x, w, f = clustered_rows(2, 90), np.linspace(0.5, 2.0, 90), drawn(30)
     np.save(tmp_path / "x.npy", x)
     expected = tgp.FourierKDE.from_data(x, f).density(x)
     blocks = [x[:20], x[20:70], x[70:]]
@@ -214,7 +207,7 @@ def test_from_data_takes_whatever_can_be_read_twice(tmp_path):
 
 def test_from_data_refuses_what_can_be_read_once():
     """Before it is begun; it would be empty at the second pass."""
-    x, f = rows(2, 60), drawn(10)
+    x, f = clustered_rows(2, 60), drawn(10)
     stream = iter([x[:30], x[30:]])
     with pytest.raises(ValueError, match="read only once, and is read twice; pass a list"):
         tgp.FourierKDE.from_data(stream, f)
@@ -224,7 +217,7 @@ def test_from_data_refuses_what_can_be_read_once():
 
 
 def test_from_data_errors():
-    x = rows(2)
+    x = clustered_rows(2)
     with pytest.raises(ValueError, match="2 columns, expected 3"):
         tgp.FourierKDE.from_data(x, drawn(5, 3))
     with pytest.raises(ValueError, match=r"Features\.draw"):
@@ -241,7 +234,7 @@ def test_from_data_with_many_features():
     phi(x)^T phi(y) is a mean of S independent terms 2 cos cos, whose variance is at most 4/2: an
     error of sqrt(2/S) kernel heights, of which five are allowed.
     """
-    x = rows(2)
+    x = clustered_rows(2)
     gamma, covariance = 0.8, np.eye(2) + 0.3
     exact = tgp.ExactKDE(x, bandwidth=gamma, covariance=np.linalg.inv(covariance))
     y = np.array([[0.0, 0.0], [2.0, 2.8], [-1.0, 1.0], [1.0, 1.5]])
@@ -266,7 +259,7 @@ def test_from_data_with_many_features():
 
 def test_from_data_samples_and_repr():
     """Draws repeat with their seed, and have the mean of the rows."""
-    x, f = rows(1), drawn(300, 1, 0.5)
+    x, f = clustered_rows(1), drawn(300, 1, 0.5)
     got = tgp.FourierKDE.from_data(x, f)
     draws = got.sample(1_000, seed=1)
     assert np.array_equal(draws, got.sample(1_000, seed=1))

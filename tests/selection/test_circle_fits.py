@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from tgpfast.bases.bounded import BoundedMixtureBase, Domain, ProductBase
+from tgpfast.bases.bounded import BoundedMixtureBase
+from tgpfast.bases.domain import Domain
 from tgpfast.bases.gaussian import GaussianBase
+from tgpfast.bases.product import ProductBase
 from tgpfast.bases.von_mises import VonMisesBase
 from tgpfast.selection.circle_fits import (
     _is_suspicious,

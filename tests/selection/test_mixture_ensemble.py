@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import tgpfast as tgp
-from tgpfast.bases.bounded import Domain
+from tgpfast.bases.domain import Domain
 from tgpfast.bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
 from tgpfast.bases.mixture import MixtureBase, average_mixtures
 from tgpfast.selection import candidates, mixture_ensemble

@@ -14,9 +14,10 @@ import numpy as np
 
 from ..validation import Array
 from .base import Base, RescaledBase
-from .bounded import BoundedMixtureBase, ProductBase, UniformBase, confine_base
+from .bounded import BoundedMixtureBase, UniformBase, confine_base
 from .gaussian import GaussianBase
 from .mixture import MixtureBase, as_mixture
+from .product import ProductBase
 from .quasirandom import logsumexp
 from .student import StudentBase
 from .von_mises import VonMisesBase
@@ -187,8 +188,8 @@ def _(base: UniformBase, columns: Sequence[int]) -> Base | None:
 @marginal_base.register
 def _(base: BoundedMixtureBase, columns: Sequence[int]) -> Base | None:
     """Known where the columns that are left out have no walls: only walls cut mass off."""
-    walls = np.asarray(np.isfinite(base.domain.walls).any(axis=0))
-    if walls[[k for k in range(base.dimension) if k not in columns]].any():
+    left_out = split_columns(base.dimension, columns)[1]
+    if base.domain.is_walled[left_out].any():
         return None
     known = marginal_base(base.mixture, columns)
     assert isinstance(known, MixtureBase)

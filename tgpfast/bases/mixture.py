@@ -37,8 +37,8 @@ EM_ROWS = SAMPLE_ROWS  # rows that a mixture is fitted to
 EM_STEPS, EM_TOLERANCE = 300, 3e-5  # steps at most; gain of the mean log-likelihood that ends them
 ROUND_STEPS = 5  # steps of EM after components were split, where the mixture is to grow further
 GUARD_WIDTH = 5.0  # standard deviation of the guard component, in data standard deviations
-# Rows that the guard component counts as: it costs all other rows together so many nats. Half a row
-# was all that eight Gaussians lost, 1.4 standard errors, to a mixture without a guard.
+# Rows that the guard component counts as, and nats that it costs all other rows together. Half a
+# row was all that eight Gaussians lost, 1.4 standard errors, to a mixture without a guard.
 GUARD_ROWS = 0.25
 PIECE = 2**18  # numbers of the largest array that the Laplacian of some rows needs
 
@@ -233,8 +233,8 @@ class MixtureBase(Base):
         return np.asarray(np.einsum("k,kij->ij", bare.weights, bare.covariances))
 
     @functools.cached_property
-    def _parts(self) -> list[GaussianBase]:
-        """The components."""
+    def parts(self) -> list[GaussianBase]:
+        """The components, one Gaussian each."""
         return [GaussianBase(*pair) for pair in zip(self.means, self.covariances, strict=True)]
 
     @functools.cached_property
@@ -333,7 +333,7 @@ class MixtureBase(Base):
         inverse, _, constant = self._whitener
         slant = inverse * stretch
         bend, values = -np.square(slant).sum(axis=(1, 2)), np.empty(len(x))
-        for rows in _pieces(len(x), self.n_components * self.dimension):
+        for rows in _slice_rows(len(x), self.n_components * self.dimension):
             white = self._whiten(x[rows])
             with np.errstate(over="ignore"):
                 terms = constant[:, None] - 0.5 * np.square(white).sum(axis=1)
@@ -367,7 +367,7 @@ class MixtureBase(Base):
         (n, d) array
         """
         index = rng.choice(self.n_components, size=n, p=self.weights)
-        return self._placed(index, rng.standard_normal((n, self.dimension)))
+        return self._place(index, rng.standard_normal((n, self.dimension)))
 
     def draw_sobol(self, log2_n: int, seed: int) -> Array:
         """Draws made of scrambled Sobol points, the first coordinate of which picks the component.
@@ -385,9 +385,9 @@ class MixtureBase(Base):
         """
         points = sobol_uniforms(self.dimension + 1, log2_n, seed)
         index = np.searchsorted(np.cumsum(self.weights)[:-1], points[:, 0], side="right")
-        return self._placed(index, to_normals(points[:, 1:]))
+        return self._place(index, to_normals(points[:, 1:]))
 
-    def _placed(self, index: Any, normals: Array) -> Array:
+    def _place(self, index: Any, normals: Array) -> Array:
         """Rows of standard normals, moved to the components with these indices."""
         x = np.empty_like(normals)
         order = np.argsort(index, kind="stable")
@@ -414,7 +414,7 @@ class MixtureBase(Base):
             Mean and covariance.
         """
         means, covariance = [], np.zeros((features.n_features, features.n_features))
-        for share, part in zip(self.weights, self._parts, strict=True):
+        for share, part in zip(self.weights, self.parts, strict=True):
             mean, within = part.feature_moments(features, backend=backend, n_threads=n_threads)
             covariance += share * within
             means.append(mean)
@@ -435,8 +435,8 @@ class MixtureBase(Base):
         -------
         MixtureBase
         """
-        by = np.outer(scaling.scale, scaling.scale)
-        means, covariances = scaling.apply(self.means), self.covariances / by
+        units = np.outer(scaling.scale, scaling.scale)
+        means, covariances = scaling.apply(self.means), self.covariances / units
         return MixtureBase(self.weights, means, covariances, has_guard=self.has_guard)
 
     def parameters(self) -> dict[str, Any]:
@@ -521,7 +521,7 @@ def average_mixtures(
     return MixtureBase(weights, means, covariances, has_guard=bool(guards))
 
 
-def _pieces(n: int, width: int) -> Iterator[slice]:
+def _slice_rows(n: int, width: int) -> Iterator[slice]:
     """Slices that cover n rows, each of which takes about PIECE numbers, ``width`` a row."""
     size = max(1, PIECE // width)
     return (slice(start, start + size) for start in range(0, n, size))
@@ -535,8 +535,8 @@ class FittedMixture(NamedTuple):
     converged: bool
 
 
-class _Fit:
-    """Mixtures of growing size that are fitted to the same rows."""
+class _GrowingMixture:
+    """A mixture that is split further and further, and fitted to the same rows."""
 
     def __init__(self, x: Array, w: Array, seed: int) -> None:
         standards = measure_columns(x, w)
@@ -577,9 +577,9 @@ def components_of(mixture: MixtureBase, scaling: Scaling) -> Components:
 
 def mixture_of(components: Components, scaling: Scaling) -> MixtureBase:
     """The mixture of components in standard coordinates, in units of the data."""
-    by = np.outer(scaling.scale, scaling.scale)
+    units = np.outer(scaling.scale, scaling.scale)
     means = scaling.invert(components.means)
-    return MixtureBase(components.weights, means, components.covariances * by)
+    return MixtureBase(components.weights, means, components.covariances * units)
 
 
 def fit_mixture(x: Array, w: Array, n_components: int, *, seed: int = 0) -> FittedMixture:
@@ -597,9 +597,9 @@ def fit_mixture(x: Array, w: Array, n_components: int, *, seed: int = 0) -> Fitt
         K; fewer are left where some come to have too few rows.
     seed : int, default 0
     """
-    fit = _Fit(x, w, seed)
-    fit.grow(n_components)
-    return fit.finish()
+    growing = _GrowingMixture(x, w, seed)
+    growing.grow(n_components)
+    return growing.finish()
 
 
 def choose_mixture_by_bic(x: Array, w: Array, *, seed: int = 0) -> FittedMixture:
@@ -609,14 +609,14 @@ def choose_mixture_by_bic(x: Array, w: Array, *, seed: int = 0) -> FittedMixture
     parameters than there are rows.
     """
     n, d = float(w.sum()), x.shape[1]
-    fit = _Fit(x, w, seed)
+    growing = _GrowingMixture(x, w, seed)
     best: FittedMixture | None = None
     lowest, worse = np.inf, 0
     for size in SIZES:
         if _count_parameters(size, d) > min(n, len(x)):
             break
-        fit.grow(size)
-        found = fit.finish()
+        growing.grow(size)
+        found = growing.finish()
         kept = found.mixture.n_components
         bic = _count_parameters(kept, d) * np.log(n) - 2.0 * n * found.mean
         worse = worse + 1 if bic >= lowest else 0
@@ -624,7 +624,7 @@ def choose_mixture_by_bic(x: Array, w: Array, *, seed: int = 0) -> FittedMixture
             best, lowest = found, bic
         if worse == 2:
             break
-    return fit.finish() if best is None else best
+    return growing.finish() if best is None else best
 
 
 def _count_parameters(K: int, d: int) -> float:

@@ -236,6 +236,7 @@ def _log_masses_of_rule(base: Base, features: LatticeFeatures, shape: Sequence[i
 
 def _log_density(base: Base, axes: Sequence[Array]) -> Array:
     """Log density on the tensor grid of coordinates."""
+
     def log_density_of(index: NDArray[np.int64]) -> Array:
         places = [axis[i] for axis, i in zip(axes, index.T, strict=True)]
         return base.log_density_at(np.stack(places, axis=1))

@@ -6,8 +6,9 @@ import numpy as np
 
 from ..validation import Array
 from .base import Base
-from .bounded import BoundedMixtureBase, ProductBase
+from .bounded import BoundedMixtureBase
 from .mixture import MixtureBase
+from .product import ProductBase
 from .student import StudentBase
 
 # A Student density of scale s and v degrees needs cells as small as a Gaussian of deviation

@@ -12,7 +12,9 @@ import numpy as np
 from ..data.scaling import Scaling
 from ..validation import Array
 from .base import Base, register_base
-from .bounded import Domain, ProductBase, confine_gaussian
+from .confined_gaussian import confine_gaussian
+from .domain import Domain
+from .product import ProductBase
 from .quasirandom import sobol_uniforms
 
 NEGLIGIBLE_DENSITY = 40.0  # nats below the peak: e^-40 of it
@@ -239,9 +241,9 @@ def multiply_by_circles(
     fit : callable, default a von Mises distribution
         Values of a column (n,), weights and the domain of the column -> its distribution.
     """
-    turning = np.flatnonzero(domain.periodic).tolist()
-    factors = [fit(x[:, k], weights, domain.choose([k])) for k in turning]
-    columns = [[k] for k in turning]
+    periodic = np.flatnonzero(domain.periodic).tolist()
+    factors = [fit(x[:, k], weights, domain.choose([k])) for k in periodic]
+    columns = [[k] for k in periodic]
     if rest is not None:
         factors.append(rest)
         columns.append(np.flatnonzero(~domain.periodic).tolist())

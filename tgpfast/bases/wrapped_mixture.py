@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ..kernels.thread_choice import Threads
 from ..validation import Array
-from .bounded import BoundedMixtureBase, Domain
+from .bounded import BoundedMixtureBase
+from .domain import Domain
 from .expectation_maximization import (
     Components,
     Learner,

@@ -89,7 +89,7 @@ class ProjectedCDFs:
     Parameters
     ----------
     grids : Grids
-    threads : Threads, default Threads()
+    threads : Threads
         Backend and number of threads.
 
     Attributes
@@ -102,7 +102,7 @@ class ProjectedCDFs:
         Weight times distance of the rows beyond the lower and the upper end.
     """
 
-    def __init__(self, grids: Grids, threads: Threads = Threads()) -> None:  # noqa: B008 - frozen
+    def __init__(self, grids: Grids, threads: Threads) -> None:
         self.grids = grids
         self.cells = np.zeros((len(grids.directions), grids.n_grid + 1))
         self.squares = np.zeros((0, grids.n_grid + 1))

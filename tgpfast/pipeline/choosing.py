@@ -36,15 +36,16 @@ from ..selection.verification import LAM_FACTORS
 from ..solvers.solver import METHODS
 from ..statistics.required_sums import MANY_ROWS
 from ..validation import Array, check_bandwidth
-from .domain import Axes, check_periodic_settings, has_periodic_features
-from .lattice_plan import LatticePlan, choose_lattice_plan
+from .axes import Axes, check_periodic_settings, has_periodic_features
+from .lattice_choosing import choose_lattice_plan
+from .lattice_plan import LatticePlan
 from .noise import most_noise
 from .random_features import RandomFeaturesPlan, RandomFeaturesProblem
 from .rows import Rows
 from .settings import GRAM_BASES, Settings
 
 # A plan has complete settings, and its accumulate(rows) makes a problem: statistics of all rows,
-# with the methods solve, record and candidates. Another kind of features brings a plan and a
+# with the methods solve, record and list_candidates. Another kind of features brings a plan and a
 # problem of its own; `fit` does not change.
 Plan = RandomFeaturesPlan | LatticePlan
 Problem = RandomFeaturesProblem | LatticePlan

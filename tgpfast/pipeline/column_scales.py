@@ -1,4 +1,4 @@
-"""The coordinates that a fit learns in: columns as they are, or bent by increasing maps."""
+"""Bends columns by increasing maps: as `scale` and `support` ask, or as held-out rows prefer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..runtime.records import record
 from ..selection.column_gaussians import learn_maps
 from ..selection.folds import distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, ScaleScores, compare_scales
+from .axes import Axes
 from .discrete_columns import find_discrete
-from .domain import Axes
 from .rows import Rows, make_scaling, split_sample
 from .settings import Settings
 

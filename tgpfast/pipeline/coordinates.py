@@ -1,4 +1,8 @@
-"""Coordinates of one to three columns with walls or periods: as they are, or some of them bent."""
+"""`choose_rows_and_plan`: the coordinates that a fit learns in, and the plan there.
+
+`column_scales` bends columns, and `axes` wraps periodic ones. For one to three columns with walls
+or periods, several coordinates are compared here, each with a plan of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from ..features.lattice import LATTICE_DIMENSIONS
 from ..runtime.records import record
 from ..selection.folds import assign_folds, distinct_rows
 from ..selection.scale_choice import COMPARED_ROWS, LEAST_COMPARED_ROWS
+from .axes import Axes, confine_rows
 from .choosing import Plan, choose, uses_lattice
 from .column_scales import (
     Bends,
@@ -21,8 +26,9 @@ from .column_scales import (
     map_columns,
     smooth_columns,
 )
-from .domain import Axes, confine_rows
-from .lattice_plan import N_LATTICE_FOLDS, LatticePlan, choose_lattice_plan
+from .lattice_choosing import choose_lattice_plan
+from .lattice_inputs import N_LATTICE_FOLDS
+from .lattice_plan import LatticePlan
 from .rows import Rows
 from .settings import Settings
 
@@ -130,8 +136,8 @@ def _take_pilot(read: Rows) -> tuple[Rows, bool]:
 def _compare_coordinates(settings: Settings, pilot: Rows) -> list[Trial]:
     """Trials of all coordinates, the plain ones first."""
     axes = Axes.of(settings, pilot)
-    (low, high), free = axes.given.walls, free_columns(settings, pilot, axes)
-    walled, none = free & (np.isfinite(low) | np.isfinite(high)), np.zeros(pilot.dimension, bool)
+    free, none = free_columns(settings, pilot, axes), np.zeros(pilot.dimension, bool)
+    walled = free & axes.given.is_walled
     smooth = smooth_columns(pilot, free)
     tried = [_try("plain", settings, pilot, Bends(none, none))]
     if len(pilot.blocks.whole()) < LEAST_COMPARED_ROWS:

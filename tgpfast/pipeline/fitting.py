@@ -10,7 +10,7 @@ from ..validation import Seed
 from .choosing import Problem, hold_threads
 from .column_scales import name_outside_rows
 from .coordinates import choose_rows_and_plan
-from .discrete_columns import as_discrete, widen_walls
+from .discrete_columns import as_discrete
 from .record import finish_model
 from .rows import Rows, read_rows
 from .settings import Settings
@@ -223,7 +223,6 @@ def fit(
         one_standard_error=one_standard_error, effort=effort, missing=missing, discrete=discrete,
     )  # fmt: skip
     read = read_rows(X, settings, sample_weight, moments)
-    settings = widen_walls(settings, read)
     with hold_threads(settings, read), name_outside_rows(read, settings):
         # one to three columns: choosing makes the sums of all rows, so that accumulate has nothing
         # left to do. More columns: accumulate makes them, and refines lambda, bandwidth and number

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import domain_of
+from ..bases.domain import domain_of
 from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..density.density import Density
@@ -31,7 +31,7 @@ from ..statistics.feature_means import FeatureMeans
 from ..statistics.required_sums import MANY_ROWS, RequiredSums, RowSums
 from ..statistics.statistics import Statistics
 from ..validation import Array
-from .domain import Axes
+from .axes import Axes
 from .noise import noise_levels
 from .rows import Rows
 from .settings import EM_BASES, GRAM_BASES, Settings
@@ -333,7 +333,7 @@ class RandomFeaturesProblem:
         records = [trial.record() for trial in self.trials]
         return [{**row, "score": row["score"] - log_volume} for row in records]
 
-    def candidates(self, settings: dict[str, Any], rows: Rows) -> list[dict[str, Any]] | None:
+    def list_candidates(self, settings: dict[str, Any], rows: Rows) -> list[dict[str, Any]] | None:
         """The candidates that were compared on the pilot, the chosen one first."""
         if self.selection is None:
             return None

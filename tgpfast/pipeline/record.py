@@ -46,7 +46,7 @@ def finish_model(
     }  # fmt: skip
     if rows.column_notes:
         settings["column_notes"] = [note.record() for note in rows.column_notes]
-    selection = problem.candidates(settings, rows)
+    selection = problem.list_candidates(settings, rows)
     settings["selected"] = selection is not None
     warn_columns(rows.column_notes)
     if verified is not None:

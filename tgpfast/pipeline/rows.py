@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ..statistics.spectrum import Spectrum
 
 STREAM_FIRST_ROWS = 1_000  # of an iterator read once; their spread is taken for that of all rows
-# The grid of such an iterator resolves Scott's bandwidth for so many rows, with frequencies up to
-# so many standard deviations of their distribution.
+# The grid of such an iterator resolves Scott's bandwidth for STREAM_ROWS rows, with frequencies up
+# to STREAM_FREQUENCIES standard deviations of their distribution.
 STREAM_ROWS, STREAM_FREQUENCIES = 1e6, 5.0
 
 
@@ -81,7 +81,7 @@ class Rows:
 
     @property
     def sample(self) -> RowSample:
-        """Rows drawn in the first pass, in the units of the data; only where there are some."""
+        """Rows drawn in the first pass, in the units of the data; only where it drew some."""
         assert self.blocks.sample is not None
         return self.blocks.sample
 
@@ -124,8 +124,8 @@ class Rows:
 
     @property
     def log_volume(self) -> float:
-        """What log densities in the model's coordinates exceed those in the units of the data by,
-        on average over the sample where columns are bent."""
+        """Log density in the model's coordinates minus that in the units of the data; its mean
+        over the sample where columns are bent."""
         sample = self.blocks.sample
         if self.scaling.is_affine or sample is None:
             return self.scaling.log_volume

@@ -14,7 +14,8 @@ from ..runtime.records import record
 from ..runtime.warnings import FallbackWarning, warn
 from ..selection.candidates import LEAST_PILOT_ROWS, SEARCHED_AS, SearchSpace
 from ..selection.effort import EFFORTS
-from ..solvers.solver import METHODS, SOLVERS, check_kernel, check_solver
+from ..solvers.problem_checks import check_kernel
+from ..solvers.solver import METHODS, SOLVERS, check_solver
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from ..validation import as_seed, check_choice, check_flag, positive, whole
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, domain_of
+from ..bases.domain import Domain, domain_of
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
 from ..data.column_maps import MappedScaling, OutsideSupportError
@@ -23,8 +23,8 @@ from ..statistics.lattice_sums import WallError
 from ..statistics.mergeable_sums import check_decay
 from ..statistics.required_sums import accumulate_like
 from ..validation import Array, check_choice, check_flag
+from .axes import Axes, place_rows
 from .discrete_columns import find_discrete
-from .domain import Axes, place_rows
 
 MOST_ROWS_BEYOND = 0.05  # share of new rows beyond a lattice, above which a warning says so
 OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..bases.bounded import domain_of
+from ..bases.domain import domain_of
 from ..data.column_maps import MappedScaling
 from ..data.jitter import OFF_GRID
 from ..validation import Array

@@ -7,7 +7,8 @@ import functools
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase, Domain
+from ..bases.bounded import BoundedMixtureBase
+from ..bases.domain import Domain
 from ..bases.mixture import average_mixtures
 from ..bases.mixture_growth import weighted_mean
 from ..bases.von_mises import VonMisesBase, multiply_by_circles

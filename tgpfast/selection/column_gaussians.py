@@ -15,8 +15,9 @@ from ..validation import Array
 # and uniform columns of 100 to 10,000 rows; more of them follow noise.
 KNOTS_PER_ROOT = 2.0
 LEAST_KNOTS, MOST_KNOTS = 6, 60  # before those of the tails
-TAIL_STEP = 4.0  # beyond the first and last knot, each one has a share smaller by this factor,
-TAIL_ROWS = 2.0  # down to the share of so many rows
+# Beyond the first and last knot, further ones follow: the share of the rows beyond each is smaller
+# by the factor TAIL_STEP, down to that of TAIL_ROWS rows.
+TAIL_STEP, TAIL_ROWS = 4.0, 2.0
 LEAST_KNOT_DISTANCE = 5e-3  # between knots, in spreads of the column: bounds the slope at ties
 WALL_INSET = 0.5  # steps of a column by which values exactly on a wall are moved inside
 LEAST_INSET = 1e-6  # the same in spreads of the column, where it has no steps

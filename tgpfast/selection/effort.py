@@ -18,7 +18,7 @@ EFFORTS = ("fast", "balanced", "thorough")
 FULL_SCREEN_FEATURES = 192  # features of a candidate, at most: comparing needs fewer than learning
 FULL_LOG2_DRAWS = 13  # draws behind a normalizer, and nodes of MAP, as a power of two
 FULL_MAP_DRAWS = 2**15  # draws behind MAP's expectations of the model
-# Up to so many rows the choice is careful: only MAP tilts. On 50 to 200 rows of ten distributions
+# Up to this many rows the choice is careful: only MAP tilts. On 50 to 200 rows of ten distributions
 # score matching lost up to 0.16 nats per row to the base, MAP 0.02, and both gained as much on
 # average; on 400 and 800 rows score matching lost no more, and gained more at hard edges.
 CAREFUL_ROWS = 300
@@ -62,7 +62,7 @@ class Budget:
 
     @classmethod
     def for_rows(cls, effort: str, n_rows: int, d: int) -> Budget:
-        """The budget of an effort for so many distinct rows of d columns.
+        """The budget of an effort for n_rows distinct rows of d columns.
 
         Up to three columns, and with effort="thorough", the search is full. Else it is brief: in
         more columns a grown mixture leaves little to a tilt, and what little there is, features of

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..validation import Array
 
-# Up to so many rows, every one is held out in one of the folds; of more rows, one part is enough.
+# Up to this many rows, every fold is held out in turn; of more rows, one fold is enough.
 FEW_ROWS = 3_000
 N_FOLDS = 5  # each holds out a fifth of the rows
 

@@ -27,8 +27,9 @@ RETUNED_MODES = {1: 512, 2: 32, 3: 8}  # most at which bandwidth and lambda are 
 FINE_TRIES, RETUNING_TRIES = 5, 3  # candidates of one fine pattern search at most
 # successive halving: kernels kept, factors of bandwidth and lambda, candidates for each kernel
 HALVING = ((4, COARSE_STEPS, 2), (2, COARSE_STEPS, 4), (1, FINE_STEPS, FINE_TRIES))
-ALLOWED_ERRORS = 0.5  # standard errors below the best within which the smoothest candidate wins,
-ALLOWED_PARAMETERS = 2.0  # unless that is more than so many parameters are worth: 1 / n a row each
+# The smoothest candidate wins that scores at most ALLOWED_ERRORS standard errors below the best,
+# and at most as much as ALLOWED_PARAMETERS parameters are worth: 1 / n nats a row each.
+ALLOWED_ERRORS, ALLOWED_PARAMETERS = 0.5, 2.0
 # components of a mixture up to which tilts of it are tried in three dimensions, where each takes a
 # grid of its own in the normalizer, 0.1 s
 MOST_TILTED_PARTS = 24
@@ -258,7 +259,7 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     bare = _prefer_base(search, space.simplest, rows, alone) if alone else None
     values, needed = search.row_values(best, rows), CONFIRMED_GAIN_ERRORS
     if len(search.held) == len(search.folds):  # none is left that could confirm the gain
-        luck = math.sqrt(2.0 * math.log(len(tilts)))  # errors that the best of so many gains
+        luck = math.sqrt(2.0 * math.log(len(tilts)))  # standard errors that the best of them gains
         needed = max(luck, required_gain_errors(rows.effective_number, UNCONFIRMED_GAIN_ERRORS))
     gain, error = math.nan, math.nan
     if bare is not None:

@@ -199,7 +199,7 @@ class LatticeSearch:
         )  # fmt: skip
 
     def lattice(self, n_modes: int) -> LatticeFeatures:
-        """The lattice with so many modes along its longest axis."""
+        """The lattice with this number of modes along its longest axis."""
         return self._part(n_modes)[0]
 
     def _part(self, n_modes: int) -> tuple[LatticeFeatures, Modes, Modes, Array]:

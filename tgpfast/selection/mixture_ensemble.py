@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, confine_base
+from ..bases.bounded import confine_base
+from ..bases.domain import Domain
 from ..bases.expectation_maximization import measure_columns
 from ..bases.kernel_estimate import choose_kernel_covariance, make_kernel_mixture
 from ..bases.mixture import MixtureBase, average_mixtures

@@ -8,9 +8,11 @@ from dataclasses import field
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase, Domain, ProductBase
+from ..bases.bounded import BoundedMixtureBase
+from ..bases.domain import Domain
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, GUARD_WIDTH, MixtureBase
+from ..bases.product import ProductBase
 from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
 from ..runtime.records import record
@@ -20,7 +22,7 @@ from .effort import Budget
 from .folds import FEW_ROWS, Mask, Split, assign_folds, distinct_rows
 from .mixture_ensemble import MixtureEnsemble
 
-REFINEMENT_FOLDS = 10  # one row in so many of the sample is held out
+REFINEMENT_FOLDS = 10  # one of ten rows of the sample is held out
 # Width of the guard of a mixture along columns whose walls maps take to infinity, as a share of the
 # usual one: one standard deviation of the column. Ten deviations after the map of a price are
 # millions of it, and a density t^p at a distance t from a wall is t^((1 + p) / w^2 - 1) in a guard
@@ -119,7 +121,7 @@ class SampleSplit:
         return "mixture" if is_mixture else rest.kind
 
     def split(self, most_kept: int) -> Split:
-        """At most so many random rows of those that are kept, and all rows that are held out."""
+        """At most ``most_kept`` random rows of those that are kept, and all that are held out."""
         chosen = np.random.default_rng(0).permutation(np.flatnonzero(~self.held))[:most_kept]
         held = self.weights[self.held]
         return Split(

@@ -35,8 +35,8 @@ DRAW_SEED = 4_000_037  # of these draws; rows that a user draws with a small see
 # rows to their nearest neighbors.
 SPACING_QUANTILE = 0.995
 FAR_ERRORS = 3.0  # standard errors of a share that are allowed for
-KS_FLOORS = 2.5  # noise floors that a KS distance may have,
-KS_SLACK = 0.01  # and what it may have beyond: differences that hardly show in a plot
+# A KS distance may be KS_FLOORS noise floors and KS_SLACK; so small a slack hardly shows in a plot.
+KS_FLOORS, KS_SLACK = 2.5, 0.01
 KS_FLOOR = 0.87  # mean KS distance of n draws from their own law, times sqrt(n)
 WORSE_KS = 0.01  # KS distance beyond that of the base alone, which speaks against the tilt
 LEAST_MEAN_GAIN = -1e-9  # mean log density of rows over that of the base: rounding of zero

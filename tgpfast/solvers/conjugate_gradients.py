@@ -83,6 +83,7 @@ def conjugate_gradients(
             precondition=None if precondition is None else lambda r: precondition(r[0])[None],
         )  # fmt: skip
         return CGResult(found.x[0], found.steps, found.residual)
+
     def apply(operator: Operator, v: Array) -> Array:
         return _as_reals(operator(v.view(b.dtype).reshape(b.shape)))
 

@@ -180,8 +180,8 @@ class _Run:
 
 def _finer(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """A grid to compare with, or None where it would have too many nodes."""
-    by = GRID_REFINEMENT[len(shape)]
-    finer = tuple(fast_length(math.ceil(by * n)) for n in shape)
+    factor = GRID_REFINEMENT[len(shape)]
+    finer = tuple(fast_length(math.ceil(factor * n)) for n in shape)
     return finer if math.prod(finer) <= MOST_NODES[len(finer)] else None
 
 

@@ -30,26 +30,28 @@ class FeaturePairs:
         self._shape = tuple(len(k) for k in self._numbers)
         self._k = [part.ravel() for part in np.meshgrid(*self._numbers, indexing="ij")]
 
-    def vector(self, stored: Modes) -> Modes:
+    def to_vector(self, stored: Modes) -> Modes:
         """All modes of a real function, (S,)."""
         return all_signs(stored, self.features).ravel()
 
-    def stored(self, vector: Modes) -> Modes:
+    def from_vector(self, vector: Modes) -> Modes:
         """The modes that are stored, of all of them."""
         return vector.reshape(self._shape)[tuple(slice(0, n) for n in self.features.mode_shape)]
 
-    def products(self, sums: Modes, sine: int | None = None) -> Modes:
-        """sum of conj(phi_k) phi_l, (S, S), from the sums of the waves of the doubled lattice; sine
-        : the wall axis along which both are sines."""
+    def sum_products(self, sums: Modes, sine: int | None = None) -> Modes:
+        """sum of conj(phi_k) phi_l, (S, S), from the sums of the waves of the doubled lattice.
+
+        sine : the wall axis along which both are sines, if there is one
+        """
         full = all_signs(sums, doubled(self.features))
         return np.asarray(sum(sign * full[places] for places, sign in self._places(sine)))
 
-    def slopes(self, sums: Modes) -> Modes:
+    def sum_slope_products(self, sums: Modes) -> Modes:
         """sum of conj(grad phi_k) . grad phi_l, (S, S)."""
         sines = [axis if c else None for axis, c in enumerate(self.features.cosine)]
         parts = zip(self._k, self.features.frequency_steps, sines, strict=True)
         return np.asarray(
-            sum(step**2 * np.outer(k, k) * self.products(sums, sine) for k, step, sine in parts)
+            sum(step**2 * np.outer(k, k) * self.sum_products(sums, sine) for k, step, sine in parts)
         )
 
     def quadratic_form(self, matrix: Modes) -> Modes:

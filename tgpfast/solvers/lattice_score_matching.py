@@ -24,7 +24,6 @@ from ..bases.gaussian import GaussianBase
 from ..bases.node_masses import BaseGrids, NodeMasses
 from ..features.lattice import LatticeFeatures
 from ..features.lattice_transform import Modes
-from ..features.spectral_density import SMOOTH_KERNELS
 from ..runtime import memory
 from ..runtime.warnings import PrecisionWarning, warn
 from ..statistics.lattice_statistics import (
@@ -37,7 +36,7 @@ from ..validation import Array, positive
 from .conjugate_gradients import conjugate_gradients
 from .lattice_pairs import FeaturePairs
 from .lattice_preconditioner import LevelPreconditioner
-from .problem_checks import check_pair
+from .problem_checks import check_kernel, check_pair
 
 # Relative residual at which conjugate gradients stop, and steps after which they give up.
 CG_TOLERANCE, SCORE_CG_STEPS = 1e-10, 20_000
@@ -239,12 +238,7 @@ def _smooth_density(f: LatticeFeatures, sums: Modes) -> Array:
 
 def _check(stats: LatticeStatistics, base: Base, method: str) -> None:
     """ValueError unless score matching can run from these statistics."""
-    kernel = stats.features.kernel
-    if kernel not in SMOOTH_KERNELS:
-        raise ValueError(
-            f"method={method!r} needs the Laplacian of f, which functions of kernel={kernel!r} do "
-            f"not have; use one of {SMOOTH_KERNELS}, or method=\"map\""
-        )
+    check_kernel(stats.features.kernel, method)
     check_pair(stats, base)
     if stats.scores_of != scores_kind(base, stats.features):
         raise ValueError(
@@ -304,13 +298,13 @@ def solve_lattice_fvpd(
     shape = [max(n, BASE_NODES[f.dimension]) for n in wide.grid_shape()]
     masses = BaseGrids(base, f).at(shape)
     matrix, small = _predictive_parts(stats, base, eta, masses, pairs, workers)
-    root = np.sqrt(pairs.vector(f.prior_variance.astype(f.mode_dtype)).real / lam)
+    root = np.sqrt(pairs.to_vector(f.prior_variance.astype(f.mode_dtype)).real / lam)
     matrix *= np.outer(root, root)
     matrix[np.diag_indices_from(matrix)] += 1.0
     factor = cho_factor(matrix, lower=True, overwrite_a=True)
     inverse = cho_solve(factor, np.diag(root).astype(matrix.dtype), overwrite_b=True)
     inverse *= root[:, None]
-    theta = f.resize_modes(pairs.stored(-(inverse @ small)), wide.n_modes)
+    theta = f.resize_modes(pairs.from_vector(-(inverse @ small)), wide.n_modes)
     theta += 0.5 * pairs.quadratic_form(inverse)
     return theta, {"solver": "cholesky", "n_features": f.n_features}
 
@@ -324,8 +318,8 @@ def _predictive_parts(
     f = stats.features
     assert stats.core_modes is not None
     density = np.exp(masses.log_masses) * masses.taper
-    mean = pairs.vector(f.from_grid(density, workers))
-    matrix = pairs.products(doubled(f).from_grid(density * masses.taper, workers))
+    mean = pairs.to_vector(f.from_grid(density, workers))
+    matrix = pairs.sum_products(doubled(f).from_grid(density * masses.taper, workers))
     matrix -= np.outer(mean, mean.conj())
-    matrix += pairs.slopes(stats.core_modes) / eta
-    return matrix, mean + pairs.vector(linear_form(stats, base)) / eta
+    matrix += pairs.sum_slope_products(stats.core_modes) / eta
+    return matrix, mean + pairs.to_vector(linear_form(stats, base)) / eta

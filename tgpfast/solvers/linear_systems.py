@@ -176,7 +176,7 @@ class NystromPreconditioner:
 
     @classmethod
     def of(cls, matrix: Array, shift: float, seed: int) -> NystromPreconditioner:
-        """The preconditioner of a matrix, from a random sketch; its values are from below."""
+        """The preconditioner of a matrix; its values are at most the eigenvalues."""
         size = len(matrix), min(NYSTROM_RANK, max(1, len(matrix) // 8))
         sketch = np.linalg.qr(np.random.default_rng(seed).standard_normal(size))[0]
         image = matrix @ sketch
@@ -191,7 +191,7 @@ class NystromPreconditioner:
 
     @property
     def condition(self) -> float:
-        """Condition number of matrix + shift I, from below."""
+        """A lower bound of the condition number of matrix + shift I."""
         return float(self.values[0] + self.shift) / self.shift
 
     def __call__(self, r: Array) -> Array:

@@ -1,10 +1,11 @@
-"""Whether statistics and a base go together."""
+"""Whether statistics, a base and a method go together."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..bases.base import check_base
+from ..features.spectral_density import SMOOTH_KERNELS
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.statistics import Statistics
@@ -21,3 +22,13 @@ def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
     check_base(base, stats.features.dimension, "the statistics have")
     if stats.n <= 0:
         raise ValueError("the statistics have no rows")
+
+
+def check_kernel(kernel: str, method: str) -> None:
+    """ValueError where a method needs the Laplacian of functions that have none."""
+    if method != "map" and kernel not in SMOOTH_KERNELS:
+        expected = ", ".join(map(repr, SMOOTH_KERNELS))
+        raise ValueError(
+            f'kernel={kernel!r}: method={method!r} takes one of {expected}, whose functions have a '
+            'Laplacian; method="map" takes every kernel'
+        )

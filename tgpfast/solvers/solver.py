@@ -12,7 +12,6 @@ from ..density.density import Density
 from ..density.exponents.exponent import PointTilt, PredictiveTilt, Tilt
 from ..density.exponents.lattice_exponent import LatticeTilt
 from ..features.lattice import LatticeFeatures
-from ..features.spectral_density import SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
 from ..statistics.fisher import fd_system, ncfd_system
 from ..statistics.lattice_statistics import LatticeStatistics, doubled
@@ -31,7 +30,7 @@ from ..validation import (
 from .closed_form import fd_shift, fvpd_system
 from .lattice_map import solve_lattice_map
 from .linear_systems import SYSTEM_CG_STEPS, factorize, solve_system
-from .problem_checks import check_pair
+from .problem_checks import check_kernel, check_pair
 
 # Method -> its solvers, the default first.
 SOLVERS = {
@@ -268,16 +267,6 @@ def check_solver(solver: str, method: str) -> None:
     if solver not in ("auto", *SOLVERS[method]):
         expected = ", ".join(repr(c) for c in ("auto", *SOLVERS[method]))
         raise ValueError(f"solver={solver!r}: method={method!r} takes one of {expected}")
-
-
-def check_kernel(kernel: str, method: str) -> None:
-    """ValueError where a method needs the Laplacian of functions that have none."""
-    if method != "map" and kernel not in SMOOTH_KERNELS:
-        expected = ", ".join(map(repr, SMOOTH_KERNELS))
-        raise ValueError(
-            f'kernel={kernel!r}: method={method!r} takes one of {expected}, whose functions have a '
-            'Laplacian; method="map" takes every kernel'
-        )
 
 
 def _resolve_solver(solver: str, method: str, features: Any) -> str:

@@ -26,7 +26,7 @@ BASE_LOG2_DRAWS = 17  # for a base without another way
 def gaussian_components(base: GaussianBase | MixtureBase) -> tuple[Array, list[GaussianBase]]:
     """Weights and Gaussians of a Gaussian or of a mixture."""
     mixture = as_mixture(base)
-    return mixture.weights, mixture._parts
+    return mixture.weights, mixture.parts
 
 
 def base_cdf(base: Base, direction: Array, places: Array) -> Array:

@@ -107,7 +107,7 @@ def split_base(base: Base) -> list[Component]:
     if isinstance(base, MixtureBase):
         return [
             Component(float(np.log(weight)), gaussian)
-            for weight, gaussian in zip(base.weights, base._parts, strict=True)
+            for weight, gaussian in zip(base.weights, base.parts, strict=True)
         ]
     gaussian = whitening_gaussian(base)
     return [Component(0.0, gaussian, None if gaussian is base else base)]

@@ -200,7 +200,7 @@ class LatticeQuadrature:
         for k in np.flatnonzero(~wide).tolist():
             if k not in self._known_parts:
                 self._known_parts[k] = NarrowPart(
-                    float(mixture.weights[k]), mixture._parts[k], self.tilt, self.threads,
+                    float(mixture.weights[k]), mixture.parts[k], self.tilt, self.threads,
                     self.peak,
                 )  # fmt: skip
             self.narrow.append(self._known_parts[k])

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import Domain, domain_of
+from ..bases.domain import Domain, domain_of
 from ..data.blocks import Blocks
 from ..data.jitter import OFF_GRID
 from ..data.scaling import Scaling
@@ -64,7 +64,7 @@ class Axes:
             k = _find_column("support", key, columns, d)
             if np.isfinite(low[k]) or np.isfinite(high[k]):
                 raise ValueError(f"support names column {column_name(k, columns)} twice")
-            low[k], high[k] = _as_ends(pair, column_name(k, columns))
+            low[k], high[k] = _as_ends(pair, column_name(k, columns), 0.5 * steps.get(k, 0.0))
         for key, length in _as_mapping("period", settings.period).items():
             k = _find_column("period", key, columns, d)
             name = column_name(k, columns)
@@ -75,7 +75,7 @@ class Axes:
             low[k], periodic[k] = _first_period(value, k, rows, step), True
             high[k] = low[k] + value
         given = Domain(low, high, periodic)
-        return cls(_rescaled(given, rows.scaling), given, columns, steps)
+        return cls(given.rescaled(rows.scaling), given, columns, steps)
 
     @property
     def is_open(self) -> bool:
@@ -129,8 +129,7 @@ class Axes:
 
     def record_support(self) -> dict[str, Any]:
         """The walls as they were given, for ``model.settings``."""
-        low, high = self.given.walls
-        walls = np.flatnonzero(np.isfinite(low) | np.isfinite(high)).tolist()
+        walls = np.flatnonzero(self.given.is_walled).tolist()
         return {"support": {column_name(k, self.columns): self._asked(k) for k in walls}}
 
     def _asked(self, k: int) -> list[float]:
@@ -148,7 +147,7 @@ class Axes:
         """
         low, high = self.given.walls
         search = functools.partial(_search_outside, low=low, high=high, start=blocks.first_row)
-        self.explain(lambda: blocks.mapped(_as_it_is).reduce(search))
+        self.explain(lambda: blocks.mapped(_keep_units).reduce(search))
 
 
 def confine_rows(rows: Rows, settings: Settings) -> Rows:
@@ -172,7 +171,7 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
             within = (axes.given.high - axes.given.low) / math.sqrt(12.0)
         most = np.where(axes.given.periodic, within, np.inf)
         scaling = replace(scaling, scale=np.minimum(scaling.scale, most))
-    moved = replace(axes, domain=_rescaled(axes.given, scaling))
+    moved = replace(axes, domain=axes.given.rescaled(scaling))
     # the pass of a lattice moves rows itself, after it has checked them
     place = scaling.apply_inside
     if is_random:
@@ -240,7 +239,7 @@ def check_periodic_settings(settings: Settings, domain: Domain | None, rows: Row
         if not np.allclose(own, domain.periods, rtol=1e-9):
             raise ValueError(
                 f"base {type(base).__name__} does not have the periods of the columns; use "
-                'base="empirical", "mixture" or "student", or a tgpfast.bases.bounded.ProductBase '
+                'base="empirical", "mixture" or "student", or a tgpfast.bases.product.ProductBase '
                 "with a tgpfast.bases.von_mises.VonMisesBase for each periodic column"
             )
 
@@ -260,14 +259,8 @@ def _wrap_moments(rows: Rows, domain: Domain, settings: Settings) -> Rows:
     return replace(rows, moments=moments, scaling=scaling)
 
 
-def _rescaled(domain: Domain, scaling: Scaling) -> Domain:
-    """The domain in the model's coordinates: maps of columns have moved walls to infinity."""
-    with np.errstate(invalid="ignore"):
-        low, high = scaling.apply_bounds(np.stack([domain.low, domain.high]))
-    return Domain(low, high, domain.periodic)
-
-
-def _as_it_is(x: Array) -> Array:
+def _keep_units(x: Array) -> Array:
+    """The rows themselves: a map that takes the place of another one."""
     return x
 
 
@@ -312,12 +305,13 @@ def _find_column(name: str, key: Any, columns: Sequence[str] | None, d: int) -> 
     raise ValueError(f"{name}: there is no column {key!r}; the columns are {known}")
 
 
-def _as_ends(pair: Any, name: str) -> tuple[float, float]:
-    """(low, high), infinite where there is no wall."""
+def _as_ends(pair: Any, name: str, half_step: float) -> tuple[float, float]:
+    """(low, high), infinite where there is no wall; half a step of a discrete column outwards,
+    where the noise on its values ends."""
     try:
         first, second = pair
-        low = -np.inf if first is None else float(first)
-        high = np.inf if second is None else float(second)
+        low = -np.inf if first is None else float(first) - half_step
+        high = np.inf if second is None else float(second) + half_step
     except (TypeError, ValueError):
         raise ValueError(
             f"support of column {name}: expected a pair (low, high), either of them None where "

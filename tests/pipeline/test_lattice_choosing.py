@@ -10,7 +10,7 @@ from scipy import integrate, stats
 
 import tgpfast as tgp
 from tgpfast.bases.part_widths import part_widths
-from tgpfast.pipeline import lattice_plan
+from tgpfast.pipeline import lattice_choosing
 
 
 def two_moons(n, seed):
@@ -421,5 +421,5 @@ def test_a_mixture_is_tried_where_no_grid_can_score_tilts(monkeypatch):
     exact = stats.norm.logpdf(y).sum(axis=1).mean() + np.log(0.99)
     assert model.log_density(y).mean() == pytest.approx(exact, abs=0.02)
     # negative control: without it the tails of one Student density cost 0.1 nats
-    monkeypatch.setattr(lattice_plan, "_mixture_may_win", lambda *parts: False)
+    monkeypatch.setattr(lattice_choosing, "_mixture_may_win", lambda *parts: False)
     assert tgp.fit(x).log_density(y).mean() < exact - 0.05
