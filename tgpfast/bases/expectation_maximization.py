@@ -324,21 +324,26 @@ class Learner:
         blurred : whether the mean over noise of the floor's widths is taken, as steps need it.
         Tied components lack -y . precision y / 2, which is the same for all (`tied_term`).
         """
-        d = len(self.floor)
+        d, covariances = len(self.floor), components.covariances
         weights, means = components.weights.ravel(), components.means.reshape(-1, d).T
-        root = invert_cholesky(components.covariances)
-        precision = np.einsum("mik,mjk->ijk", root, root)
-        linear = np.einsum("ijk,jk->ik", precision, means)
-        diagonal = np.arange(d)
-        constant = np.log(weights) - 0.5 * d * math.log(2.0 * math.pi)
-        constant += np.log(root[diagonal, diagonal]).sum(axis=0)
+        left, right = self.pairs
+        if self.covariances == "diagonal":
+            inverse = 1.0 / np.einsum("...ii->...i", covariances).reshape(-1, d).T
+            products, linear, log_det = inverse, inverse * means, np.log(inverse).sum(axis=0)
+        else:
+            # one inverse for all where they are tied
+            root = invert_cholesky(covariances.reshape(-1, d, d)[: 1 if self.is_tied else None])
+            precision = np.einsum("mik,mjk->ijk", root, root)
+            linear = np.einsum("ijk,jk->ik", precision, means)
+            products, inverse = precision[left, right], np.einsum("iik->ik", precision)
+            log_det = 2.0 * np.log(np.einsum("iik->ik", root)).sum(axis=0)
+        constant = np.log(weights) + 0.5 * (log_det - d * math.log(2.0 * math.pi))
         constant -= 0.5 * (linear * means).sum(axis=0)
         if blurred:
-            constant -= 0.5 * np.square(self.floor) @ precision[diagonal, diagonal]
-        left, right = self.pairs
+            constant -= 0.5 * np.square(self.floor) @ inverse
         found = np.empty((len(weights), self.n_monomials))
         found[:, 0], found[:, 1 : d + 1] = constant, linear.T
-        found[:, d + 1 :] = (self.halves * precision[left, right]).T
+        found[:, d + 1 :] = (self.halves * products).T
         return found.reshape(*components.weights.shape, -1)
 
     def tied_term(self, rows: Rows, components: Components) -> Array | float:

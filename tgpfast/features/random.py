@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,13 @@ SYMMETRY_TOLERANCE = 1e-8  # relative difference of entries that should be equal
 # of the frequencies, that must not be constant for these to replace the others
 LEAST_USEFUL_SHARE = 0.05
 NEGATIVE_SHARE = 1e-10  # of the largest eigenvalue; a smaller negative one is rounding
+# In a set of mixed kinds gamma is the bandwidth of features of so many columns. Those of k columns
+# have sqrt(k / MIXED_COLUMNS) gamma: distances between rows grow with the root of k.
+MIXED_COLUMNS = 2
+
+# one for all features, or a tuple whose elements the features take in turns
+Kernel: TypeAlias = str | tuple[str, ...]
+Interactions: TypeAlias = int | None | tuple[int | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +58,11 @@ class Features:
         Covariance of the Gaussian from which the frequencies were drawn.
     seed : int or None, default None
         Seed with which they were drawn.
-    kernel : str, default "gaussian"
+    kernel : str or tuple of str, default "gaussian"
         Kernel whose spectral density they were drawn from: "gaussian", "matern12", "matern32" or
-        "matern52".
-    interactions : int or None, default None
-        Columns that each frequency involves; None is all.
+        "matern52". A tuple for mixed kinds, see `draw`.
+    interactions : int, None or tuple of these, default None
+        Columns that each frequency involves; None is all. A tuple for mixed kinds.
 
     References
     ----------
@@ -74,8 +81,8 @@ class Features:
     bandwidth: float
     covariance: Array | None = field(default=None, kw_only=True)
     seed: int | None = field(default=None, kw_only=True)
-    kernel: str = field(default="gaussian", kw_only=True)
-    interactions: int | None = field(default=None, kw_only=True)
+    kernel: Kernel = field(default="gaussian", kw_only=True)
+    interactions: Interactions = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         z = as_floats(self.frequencies, "frequencies", "(S, d)", 2)
@@ -84,8 +91,11 @@ class Features:
         object.__setattr__(self, "frequencies", z)
         object.__setattr__(self, "phases", as_floats(self.phases, "phases", (len(z),)))
         object.__setattr__(self, "bandwidth", _check_bandwidth(self.bandwidth, z))
-        check_choice("kernel", self.kernel, KERNELS)
-        object.__setattr__(self, "interactions", _check_interactions(self.interactions, z.shape[1]))
+        for name, each in zip(
+            ("kernel", "interactions"),
+            _check_kinds(self.kernel, self.interactions, z.shape[1]), strict=True,
+        ):  # fmt: skip
+            object.__setattr__(self, name, each[0] if len(set(each)) == 1 else each)
         if self.seed is not None and not hasattr(self.seed, "__index__"):
             raise TypeError(f"seed={self.seed!r}: expected an integer or None")
         if self.seed is not None:
@@ -101,9 +111,10 @@ class Features:
         bandwidth: float,
         covariance: ArrayLike,
         seed: Seed = 0,
-        kernel: str = "gaussian",
-        interactions: int | None = None,
+        kernel: Kernel = "gaussian",
+        interactions: Interactions = None,
         periods: ArrayLike | None = None,
+        steps: ArrayLike | None = None,
     ) -> Features:
         """Draw frequencies from the spectral density of a kernel, and phases from U(0, 2 pi).
 
@@ -122,16 +133,24 @@ class Features:
         seed : int, None or numpy Generator, default 0
             The same integer gives the same features; None draws a new seed. The integer that was
             used is kept as ``features.seed``.
-        kernel : str, default "gaussian"
-            "gaussian", "matern12", "matern32" or "matern52".
-        interactions : int or None, default None
+        kernel : str or tuple of str, default "gaussian"
+            "gaussian", "matern12", "matern32" or "matern52". The features take the elements of a
+            tuple in turns, so that the first n are as mixed as all of them. Tuples of kernels and
+            of interactions are of equal length.
+        interactions : int, None or tuple of these, default None
             Columns that each frequency involves: chosen at random, the other entries are exactly
             zero. Then f is a sum of functions of so many columns each. None involves all columns.
+            Where a tuple has several numbers, features of k columns have a bandwidth of
+            sqrt(k / 2) gamma.
         periods : (d,) array or None, default None
             Period of each column, infinite where it has none. Frequencies z / gamma of periodic
             columns are rounded to whole multiples of 2 pi / period, so that the features repeat
             themselves exactly. Another frequency of the draw replaces one that is zero in all
             columns, which is a constant.
+        steps : (d,) array or None, default None
+            Step that the values of each column are multiples of, 0 where it has none. No wave is
+            shorter than two steps: a shorter one is replaced by the one with the same values at
+            multiples of the step. The kernel stays as it is between such rows.
 
         Returns
         -------
@@ -144,33 +163,43 @@ class Features:
         >>> pairs = tgp.Features.draw(200, 0.5, np.eye(10), seed=0, interactions=2)
         >>> bool(((pairs.frequencies != 0).sum(axis=1) == 2).all())
         True
+        >>> mixed = tgp.Features.draw(200, 0.5, np.eye(10), seed=0, interactions=(2, 3))
+        >>> (mixed.frequencies != 0).sum(axis=1)[:4].tolist()
+        [2, 3, 2, 3]
         """
         n_features, seed = whole("n_features", n_features), as_seed(seed)
-        check_choice("kernel", kernel, KERNELS)
         v = as_floats(covariance, "covariance", "(d, d)", 2)
         root = _square_root(v)
         d = len(v)
-        columns = _check_interactions(interactions, d)
+        kernels, columns = _check_kinds(kernel, interactions, d)
         memory.check(
             3 * 8 * n_features * (d + 1), f"n_features={n_features:,}", "use fewer features"
         )
         rng = np.random.default_rng(seed)
         z = rng.standard_normal((n_features, d)) @ root
         c = rng.uniform(0.0, 2.0 * np.pi, n_features)
-        if kernel != "gaussian":
-            z *= draw_frequency_scales(kernel, n_features, rng)[:, None]
-        if columns is not None:
+        for k, name in enumerate(kernels):
+            if name != "gaussian":
+                mine = z[k :: len(kernels)]
+                mine *= draw_frequency_scales(name, len(mine), rng)[:, None]
+        if set(columns) != {None}:
             # some entries of a Gaussian vector are Gaussian with that part of the covariance
             order = rng.permuted(np.tile(np.arange(d), (n_features, 1)), axis=1)
-            z[order >= columns] = 0.0
+            involved = np.resize([count or d for count in columns], n_features)[:, None]
+            z[order >= involved] = 0.0
+            if len(set(columns)) > 1:
+                z /= np.sqrt(involved / MIXED_COLUMNS)
+        longest = np.full(d, np.inf)
+        if steps is not None:
+            longest = _lengthen_short_waves(z, float(bandwidth), np.asarray(steps, float))
         if periods is not None:
-            _make_periodic(z, float(bandwidth), np.asarray(periods, float), rng)
+            _make_periodic(z, float(bandwidth), np.asarray(periods, float), longest, rng)
         return cls(
-            z, c, bandwidth, covariance=v, seed=seed, kernel=kernel, interactions=columns
+            z, c, bandwidth, covariance=v, seed=seed, kernel=kernel, interactions=interactions
         )
 
     def first(self, n: int) -> Features:
-        """The first n features. Draws have no order, so that these are n draws.
+        """The first n features, which are n draws of the same kinds.
 
         Parameters
         ----------
@@ -249,8 +278,8 @@ class Features:
         return cls(
             z, storage.take(arrays, "phases", (S,), path), facts["bandwidth"],
             covariance=storage.take(arrays, "covariance", (d, d), path) if has_covariance else None,
-            seed=facts["seed"], kernel=facts.get("kernel", "gaussian"),
-            interactions=facts.get("interactions"),
+            seed=facts["seed"], kernel=_as_tuple(facts.get("kernel", "gaussian")),
+            interactions=_as_tuple(facts.get("interactions")),
         )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
@@ -273,8 +302,22 @@ class Features:
         )
 
 
-def _make_periodic(z: Array, gamma: float, periods: Array, rng: np.random.Generator) -> None:
-    """Round frequencies of periodic columns, in place, to whole multiples of 2 pi gamma / period.
+def _lengthen_short_waves(z: Array, gamma: float, steps: Array) -> Array:
+    """Replace frequencies above pi gamma / step of a column, in place, by those of the waves with
+    the same values at multiples of the step; (d,) these largest frequencies."""
+    with np.errstate(divide="ignore", over="ignore"):
+        largest = np.pi * gamma / steps
+    short = np.flatnonzero(np.abs(z).max(axis=0) > largest)
+    turns = 2.0 * largest[short]
+    z[:, short] -= turns * np.round(z[:, short] / turns)
+    return np.asarray(largest)
+
+
+def _make_periodic(
+    z: Array, gamma: float, periods: Array, largest: Array, rng: np.random.Generator
+) -> None:
+    """Round frequencies of periodic columns, in place, to whole multiples of 2 pi gamma / period,
+    of which none exceeds the largest frequency of its column (d,).
 
     Others of the draw replace frequencies that are zero in all columns. Where almost all are zero,
     since the bandwidth is far above the periods, these have one wave around one period.
@@ -284,7 +327,9 @@ def _make_periodic(z: Array, gamma: float, periods: Array, rng: np.random.Genera
         return
     steps = 2.0 * np.pi * gamma / periods[turning]
     drawn = z.copy()
-    z[:, turning] = steps * np.round(z[:, turning] / steps)
+    waves = np.round(z[:, turning] / steps)
+    waves -= np.sign(waves) * (np.abs(waves) * steps > largest[turning])
+    z[:, turning] = steps * waves
     useful = np.flatnonzero(z.any(axis=1))
     constant = np.flatnonzero(~z.any(axis=1))
     if len(useful) >= len(z) * LEAST_USEFUL_SHARE:
@@ -323,6 +368,30 @@ def _check_bandwidth(bandwidth: Any, frequencies: Array) -> float:
         if not np.isfinite(frequencies / gamma).all():
             raise ValueError(f"frequencies / bandwidth overflows: bandwidth={gamma}")
     return gamma
+
+
+def _as_tuple(value: Any) -> Any:
+    """A tuple for a list, which files hold in its place; other values as they are."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_kinds(
+    kernel: Kernel, interactions: Interactions, d: int
+) -> tuple[tuple[str, ...], tuple[int | None, ...]]:
+    """Kernel and number of columns of the features in turn, two tuples of equal length."""
+    kernels = kernel if isinstance(kernel, tuple) else (kernel,)
+    columns = interactions if isinstance(interactions, tuple) else (interactions,)
+    for name in kernels:
+        check_choice("kernel", name, KERNELS)
+    if len(columns) == 1:
+        columns = columns * len(kernels)
+    if len(kernels) == 1:
+        kernels = kernels * len(columns)
+    if len(kernels) != len(columns) or not kernels:
+        raise ValueError(
+            f"kernel={kernel!r} and interactions={interactions!r}: expected tuples of equal length"
+        )
+    return kernels, tuple(_check_interactions(count, d) for count in columns)
 
 
 def _check_interactions(interactions: Any, d: int) -> int | None:

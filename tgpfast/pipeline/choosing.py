@@ -162,6 +162,7 @@ def choose_random_features(settings: Settings, rows: Rows) -> RandomFeaturesPlan
     features = Features.draw(
         chosen.n_features, chosen.gamma, covariance, chosen.seed, chosen.kernel,
         chosen.interactions, None if domain is None else domain.periods,
+        None if rows.split is None else rows.split.resolution,
     )  # fmt: skip
     if rows.spectrum is not None and rows.split is not None and "lam" in settings.auto:
         chosen = replace(chosen, lam=_choose_stream_lambda(chosen, rows.split, features))

@@ -17,7 +17,7 @@ import numpy as np
 from .. import kernels
 from ..bases.base import Base
 from ..bases.product import ProductBase
-from ..features.random import Features
+from ..features.random import Features, Interactions, Kernel
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..runtime.records import record
@@ -26,7 +26,7 @@ from .base_fits import fit_base
 from .effort import CAREFUL_ROWS
 from .folds import Split, held_out_masks
 from .sample_split import SampleSplit
-from .scoring import Fold, FoldFeatures, HeldOutScore, standard_error
+from .scoring import Fold, FoldFeatures, HeldOutScore, PosteriorFeatures, standard_error
 
 PILOT_ROWS = 4_500  # rows that candidates are learned from, at most
 LEAST_PILOT_ROWS = 20  # distinct rows from which settings are chosen from the data
@@ -41,11 +41,16 @@ PILOT_LAMS = tuple((10.0 ** np.arange(-1.0, 4.1, 0.5)).tolist())  # of FD
 FVPD_LAMS = PILOT_LAMS[2:9:2]  # of FVPD, which also varies eta
 MAP_LAMS = (100.0, 10.0, 1.0, 0.1)  # of MAP, falling
 ETA_MULTIPLES = (0.3, 1.0, 3.0)  # of 1 / gamma^2
+MIXED = (2, 3, 2, 1), ("gaussian", "matern32", "gaussian", "matern32")
 # Settings of the features that a brief search tries with MAP, in the order of what they gained per
 # second on grown mixtures of 6 to 11 columns: columns of a frequency, kernel, and bandwidth in
 # standard deviations of the columns.
-BRIEF_SETTINGS = ((2, "gaussian", 1.0), (1, "matern32", 0.7), (None, "gaussian", 2.0))
+BRIEF_SETTINGS = (
+    (2, "gaussian", 1.0), (1, "matern32", 0.7), (MIXED[0], MIXED[1], 1.0), (3, "matern32", 1.2),
+    (None, "gaussian", 2.0), (2, "matern32", 1.0), (None, "matern32", 2.0),
+)  # fmt: skip
 BRIEF_LAMS = (10.0, 1.0, 0.1)  # of MAP in a brief search, falling
+RUNG_SHARES = (0.25, 0.5, 1.0)  # of features and rows, in the rounds of successive halving
 FREQUENCY_SHAPES = ("data", "identity", "precision")  # names of frequency covariances
 LEAST_GAIN = 0.002  # log-likelihood per row by which a tilt must beat the bases
 # The same in a brief search, where the mixture of each fold is weaker than the average that the
@@ -91,9 +96,9 @@ class Candidate:
         Standard error of the gain of the tilt over its base, row by row.
     fisher : float
         Held-out Fisher score of FD per row less that of the base, which screens lambdas.
-    kernel : str
-    interactions : int or None
-        Columns that each frequency involves; None is all.
+    kernel : str or tuple of str
+    interactions : int, None or tuple of these
+        Columns that each frequency involves; None is all. Tuples for mixed kinds.
     folds : tuple of HeldOutScore
         One for each fold; not in the table.
     """
@@ -110,8 +115,8 @@ class Candidate:
     far_share: float = 0.0
     gain_error: float = 0.0
     fisher: float = np.nan
-    kernel: str = "gaussian"
-    interactions: int | None = None
+    kernel: Kernel = "gaussian"
+    interactions: Interactions = None
     folds: tuple[HeldOutScore, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -451,8 +456,8 @@ class FeatureSetting(NamedTuple):
 
     shape: str
     gamma: float
-    kernel: str = "gaussian"
-    interactions: int | None = None
+    kernel: Kernel = "gaussian"
+    interactions: Interactions = None
 
 
 class CandidateSearch:
@@ -496,15 +501,27 @@ class CandidateSearch:
         ]  # fmt: skip
 
     def score_briefly(self, alone: Candidate) -> Iterator[Candidate]:
-        """MAP with the first of BRIEF_SETTINGS, as many as the budget allows; then, if rows gain by
-        the best of them, with a smaller and a larger bandwidth."""
-        scores: dict[FeatureSetting, float] = {}
-        settings = self._brief_settings()[: self.budget.n_brief]
-        for setting in settings:
-            candidates = list(self.score_posterior(alone.base, setting, BRIEF_LAMS))
-            scores.update(_best_score(setting, candidates))
-            yield from candidates
-        if len(settings) > 1 and max(scores.values()) > alone.score + LEAST_GAIN:
+        """MAP with the first of BRIEF_SETTINGS, as many as the budget allows, by successive
+        halving: all with few features and rows, and the better half with twice as many of both.
+
+        If rows gain by the best of them, a smaller and a larger bandwidth follow.
+        """
+        settings, scores = self._brief_settings()[: self.budget.n_brief], {}
+        blocks: dict[FeatureSetting, list[PosteriorFeatures]] = {}
+        for share in RUNG_SHARES[-len(settings).bit_length() :]:  # 1 is left of 1, 2 to 3, 4 to 7
+            scores = {}
+            for setting in settings:
+                if setting not in blocks:
+                    blocks[setting] = self._posterior_features(alone.base, setting, share)
+                for block in blocks[setting]:
+                    block.grow(*self._sizes(block.fold, share))
+                candidates = list(
+                    self.score_posterior(alone.base, setting, BRIEF_LAMS, blocks[setting])
+                )
+                scores.update(_best_score(setting, candidates))
+                yield from candidates
+            settings = sorted(scores, key=lambda s: -scores[s])[: max(len(settings) // 2, 1)]
+        if self.budget.n_brief > 1 and max(scores.values()) > alone.score + LEAST_GAIN:
             for setting in self._fine_settings(scores):
                 yield from self.score_posterior(alone.base, setting, BRIEF_LAMS)
 
@@ -632,7 +649,7 @@ class CandidateSearch:
 
     def score_posterior(
         self, base: str, setting: FeatureSetting, usual: tuple[float, ...],
-        blocks: list[FoldFeatures] | None = None,
+        blocks: Sequence[FoldFeatures] | None = None,
     ) -> Iterator[Candidate]:  # fmt: skip
         """MAP for every lambda, each from the one before.
 
@@ -640,7 +657,7 @@ class CandidateSearch:
         """
         lams = sorted(self.space.lams_or(usual), reverse=True)
         if blocks is None:
-            blocks = self._features(base, setting, for_posterior=True)
+            blocks = self._posterior_features(base, setting)
         of_blocks = [block.score_thetas(block.posterior(lams)) for block in blocks]
         for lam, folds in zip(lams, zip(*of_blocks, strict=True), strict=True):
             yield self.candidate(base, "map", setting, folds, lam=lam)
@@ -665,17 +682,33 @@ class CandidateSearch:
             setting.interactions, tuple(folds),
         )  # fmt: skip
 
-    def _features(
-        self, base: str, setting: FeatureSetting, *, for_posterior: bool = False
-    ) -> list[FoldFeatures]:
-        """The features of every fold. for_posterior : whether only MAP needs them."""
-        features = Features.draw(
+    def _draw(self, setting: FeatureSetting) -> Features:
+        return Features.draw(
             self.n_features, setting.gamma, self.space.shapes[setting.shape], self.seed,
             setting.kernel, setting.interactions,
-            None if self.domain is None else self.domain.periods,
+            None if self.domain is None else self.domain.periods, self.pilot.sample.resolution,
         )  # fmt: skip
-        make = FoldFeatures.for_posterior if for_posterior else FoldFeatures
-        return [make(features, fold, self.threads) for fold in self.folds[base]]
+
+    def _features(self, base: str, setting: FeatureSetting) -> list[FoldFeatures]:
+        """The features of every fold."""
+        features = self._draw(setting)
+        return [FoldFeatures(features, fold, self.threads) for fold in self.folds[base]]
+
+    def _posterior_features(
+        self, base: str, setting: FeatureSetting, share: float = 1.0
+    ) -> list[PosteriorFeatures]:
+        """A share of the features of every fold, for MAP alone, and the same share of its rows,
+        as far as their order is random."""
+        features = self._draw(setting)
+        return [
+            PosteriorFeatures(features, fold, self.threads, *self._sizes(fold, share))
+            for fold in self.folds[base]
+        ]
+
+    def _sizes(self, fold: Fold, share: float) -> tuple[int, int]:
+        """Numbers of features and of rows that a share of them is."""
+        rows = share if self.pilot.sample.holds_out else 1.0
+        return math.ceil(share * self.n_features), math.ceil(rows * len(fold.split.kept))
 
 
 def _count_components(base: Base) -> int:

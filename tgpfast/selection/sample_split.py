@@ -10,6 +10,7 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.bounded import BoundedMixtureBase
 from ..bases.domain import Domain
+from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, GUARD_WIDTH, MixtureBase
 from ..bases.product import ProductBase
@@ -80,6 +81,11 @@ class SampleSplit:
     def holds_out(self) -> bool:
         """Whether there are rows that bases have not seen."""
         return bool(self.held.any())
+
+    @functools.cached_property
+    def resolution(self) -> Array:
+        """Steps of the columns, (d,), close to 0 for continuous ones."""
+        return measure_columns(self.x, self.weights).resolution
 
     @functools.cached_property
     def ensemble(self) -> MixtureEnsemble:

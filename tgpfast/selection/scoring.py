@@ -250,17 +250,14 @@ class FoldFeatures:
             sums = self._sum(*self._evaluate(split.kept), split.kept, split.kept_weights)
         self.sums = sums
 
-    @classmethod
-    def for_posterior(cls, features: Features, fold: Fold, threads: Threads) -> FoldFeatures:
-        """The same with no more of the rows that the fold keeps than MAP needs: sum phi."""
-        rows, weights = fold.split.kept, fold.split.kept_weights
-        sum_phi = sum_features(features, rows, weights, origin=fold.base.mean, threads=threads)
-        sums = PilotSums(features, float(weights.sum()), sum_phi)
-        return cls(features, fold, threads, sums)
+    @functools.cached_property
+    def nodes(self) -> Array:
+        """The features at the nodes of MAP."""
+        return self._evaluate(self.fold.nodes.points)[0]
 
-    def _evaluate(self, x: Array) -> tuple[Array, Array]:
+    def _evaluate(self, x: Array, features: Features | None = None) -> tuple[Array, Array]:
         return evaluate_features(
-            self.features, x, origin=self.fold.base.mean, threads=self.threads
+            features or self.features, x, origin=self.fold.base.mean, threads=self.threads
         )
 
     def _sum(self, phi: Array, dphi: Array, x: Array, weights: Array) -> PilotSums:
@@ -283,7 +280,7 @@ class FoldFeatures:
     def posterior(self, lams: Sequence[float]) -> Array:
         """theta of MAP for falling lambdas, each from the one before, (S, L); nan from where
         rounding leaves the Hessian indefinite."""
-        phi = self._evaluate(self.fold.nodes.points)[0]
+        phi = self.nodes
         log_mass = self.fold.nodes.log_ratios - np.log(phi.shape[1])
         theta, least_gain = np.zeros(len(phi)), PILOT_MAP_GAIN * self.sums.n
         found = np.full((len(theta), len(lams)), np.nan)
@@ -344,3 +341,64 @@ class FoldFeatures:
     def _moments(self) -> tuple[Array, Array]:
         """Mean and covariance of the features under the base, the same for every lambda and eta."""
         return self.fold.base.feature_moments(self.features, **self.threads.options)
+
+
+class PosteriorFeatures(FoldFeatures):
+    """The same with no more of the rows that the fold keeps than MAP needs: sum phi.
+
+    `grow` takes more features and rows; what was evaluated and summed before is not visited again.
+
+    Parameters
+    ----------
+    features : Features
+        The most that are taken.
+    fold : Fold
+    threads : Threads
+    n_features : int
+        The first so many are taken now.
+    n_rows : int
+        Of so many rows, the first of those that the fold keeps.
+    """
+
+    def __init__(
+        self, features: Features, fold: Fold, threads: Threads, n_features: int, n_rows: int
+    ) -> None:
+        self._most, self._n_rows = features, n_rows
+        few, nothing = features.first(n_features), PilotSums(features, 0.0, np.zeros(0))
+        super().__init__(few, fold, threads, nothing)
+        self._set_sums(self._sum_rows(few, slice(n_rows)))
+
+    def grow(self, n_features: int, n_rows: int) -> None:
+        """Take the first so many features and rows, no fewer than before."""
+        old, most = self.features, self._most
+        sum_phi = self.sums.sum_phi + self._sum_rows(old, slice(self._n_rows, n_rows))
+        self._n_rows, n_old = n_rows, old.n_features
+        if n_features > n_old:
+            new = replace(
+                most, frequencies=most.frequencies[n_old:n_features],
+                phases=most.phases[n_old:n_features],
+            )  # fmt: skip
+            # the amplitude of a feature is that of a set of n_features
+            shares = [math.sqrt(f.n_features / n_features) for f in (old, new)]
+
+            def join(known: Array, added: Array) -> Array:
+                return np.concatenate([shares[0] * known, shares[1] * added])
+
+            fold = self.fold
+            self.held = join(self.held, self._evaluate(fold.split.held, new)[0])
+            self.draws = join(self.draws, self._evaluate(fold.draws.points, new)[0])
+            self.nodes = join(self.nodes, self._evaluate(fold.nodes.points, new)[0])
+            sum_phi = join(sum_phi, self._sum_rows(new, slice(n_rows)))
+            self.features = most.first(n_features)
+        self._set_sums(sum_phi)
+
+    def _sum_rows(self, features: Features, rows: slice) -> Array:
+        split = self.fold.split
+        return sum_features(
+            features, split.kept[rows], split.kept_weights[rows], origin=self.fold.base.mean,
+            threads=self.threads,
+        )  # fmt: skip
+
+    def _set_sums(self, sum_phi: Array) -> None:
+        n = float(self.fold.split.kept_weights[: self._n_rows].sum())
+        self.sums = PilotSums(self.features, n, sum_phi)
