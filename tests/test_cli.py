@@ -139,7 +139,7 @@ def test_a_column_of_a_domain_is_given_once(option, data, tmp_path, capsys):
 def test_discrete_columns_are_separated_by_spaces_or_commas(tmp_path, capsys):
     rows = np.random.default_rng(0).poisson(4.0, (200, 2))
     np.savetxt(tmp_path / "k.csv", rows, delimiter=",", header="a,b", comments="", fmt="%d")
-    for option in (["a", "b"], ["a,b"], ["a=1", "b"]):
+    for option in (["a", "b"], ["a,b"], ["a=1", "b"], ["a,b=1"]):
         line = ["fit", tmp_path / "k.csv", "-o", tmp_path / "m.npz", "--quiet", *FAST]
         assert run(*line, "--discrete", *option) == 0
         assert tgp.load(tmp_path / "m.npz").discrete == {"a": 1.0, "b": 1.0}
@@ -426,6 +426,29 @@ def test_query_gives_the_answers_of_the_model(model, capsys):
     assert run("query", model, "--given", "u=6", "--probability", "v=0:") == 0
     value = rest.probability([0.0], None).value
     assert capsys.readouterr().out.startswith(f"probability  {value:.6g}, error ")
+
+
+@pytest.mark.parametrize("option", ["--cdf u=5{}v=-1", "--probability u=4:6{}1=:-1"])
+def test_pairs_of_a_question_are_separated_by_spaces_or_commas(option, model, capsys):
+    """Or given in several options; a comma before the equals sign belongs to a name."""
+    flag, pairs = option.split()
+    apart, together = pairs.format(" ").split(), [pairs.format(",")]
+    truth = document(capsys, "query", model, flag, *apart)
+    assert document(capsys, "query", model, flag, *together) == truth
+    assert document(capsys, "query", model, flag, apart[0], flag, apart[1]) == truth
+    assert run("query", model, "--given", "u,w=1") == 2
+    assert "--given u,w: there is no such column" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("query", model, "--given", "u=1,5")
+    assert "'5': expected COLUMN=NUMBER" in capsys.readouterr().err
+
+
+def test_columns_held_fixed_are_separated_by_spaces_or_commas(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", X @ [[1.0, 0.0, 1.0], [0.0, 1.0, 2.0]] + np.c_[0 * X, X[::-1, 0]])
+    assert run("fit", tmp_path / "x.npy", "-o", tmp_path / "m.npz", "--quiet", *FAST) == 0
+    for given in (["0=5", "1=-1"], ["0=5,1=-1"]):
+        found = document(capsys, "query", tmp_path / "m.npz", "--given", *given)
+        assert found["given"] == {"0": 5.0, "1": -1.0}
 
 
 def test_query_numbers_columns_as_the_data_do(tmp_path, capsys):

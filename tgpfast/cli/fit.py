@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import inspect
-import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -31,11 +30,12 @@ from ..solvers.solver import METHODS
 from ..statistics.pass_options import ENGINES, PRECISIONS
 from .data_source import STANDARD_INPUT, add_data, open_data
 from .options import (
+    AddPairs,
     Command,
     add_json,
     add_progress,
-    column_number,
-    column_range,
+    column_numbers,
+    column_ranges,
     column_steps,
     count_or,
     number_or,
@@ -75,10 +75,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
            choices=FEATURE_KINDS)  # fmt: skip
     option("--kernel", "kernel of the Gaussian process; auto compares some of them",
            choices=("auto", *KERNELS))  # fmt: skip
+    pairs: dict[str, Any] = {"action": AddPairs, "nargs": "+"}
     option("--support", "walls of columns, such as price=0: share=0:1",
-           type=column_range, nargs="+", metavar="COLUMN=LOW:HIGH")  # fmt: skip
+           type=column_ranges, metavar="COLUMN=LOW:HIGH", **pairs)  # fmt: skip
     option("--period", "periods of columns, such as hour=24",
-           type=column_number, nargs="+", metavar="COLUMN=P")  # fmt: skip
+           type=column_numbers, metavar="COLUMN=P", **pairs)  # fmt: skip
     option("--lam", "precision of the prior, or auto; a larger value gives a smoother density",
            type=number("auto"), metavar="L")  # fmt: skip
     option("--gamma", "bandwidth in scaled coordinates: a number, scott or auto",
@@ -103,7 +104,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     option("--interactions", "columns of each frequency, or auto", type=count("auto"), metavar="N")
     option("--missing", "what to do with rows that lack values", choices=MISSING_ROWS)
     option("--discrete", "columns of whole numbers, or COLUMN=STEP for multiples of a step",
-           type=column_steps, nargs="+", metavar="COLUMN")  # fmt: skip
+           type=column_steps, metavar="COLUMN", **pairs)  # fmt: skip
     add("--paper", action="store_true", help="use the settings of the paper's experiments as "
         "defaults; other options override them")  # fmt: skip
     add("--checkpoint", type=Path, metavar="FILE", help="save sums over rows to this file every "
@@ -127,8 +128,6 @@ def _run(arguments: argparse.Namespace) -> None:
         )
     options: dict[str, Any] = dict(PAPER) if arguments.paper else {}
     given = {name: getattr(arguments, key) for key, name in FIT_OPTIONS.items()}
-    if arguments.discrete is not None:
-        given["discrete"] = list(itertools.chain.from_iterable(arguments.discrete))
     options.update({
         name: _map_columns(name, value) if name in ("support", "period", "discrete") else value
         for name, value in given.items() if value is not None

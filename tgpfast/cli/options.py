@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..data.missing_rows import MISSING_ROWS
 
@@ -146,12 +148,28 @@ def shows_progress(arguments: argparse.Namespace) -> bool:
     return not arguments.quiet and (arguments.progress or sys.stderr.isatty())
 
 
-def column_range(text: str) -> tuple[str | int, tuple[float | None, float | None]]:
-    """Read COLUMN=LOW:HIGH; an empty end is none."""
+class AddPairs(argparse.Action):
+    """Collects the pairs of all arguments of an option, which may be given several times."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+        option_string: str | None = None,
+    ) -> None:  # fmt: skip
+        """Append to the pairs so far."""
+        known = getattr(namespace, self.dest) or []
+        setattr(namespace, self.dest, [*known, *itertools.chain.from_iterable(values)])
+
+
+def column_ranges(text: str) -> list[tuple[str | int, tuple[float | None, float | None]]]:
+    """Read COLUMN=LOW:HIGH, one or several separated by commas; an empty end is none."""
+    return [_column_range(part) for part in _split_pairs(text)]
+
+
+def _column_range(text: str) -> tuple[str | int, tuple[float | None, float | None]]:
     column, value = _column_and_value(text)
     low, colon, high = value.partition(":")
     try:
-        if not colon:
+        if column == "" or not colon:
             raise ValueError
         return column, (float(low) if low else None, float(high) if high else None)
     except ValueError:
@@ -160,10 +178,21 @@ def column_range(text: str) -> tuple[str | int, tuple[float | None, float | None
         ) from None
 
 
-def column_number(text: str) -> tuple[str | int, float]:
-    """Read COLUMN=NUMBER."""
+def column_numbers(text: str) -> list[tuple[str | int, float]]:
+    """Read COLUMN=NUMBER, one or several separated by commas."""
+    return [_column_number(part) for part in _split_pairs(text)]
+
+
+def column_steps(text: str) -> list[tuple[str | int, float]]:
+    """Read columns of step 1, and COLUMN=STEP, separated by commas."""
+    return [_column_number(part if "=" in part else f"{part}=1") for part in names(text)]
+
+
+def _column_number(text: str) -> tuple[str | int, float]:
     column, value = _column_and_value(text)
     try:
+        if column == "":
+            raise ValueError
         return column, float(value)
     except ValueError:
         raise argparse.ArgumentTypeError(
@@ -171,11 +200,15 @@ def column_number(text: str) -> tuple[str | int, float]:
         ) from None
 
 
-def column_steps(text: str) -> list[tuple[str | int, float]]:
-    """Read COLUMN=STEP, or columns of step 1 separated by commas as in ``--columns``."""
-    if "=" in text:
-        return [column_number(text)]
-    return [column_number(f"{name}=1") for name in names(text)]
+def _split_pairs(text: str) -> list[str]:
+    """Parts at the commas; one in the name of a column stays, as in x,y=3."""
+    parts: list[str] = []
+    for piece in text.split(","):
+        if parts and "=" not in parts[-1]:
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
+    return parts
 
 
 def _column_and_value(text: str) -> tuple[str | int, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..density.answers.answer import Answer
 from ..density.density import Density
-from .options import Command, add_json, column_number, column_range, number_or
+from .options import AddPairs, Command, add_json, column_numbers, column_ranges, number_or
 from .output import print_json, print_pairs, print_table
 from .saved_files import load_model
 
@@ -20,15 +20,17 @@ SUMMARY_LEVELS = (0.05, 0.5, 0.95)  # quantiles that are shown if no question is
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    pairs: dict[str, Any] = {"action": AddPairs, "nargs": "+"}
     parser.add_argument(
-        "--given", type=column_number, nargs="+", default=None, metavar="COLUMN=VALUE",
-        help="hold columns at these values; the answer is about the other columns",
+        "--given", type=column_numbers, metavar="COLUMN=VALUE", **pairs,
+        help="hold columns at these values, as in x=1,y=2 or x=1 y=2; the answer is about the "
+        "other columns",
     )  # fmt: skip
     add = parser.add_mutually_exclusive_group().add_argument
-    add("--probability", type=column_range, nargs="+", metavar="COLUMN=LOW:HIGH",
+    add("--probability", type=column_ranges, metavar="COLUMN=LOW:HIGH", **pairs,
         help="probability that the columns lie between these bounds; an end may be left out, as "
         "in price=10:")  # fmt: skip
-    add("--cdf", type=column_number, nargs="+", metavar="COLUMN=VALUE",
+    add("--cdf", type=column_numbers, metavar="COLUMN=VALUE", **pairs,
         help="probability that the columns are at most these values")  # fmt: skip
     add("--quantile", type=number_or(), nargs="+", metavar="Q",
         help="values below which these shares of the probability lie, for every column")
@@ -124,9 +126,9 @@ COMMAND = Command(
     "probabilities, quantiles and conditionals of a model",
     "Answers one question about a model, in the units of its data. Without a question it prints "
     "the mean and the 5, 50 and 95 % quantiles of every column. Columns are named, or numbered "
-    "from 0.",
+    "from 0; spaces or commas separate them.",
     (
-        "tgpfast query model.npz --probability x=0:1 y=:2",
+        "tgpfast query model.npz --probability x=0:1,y=:2",
         "tgpfast query model.npz --quantile 0.05 0.5 0.95",
         "tgpfast query model.npz --given x=1.5",
         "tgpfast query model.npz --given x=1.5 --cdf y=2 --json",
