@@ -413,10 +413,10 @@ def test_a_small_budget_falls_back_to_the_direct_engine(cause, by, monkeypatch):
     with pytest.warns(RuntimeWarning, match="exceed the budget") as caught:
         stats = by_transform(x, features, budget=budget, noise_levels=(0.0, 0.4))
     assert len(caught) == 1
-    assert memory.human(size) in str(caught[0].message)
+    assert memory.format_bytes(size) in str(caught[0].message)
     assert memory.BUDGET_VARIABLE in str(caught[0].message)
     assert caught[0].filename == __file__
-    assert memory.human(size) in stats.provenance["fallback"]
+    assert memory.format_bytes(size) in stats.provenance["fallback"]
     assert stats.provenance["engine"] == "direct"
     want = direct(x, features, noise_levels=(0.0, 0.4))
     for name in ("sum_x", "sum_xx", "sum_dphi_x", "gram", "noise_gram"):
@@ -441,7 +441,7 @@ def test_the_budget_is_kept_by_leaving_rows_outside():
     for budget in ("2GB", "15MB"):
         stats = by_transform(x, features, budget=budget)
         grids.append(stats.provenance["grid_bytes"])
-        assert grids[-1] < memory.parse(budget)
+        assert grids[-1] < memory.parse_bytes(budget)
         assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
     assert stats.provenance["rows_outside"] >= 10
 

@@ -28,7 +28,7 @@ from ..bases.von_mises import VonMisesBase, confine_to_circles
 from ..data.row_sample import SAMPLE_ROWS
 from ..density.density import Density
 from ..features.lattice import LatticeFeatures
-from ..features.lattice_box import core_of
+from ..features.lattice_box import find_core
 from ..runtime.records import record
 from ..selection.candidates import BASE_ALONE, CAREFUL_ROWS, LEAST_PILOT_ROWS
 from ..selection.lattice_choice import (
@@ -132,7 +132,7 @@ class Sample:
     def deviation(self) -> float:
         """Root of the mean variance of the columns, with far outliers moved to the end of the core
         of a box."""
-        core = np.array([core_of(column) for column in self.x.T]).T
+        core = np.array([find_core(column) for column in self.x.T]).T
         return math.sqrt(float(np.clip(self.x, *core).var(axis=0).mean())) or 1.0
 
     def without(self, fold: int) -> tuple[Array, Array]:

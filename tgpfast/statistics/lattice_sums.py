@@ -230,8 +230,9 @@ def check_memory(
         share *= 0.9
         fitting = features.with_modes([max(1, int(share * m)) for m in features.n_modes])
     raise ValueError(
-        f"a lattice of n_modes={features.n_modes} needs {memory.human(need(features))} for its "
-        f"sums, and the budget is {memory.human(budget)}; n_modes={fitting.n_modes} would fit"
+        f"a lattice of n_modes={features.n_modes} needs {memory.format_bytes(need(features))} for "
+        f"its sums, and the budget is {memory.format_bytes(budget)}; n_modes={fitting.n_modes} "
+        "would fit"
     )
 
 
