@@ -2,16 +2,12 @@
 
 import numpy as np
 import oracle
+from statistics_helpers import make_features
 
 import tgpfast as tgp
 from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
 from tgpfast.statistics.precision_choice import predict_change
-
-
-def make_features(S, d, seed=0, gamma=0.7):
-    rng = np.random.default_rng(seed)
-    return tgp.Features(rng.standard_normal((S, d)), rng.uniform(0, 2 * np.pi, S), gamma)
 
 
 def make_data(n, d, seed=1):
