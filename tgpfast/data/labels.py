@@ -1,4 +1,4 @@
-"""Checks and numbers the labels of groups."""
+"""Labels of groups: checked, and numbered."""
 
 from __future__ import annotations
 
