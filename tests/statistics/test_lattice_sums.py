@@ -14,7 +14,7 @@ from tgpfast.data.blocks import Blocks
 from tgpfast.data.row_sample import row_keys
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.statistics import lattice_sums, wave_sums
-from tgpfast.statistics.folds import Folds
+from tgpfast.statistics.value_folds import Folds
 from tgpfast.statistics.lattice_statistics import LatticeStatistics
 from tgpfast.statistics.lattice_sums import (
     accumulate_lattice,

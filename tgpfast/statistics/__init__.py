@@ -8,8 +8,8 @@ rows, `pass_options` what it was asked for. `engine_choice`, by `costs`, takes o
 `base_scores` the score of a base, by `transforms` that `transform_plan` chooses. `required_sums`
 makes what a method needs, and `fisher` the linear systems.
 
-Lattices. `lattice_sums` is the pass, by `wave_sums`; `lattice_statistics` are its sums, and `folds`
-says which rows are held out.
+Lattices. `lattice_sums` is the pass, by `wave_sums`; `lattice_statistics` are its sums, and
+`value_folds` says which rows are held out.
 
 Both. `mergeable_sums` add, `moment_sums` need no features, `chunks` gather blocks.
 """

@@ -25,7 +25,7 @@ from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array, positive
 from .chunks import Chunks
-from .folds import Folds
+from .value_folds import Folds
 from .lattice_statistics import (
     POSITIONS,
     LatticeStatistics,
