@@ -30,7 +30,7 @@ import tgpfast.statistics.spectrum as tgp_spectrum
 from tgpfast.dask import partitions, task_graph, tasks
 from tgpfast.dask.partitions import Partitions
 from tgpfast.data.blocks import Blocks, as_blocks
-from tgpfast.data.moments import moments_of
+from tgpfast.data.moments import compute_moments
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.statistics import grid_box
 from tgpfast.statistics.statistics import pack_triangle
@@ -228,8 +228,8 @@ def test_moments_of_partitions(client):
     x = rows(3) * [1.0, 1e120, 1e-120] + [1e7, 0.0, 0.0]
     w = np.random.default_rng(2).uniform(size=ROWS)
     w[100:200] = 0.0
-    want = moments_of(Blocks(x, sample_weight=w))
-    found = moments_of(as_blocks(chunked(x), sample_weight=chunked(w)))
+    want = compute_moments(Blocks(x, sample_weight=w))
+    found = compute_moments(as_blocks(chunked(x), sample_weight=chunked(w)))
     # x - centre errs by half an ulp of 1e7, a share of 1e-9 of a spread of about one
     assert np.allclose(found.mean, want.mean, rtol=1e-13, atol=0)
     assert np.allclose(found.deviation, want.deviation, rtol=1e-9, atol=0)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from tgpfast.data.blocks import Blocks
-from tgpfast.data.moments import check_full_rank, given_moments, moments_and_sample, moments_of
+from tgpfast.data.moments import (
+    check_full_rank,
+    check_given_moments,
+    compute_moments,
+    moments_and_sample,
+)
 
 
 def make_rows(n=500, seed=0, offset=0.0, scale=1.0):
@@ -28,7 +33,7 @@ def expected(x, w):
 def test_moments_of_any_offset_scale_and_cut(weighted, offset, scale, block_rows):
     x = make_rows(offset=offset, scale=scale)
     w = np.random.default_rng(1).uniform(0.0, 2.0, len(x)) if weighted else np.ones(len(x))
-    found = moments_of(
+    found = compute_moments(
         Blocks(x, sample_weight=w if weighted else None, block_rows=block_rows)
     )
     n, effective, mean, covariance = expected(x, w)
@@ -46,7 +51,7 @@ def test_moments_of_any_offset_scale_and_cut(weighted, offset, scale, block_rows
 def test_a_dropped_block_is_noticed():
     """Negative control of the comparison above."""
     x = make_rows()
-    found = moments_of(Blocks([x[:250]]))
+    found = compute_moments(Blocks([x[:250]]))
     assert np.abs(found.mean - x.mean(axis=0)).max() > 1e-3
 
 
@@ -81,10 +86,10 @@ def test_the_sample_comes_with_the_moments():
 def test_given_moments():
     x = make_rows()
     covariance = np.cov(x.T, bias=True)
-    found = given_moments((500, x.mean(axis=0), covariance), 3)
+    found = check_given_moments((500, x.mean(axis=0), covariance), 3)
     np.testing.assert_allclose(found.covariance, covariance, rtol=1e-14)
     assert (found.n, found.n_effective) == (500.0, 500.0)
-    one = given_moments((3.0, 1.0, 4.0), None)
+    one = check_given_moments((3.0, 1.0, 4.0), None)
     assert (one.mean.tolist(), one.deviation.tolist()) == ([1.0], [2.0])
 
 
@@ -101,27 +106,27 @@ def test_given_moments():
 )  # fmt: skip
 def test_given_moments_that_are_wrong(moments, kind, message):
     with pytest.raises(kind, match=message):
-        given_moments(moments, None)
+        check_given_moments(moments, None)
 
 
 def test_columns_without_a_density_are_named():
     x = make_rows()
     names = ["a", "b", "c"]
-    check_full_rank(moments_of(Blocks(x)), names)
+    check_full_rank(compute_moments(Blocks(x)), names)
     y = x.copy()
     y[:, 1] = 3.0
     with pytest.raises(ValueError, match=r"column 1 \('b'\) is constant at 3"):
-        check_full_rank(moments_of(Blocks(y)), names)
+        check_full_rank(compute_moments(Blocks(y)), names)
     y[:, 1] = x[:, 0] - 2.0 * x[:, 2]
     with pytest.raises(ValueError, match=r"columns 0 \('a'\), 1 \('b'\), 2 \('c'\) are linearly"):
-        check_full_rank(moments_of(Blocks(y)), names)
+        check_full_rank(compute_moments(Blocks(y)), names)
     with pytest.raises(ValueError, match="2 rows do not span 3 columns"):
-        check_full_rank(moments_of(Blocks(x[:2])), None)
+        check_full_rank(compute_moments(Blocks(x[:2])), None)
     with pytest.raises(ValueError, match=r"one row .* has no spread"):
-        check_full_rank(moments_of(Blocks(x[:1])), None)
+        check_full_rank(compute_moments(Blocks(x[:1])), None)
 
 
 def test_covariances_beyond_float64():
-    moments = moments_of(Blocks(make_rows(scale=1e160)))
+    moments = compute_moments(Blocks(make_rows(scale=1e160)))
     with pytest.raises(ValueError, match=r"column 0 has a standard deviation of .*float64"):
         moments.covariance  # noqa: B018

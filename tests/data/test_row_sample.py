@@ -13,7 +13,7 @@ import tgpfast as tgp
 from tgpfast.data import row_sample
 from tgpfast.data.blocks import Blocks, as_blocks
 from tgpfast.data.files import write_rows
-from tgpfast.data.moments import moments_and_sample, moments_of
+from tgpfast.data.moments import compute_moments, moments_and_sample
 from tgpfast.data.prefetch import ReadAhead
 from tgpfast.data.row_sample import Reservoir, choose_rows, draw_sample, row_keys
 from tgpfast.data.started_pass import StartedPass
@@ -232,7 +232,7 @@ def test_every_source_gives_the_same_sample(tmp_path, kind, size):
     assert blocks.n_passes == 1
     np.testing.assert_array_equal(sample.x, want)
     np.testing.assert_array_equal(draw_sample(blocks, size).x, want)
-    np.testing.assert_allclose(moments.mean, moments_of(Blocks(x)).mean, atol=1e-14)
+    np.testing.assert_allclose(moments.mean, compute_moments(Blocks(x)).mean, atol=1e-14)
     blocks.draw_sample()
     np.testing.assert_array_equal(blocks.pilot(size)[0], want)
 

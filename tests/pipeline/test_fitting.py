@@ -9,7 +9,7 @@ from conftest import fixed_fit, slow
 import tgpfast as tgp
 from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
-from tgpfast.data.moments import moments_of
+from tgpfast.data.moments import compute_moments
 
 METHODS = ("fd", "ncfd", "fvpd", slow("map"))
 
@@ -547,7 +547,7 @@ def test_moments_equal_exact_sums(offset, weighted):
     x = make_data(1000) + offset
     w = np.random.default_rng(3).uniform(0, 2, len(x)) if weighted else np.ones(len(x))
     blocks = Blocks(x, sample_weight=w if weighted else None, block_rows=130)
-    got = moments_of(blocks)
+    got = compute_moments(blocks)
     long, weights = x.astype(np.longdouble), w.astype(np.longdouble)
     mean = weights @ long / weights.sum()
     centered = long - mean

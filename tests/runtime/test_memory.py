@@ -19,7 +19,7 @@ def no_budget(monkeypatch):
     ],
 )  # fmt: skip
 def test_amounts_of_memory(text, size, monkeypatch):
-    assert memory.parse(text) == memory.budget(text) == size
+    assert memory.parse_bytes(text) == memory.budget(text) == size
     monkeypatch.setenv(memory.BUDGET_VARIABLE, str(text))
     assert memory.budget() == size
     assert memory.budget("5MB") == 5_000_000  # what is given comes first

@@ -2,16 +2,12 @@
 
 import numpy as np
 import oracle
+from statistics_helpers import make_features
 
 import tgpfast as tgp
 from tgpfast import kernels
 from tgpfast.data.blocks import Blocks
-from tgpfast.statistics.precision_choice import predicted_change
-
-
-def make_features(S, d, seed=0, gamma=0.7):
-    rng = np.random.default_rng(seed)
-    return tgp.Features(rng.standard_normal((S, d)), rng.uniform(0, 2 * np.pi, S), gamma)
+from tgpfast.statistics.precision_choice import predict_change
 
 
 def make_data(n, d, seed=1):
@@ -44,7 +40,7 @@ def test_the_prediction_bounds_the_real_change():
     """What mixed precision does to log q on all rows is below what the trial predicted."""
     x, features = make_data(20_000, 6), make_features(60, 6, gamma=1.0)
     trial = Blocks(x).pilot(2_500)
-    predicted = predicted_change(trial, len(x), features, kernels.load(), 1)
+    predicted = predict_change(trial, len(x), features, kernels.load(), 1)
     base = tgp.GaussianBase.from_data(x)
     thetas = [
         tgp.solve(tgp.accumulate(x, features, precision=p), base, "fd", lam=0.1).theta

@@ -5,9 +5,9 @@ import sys
 import warnings
 
 import numpy as np
-import oracle
 import pytest
 from conftest import assert_statistics, set_costs, slow, with_noise_bounds
+from statistics_helpers import assert_only_right_fields_pass, expected, make_features
 
 pytest.importorskip("finufft")
 
@@ -32,11 +32,6 @@ def small_work(monkeypatch):
     monkeypatch.delenv(memory.BUDGET_VARIABLE, raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
-
-
-def make_features(S, d, seed=0, gamma=0.7):
-    rng = np.random.default_rng(seed)
-    return tgp.Features(rng.standard_normal((S, d)), rng.uniform(0, 2 * np.pi, S), gamma)
 
 
 def exact_features(S, d):
@@ -118,19 +113,6 @@ def bounds(x, features, tolerance, levels=(), weights=None, origin=None, far=FAR
     return with_noise_bounds(bound, features, levels, n, error)
 
 
-def expected(x, features, levels=(), weights=None, origin=None):
-    z, c, gamma = features.frequencies, features.phases, features.bandwidth
-    values = dict(oracle.statistics(x, z, c, gamma, weights, origin))
-    if len(levels):
-        values["noise_gram"] = oracle.noise_gram(x, z, c, gamma, levels, weights)
-        values["noise_sum_phi"] = oracle.noise_sum_phi(x, z, c, gamma, levels, weights)
-        values["noise_sum_dphi"] = oracle.noise_sum_dphi(x, z, c, gamma, levels, weights)
-        values["noise_sum_dphi_x"] = oracle.noise_sum_dphi_x(
-            x, z, c, gamma, levels, weights, origin
-        )
-    return values
-
-
 # -- every field ----------------------------------------------------------------------------------
 
 
@@ -195,15 +177,7 @@ def test_comparison_catches_a_wrong_field():
     features, x = make_features(9, 2), make_data("normal", 2, n=50)
     bound = bounds(x, features, 1e-12, (0.3,))
     stats = by_transform(x, features, noise_levels=(0.3,), gram_phi=True, tolerance=1e-12)
-    assert_statistics(stats, expected(x, features, (0.3,)), bound)
-    for wrong in (
-        expected(x[1:], features, (0.3,)),
-        expected(x, features, (0.3,), weights=np.r_[np.ones(49), 1.0 + 1e-9]),
-        expected(x, features, (0.3,), origin=np.full(2, 1e-9)),
-        expected(x, features, (0.3 + 1e-9,)),
-    ):
-        with pytest.raises(AssertionError):
-            assert_statistics(stats, wrong, bound)
+    assert_only_right_fields_pass(stats, x, features, bound)
 
 
 def test_errors_above_the_tolerance_fail(monkeypatch):
@@ -413,10 +387,10 @@ def test_a_small_budget_falls_back_to_the_direct_engine(cause, by, monkeypatch):
     with pytest.warns(RuntimeWarning, match="exceed the budget") as caught:
         stats = by_transform(x, features, budget=budget, noise_levels=(0.0, 0.4))
     assert len(caught) == 1
-    assert memory.human(size) in str(caught[0].message)
+    assert memory.format_bytes(size) in str(caught[0].message)
     assert memory.BUDGET_VARIABLE in str(caught[0].message)
     assert caught[0].filename == __file__
-    assert memory.human(size) in stats.provenance["fallback"]
+    assert memory.format_bytes(size) in stats.provenance["fallback"]
     assert stats.provenance["engine"] == "direct"
     want = direct(x, features, noise_levels=(0.0, 0.4))
     for name in ("sum_x", "sum_xx", "sum_dphi_x", "gram", "noise_gram"):
@@ -441,7 +415,7 @@ def test_the_budget_is_kept_by_leaving_rows_outside():
     for budget in ("2GB", "15MB"):
         stats = by_transform(x, features, budget=budget)
         grids.append(stats.provenance["grid_bytes"])
-        assert grids[-1] < memory.parse(budget)
+        assert grids[-1] < memory.parse_bytes(budget)
         assert_statistics(stats, direct(x, features), bounds(x, features, 1e-9))
     assert stats.provenance["rows_outside"] >= 10
 

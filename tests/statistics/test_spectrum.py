@@ -7,6 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 from conftest import assert_statistics, doctored, slow, with_noise_bounds
+from statistics_helpers import make_features
 
 pytest.importorskip("finufft")
 
@@ -29,11 +30,6 @@ def small_work(monkeypatch):
     monkeypatch.delenv(memory.BUDGET_VARIABLE, raising=False)
     resolve = kernels.resolve_threads
     monkeypatch.setattr(kernels, "resolve_threads", lambda m, n=None: resolve(m, n or 1))
-
-
-def make_features(S, d, gamma=0.7, seed=0):
-    rng = np.random.default_rng(seed)
-    return tgp.Features(rng.standard_normal((S, d)), rng.uniform(0, 2 * np.pi, S), gamma)
 
 
 def make_data(d, n=800, seed=1):

@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 
 from .. import kernels
 from ..data.blocks import as_blocks
-from ..data.moments import check_full_rank, moments_of
+from ..data.moments import check_full_rank, compute_moments
 from ..data.scaling import Scaling
 from ..features.delta_weights import delta_weights
 from ..features.random import Features
@@ -107,7 +107,7 @@ class GaussianBase(Base):
         [[1.0]]
         """
         blocks = as_blocks(X, sample_weight=sample_weight)
-        moments = moments_of(blocks)
+        moments = compute_moments(blocks)
         check_full_rank(moments, blocks.table.columns)
         return cls(moments.mean, moments.covariance)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..data.moments import moments_of
+from ..data.moments import compute_moments
 from ..validation import Array
 from .expectation_maximization import measure_columns
 from .mixture import MixtureBase, guard_of
@@ -37,7 +37,7 @@ def choose_kernel_covariance(x: Array, w: Array, within: Array) -> Array:
         Covariance within the components of a mixture.
     """
     n, d = x.shape
-    moments, standards = moments_of(Blocks(x, sample_weight=w)), measure_columns(x, w)
+    moments, standards = compute_moments(Blocks(x, sample_weight=w)), measure_columns(x, w)
     chosen = np.random.default_rng(0).permutation(n)[:LEFT_OUT_ROWS]
     floor, scott = standards.floor * standards.scaling.scale, n ** (-1.0 / (d + 4))
     guard = MixtureBase(*(np.asarray(part)[None] for part in guard_of(moments)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import kernels
 from ..data.blocks import Blocks
-from ..data.moments import Moments, check_full_rank, moments_of
+from ..data.moments import Moments, check_full_rank, compute_moments
 from ..data.row_sample import SAMPLE_ROWS
 from ..data.scaling import Scaling
 from ..data.weights import kish_ratio
@@ -119,7 +119,7 @@ class MixtureBase(Base):
         seed = as_seed(seed)
         x, w = sample_rows(X, sample_weight)
         w = w * kish_ratio(w)
-        check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
+        check_full_rank(compute_moments(Blocks(x, sample_weight=w)), None)
         if n_components is None:
             found = choose_mixture_by_bic(x, w, seed=seed)
         else:
@@ -154,7 +154,7 @@ class MixtureBase(Base):
         """
         if self.n_components == 1:
             return self
-        weight, mean, covariance = guard_of(moments_of(Blocks(x, sample_weight=w)))
+        weight, mean, covariance = guard_of(compute_moments(Blocks(x, sample_weight=w)))
         return MixtureBase(
             np.append((1.0 - weight) * self.weights, weight),
             np.concatenate([self.means, mean[None]]),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..data.moments import Moments, check_full_rank, moments_of
+from ..data.moments import Moments, check_full_rank, compute_moments
 from ..kernels.thread_choice import Threads
 from ..runtime.records import record
 from ..validation import Array
@@ -131,7 +131,7 @@ def grow_mixture(
     True
     >>> final = grown.refit(x, np.ones(500))
     """
-    moments = moments_of(Blocks(x, sample_weight=w))
+    moments = compute_moments(Blocks(x, sample_weight=w))
     check_full_rank(moments, None)
     standards, threads = measure_columns(x, w), threads or Threads()
     scaling, d = standards.scaling, x.shape[1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..data.moments import check_full_rank, moments_of
+from ..data.moments import check_full_rank, compute_moments
 from ..data.scaling import Scaling
 from ..validation import Array, as_floats, positive
 from .base import Base, register_base, sample_rows
@@ -127,7 +127,7 @@ class StudentBase(Base):
         -------
         StudentBase
         """
-        check_full_rank(moments_of(Blocks(x, sample_weight=w)), None)
+        check_full_rank(compute_moments(Blocks(x, sample_weight=w)), None)
         share, d = w / w.sum(), x.shape[1]
         centre = share @ x
         matrix = (x - centre).T * share @ (x - centre)

@@ -18,7 +18,7 @@ from ..runtime.warnings import DataWarning, warn
 from ..validation import Array, as_floats, whole
 from .blocks import Blocks
 from .jitter import OFF_GRID
-from .moments import moments_of
+from .moments import compute_moments
 from .near_values import merge_near_values
 from .table import column_name
 
@@ -377,7 +377,7 @@ def _check_linear(x: Array, w: Array, names: list[str] | None) -> list[ColumnNot
 
     Each one is left out before the next is searched, so that one relation gives one note.
     """
-    moments = moments_of(Blocks(x, sample_weight=w))
+    moments = compute_moments(Blocks(x, sample_weight=w))
     left = [int(k) for k in np.flatnonzero(moments.deviation > 0)]
     notes = []
     while len(left) > 1 and len(x) >= len(left) + SPARE_ROWS:

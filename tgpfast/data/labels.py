@@ -1,4 +1,4 @@
-"""Checks and numbers the labels of groups."""
+"""Labels of groups: checked, and numbered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..validation import Ints
 
 
-def label_values(groups: Any) -> Any:
+def check_labels(groups: Any) -> Any:
     """Return labels as a one-dimensional array of numbers, or as a list of other values.
 
     Parameters
@@ -88,7 +88,7 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
-def python_time(label: Any) -> Any:
+def as_python_time(label: Any) -> Any:
     """Return the date, datetime or timedelta that equals a time of numpy; None if there is none."""
     if not isinstance(label, (np.datetime64, np.timedelta64)):
         return None
@@ -109,7 +109,7 @@ def factorize(groups: Any) -> tuple[list[Any], Ints]:
     >>> factorize(["b", "a", "b"])
     (['a', 'b'], array([1, 0, 1]))
     """
-    values = label_values(groups)
+    values = check_labels(groups)
     if len(values) == 0:
         raise ValueError("groups is empty; at least one row is needed")
     if isinstance(values, np.ndarray):

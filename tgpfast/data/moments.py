@@ -156,7 +156,7 @@ class RunningMoments(KeptSums):
         self.sample.restore(state)
 
 
-def moments_of(blocks: Blocks) -> Moments:
+def compute_moments(blocks: Blocks) -> Moments:
     """Compute the moments in one pass over the blocks."""
     sums: RunningMoments = blocks.reduce(_sum_moments)
     return sums.moments()
@@ -186,7 +186,7 @@ def _sum_moments(
     return sums
 
 
-def given_moments(moments: Any, dimension: int | None) -> Moments:
+def check_given_moments(moments: Any, dimension: int | None) -> Moments:
     """Check a user's (n, mean, covariance), and return it as `Moments`."""
     try:
         n, mean, covariance = moments

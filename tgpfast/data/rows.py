@@ -1,4 +1,4 @@
-"""Recognizes and checks what users pass as rows, and makes contiguous float64 arrays of it."""
+"""What users pass as rows: recognized, checked, and made into contiguous float64 arrays."""
 
 from __future__ import annotations
 

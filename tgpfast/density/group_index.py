@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.labels import distinct_labels, label_values, python_time
+from ..data.labels import as_python_time, check_labels, distinct_labels
 from ..validation import Ints
 
 SUGGESTIONS = 3  # similar labels that an error names
@@ -20,7 +20,7 @@ class GroupIndex:
         self.labels = labels
         self._places = {label: place for place, label in enumerate(labels)}
         for place, label in enumerate(labels):  # equal times of numpy and Python hash differently
-            if (time := python_time(label)) is not None:
+            if (time := as_python_time(label)) is not None:
                 self._places.setdefault(time, place)
 
     def find(self, label: Any) -> int | None:
@@ -56,7 +56,7 @@ class GroupIndex:
             if place is None:
                 raise ValueError(f"groups: {self.describe_unknown(groups)}")
             return np.array(place)
-        values = label_values(groups)
+        values = check_labels(groups)
         if n_rows is not None and len(values) != n_rows:
             raise ValueError(f"groups has {len(values):,} entries, but Y has {n_rows:,} rows")
         try:

@@ -14,7 +14,7 @@ import numpy as np
 from .. import kernels
 from ..data.blocks import Blocks, as_blocks
 from ..data.missing_rows import MISSING_ROWS, warn_if_dropped
-from ..data.moments import moments_of
+from ..data.moments import compute_moments
 from ..data.scaling import Scaling
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
@@ -195,9 +195,9 @@ def _choose_scaling(
     if pilot is not None:
         rows, weights = pilot
         w = weights if weights is not None and weights.any() else None
-        moments, source = moments_of(Blocks(rows, sample_weight=w)), "data"
+        moments, source = compute_moments(Blocks(rows, sample_weight=w)), "data"
     elif blocks.can_repeat:
-        moments, source = moments_of(blocks), "data"
+        moments, source = compute_moments(blocks), "data"
     else:
         known = getattr(model, "scaling", None)
         if isinstance(known, Scaling) and known.is_affine and (known.scale != 1.0).any():

@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 from .. import kernels
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
-from ..data.moments import Moments, check_full_rank, moments_of
+from ..data.moments import Moments, check_full_rank, compute_moments
 from ..features.evaluation import NO_WEIGHTS
 from ..kernels import read_only
 from ..kernels.thread_choice import Threads
@@ -63,7 +63,7 @@ class ExactKDE:
         n_threads: int | None = None,
     ) -> None:
         blocks = Blocks(X, sample_weight=sample_weight)
-        moments = moments_of(blocks)
+        moments = compute_moments(blocks)
         d = len(moments.mean)
         self.table, self.threads = replace(blocks.table, index=None), Threads(backend, n_threads)
         self.bandwidth = (

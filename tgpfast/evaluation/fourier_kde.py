@@ -8,7 +8,7 @@ import numpy as np
 
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks, as_blocks
-from ..data.moments import moments_of
+from ..data.moments import compute_moments
 from ..density.exponents.exponent import PointTilt
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
@@ -96,7 +96,7 @@ class FourierKDE:
         blocks = as_blocks(X, sample_weight=sample_weight, dimension=d)
         if not blocks.can_repeat:
             raise ValueError("X can be read only once, and is read twice; pass a list of blocks")
-        moments = moments_of(blocks)
+        moments = compute_moments(blocks)
         self = cls.__new__(cls)
         self._center, self._spread = moments.mean, moments.covariance
         sums = accumulate_feature_means(

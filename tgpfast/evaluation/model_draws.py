@@ -11,7 +11,7 @@ import numpy as np
 
 from ..bases.gaussian import GaussianBase
 from ..data.blocks import Blocks
-from ..data.moments import Moments, check_full_rank, moments_of
+from ..data.moments import Moments, check_full_rank, compute_moments
 from ..data.scaling import Scaling
 from ..validation import Array
 
@@ -30,7 +30,7 @@ class ModelDraws:
 
     def moments(self) -> Moments:
         """Weighted moments of the draws."""
-        return moments_of(Blocks(self.points, sample_weight=self.weights))
+        return compute_moments(Blocks(self.points, sample_weight=self.weights))
 
     def scaled(self, scaling: Scaling) -> ModelDraws:
         """The draws in other coordinates."""
@@ -76,7 +76,7 @@ def _weight_gaussian_draws(
     log_density: Callable[[Any], Any], blocks: Blocks, n: int, seed: int
 ) -> ModelDraws:
     """Draws from a Gaussian with the moments of the data, weighted by the ratio of densities."""
-    moments = moments_of(blocks)
+    moments = compute_moments(blocks)
     check_full_rank(moments, blocks.table.columns)
     proposal = GaussianBase(moments.mean, moments.covariance)
     points = proposal.sample(n, seed)

@@ -1,4 +1,4 @@
-"""`evaluate_grid`: values of a function at the nodes of a grid that may be larger than memory."""
+"""`evaluate_grid`: values of a function at all nodes of a regular grid."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def choose_box(
     kinds = []
     for axis in range(d):
         of_base = None if base is None else (base.mean[axis], base.covariance[axis, axis])
-        low, high = core_of(rows[:, axis], of_base)
+        low, high = find_core(rows[:, axis], of_base)
         wall_low, wall_high = _check_walls(walls[axis], periods[axis], rows[:, axis], axis)
         if periods[axis] is not None:
             kinds.append("period")
@@ -100,7 +100,7 @@ def choose_box(
     return origin, lengths, margin, tuple(kinds)
 
 
-def core_of(x: Array, base: tuple[float, float] | None = None) -> tuple[float, float]:
+def find_core(x: Array, base: tuple[float, float] | None = None) -> tuple[float, float]:
     """(low, high) of the core along one axis; see `choose_box`.
 
     Parameters

@@ -264,6 +264,8 @@ class LatticeTransform:
 def fast_length(n: int) -> int:
     """The smallest number >= n without prime factors above 5, at which FFTs are fast.
 
+    As `scipy.fft.next_fast_len` for real transforms, whose module is slow to import.
+
     Examples
     --------
     >>> [fast_length(n) for n in (1, 7, 17, 1021)]

@@ -34,7 +34,7 @@ MIXED_COLUMNS = 2
 
 # one for all features, or a tuple whose elements the features take in turns
 Kernel: TypeAlias = str | tuple[str, ...]
-Interactions: TypeAlias = int | None | tuple[int | None, ...]
+Interactions: TypeAlias = int | tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.blocks import Blocks
 from ..data.files import SUFFIXES
-from ..data.moments import check_full_rank, moments_of
+from ..data.moments import check_full_rank, compute_moments
 from ..validation import Array
 from .published import ILLUSTRATIONS, SETS, Illustration, PublishedSet, find_entry
 
@@ -71,5 +71,5 @@ def load_standardized(path: Path) -> Array:
     """All rows of a file, with every column scaled to mean 0 and variance 1."""
     blocks = Blocks(path)
     x = blocks.whole()
-    check_full_rank(moments_of(Blocks(x)), blocks.table.columns)
+    check_full_rank(compute_moments(Blocks(x)), blocks.table.columns)
     return np.asarray((x - x.mean(axis=0)) / x.std(axis=0))

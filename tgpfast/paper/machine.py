@@ -8,7 +8,7 @@ import platform
 from datetime import datetime, timezone
 
 from .._version import __version__
-from ..runtime.memory import human
+from ..runtime.memory import format_bytes
 
 PACKAGES = ("numpy", "scipy", "numba", "finufft", "matplotlib")  # their versions are reported
 
@@ -54,7 +54,7 @@ def _count_cores() -> str:
 
 def _measure_memory() -> str:
     try:
-        return human(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        return format_bytes(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):  # Windows has no sysconf
         return "unknown"
 

@@ -121,8 +121,9 @@ class GroupSolver:
             batches += [(length, groups[at : at + size]) for at in range(0, len(groups), size)]
         if needed > self.budget:
             raise ValueError(
-                f"a budget of {memory.human(self.budget)} does not hold one group with {S:,} "
-                f"features, which takes {memory.human(needed)}; raise it or use fewer features"
+                f"a budget of {memory.format_bytes(self.budget)} does not hold one group with "
+                f"{S:,} features, which takes {memory.format_bytes(needed)}; raise it or use fewer "
+                "features"
             )
         return batches, large.tolist()
 

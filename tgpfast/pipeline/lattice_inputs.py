@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bases.expectation_maximization import measure_columns
-from ..features.lattice_box import core_of
+from ..features.lattice_box import find_core
 from ..runtime.records import record
 from ..selection.lattice_search import HeldOutRows
-from ..statistics.folds import Folds
+from ..statistics.value_folds import Folds
 from ..validation import Array
 from .axes import Axes
 from .discrete_columns import find_discrete
@@ -63,7 +63,7 @@ class Sample:
     def deviation(self) -> float:
         """Root of the mean variance of the columns, with far outliers moved to the end of the core
         of a box."""
-        core = np.array([core_of(column) for column in self.x.T]).T
+        core = np.array([find_core(column) for column in self.x.T]).T
         return math.sqrt(float(np.clip(self.x, *core).var(axis=0).mean())) or 1.0
 
     def without(self, fold: int) -> tuple[Array, Array]:

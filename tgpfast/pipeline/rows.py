@@ -14,9 +14,9 @@ from ..data.column_checks import ColumnNote, check_columns
 from ..data.moments import (
     Moments,
     check_full_rank,
-    given_moments,
+    check_given_moments,
+    compute_moments,
     moments_and_sample,
-    moments_of,
 )
 from ..data.row_sample import RowSample
 from ..data.scaling import Scaling
@@ -93,7 +93,7 @@ class Rows:
 
     def measure_sample(self, place: Callable[[Array], Array]) -> Moments:
         """Moments of the sample after a map of its rows; the numbers of rows are those of all."""
-        found = moments_of(Blocks(place(self.sample.x), sample_weight=self.sample.weights))
+        found = compute_moments(Blocks(place(self.sample.x), sample_weight=self.sample.weights))
         return replace(found, n=self.moments.n, n_effective=self.moments.n_effective)
 
     @property
@@ -151,7 +151,7 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
     )  # fmt: skip
     spectrum = None
     if moments is not None:
-        found = given_moments(moments, blocks.dimension)
+        found = check_given_moments(moments, blocks.dimension)
         found = replace(found, n_effective=found.n * (blocks.weight_ratio or 1.0))
     elif blocks.can_repeat:
         bar = settings.progress and (blocks.in_parts or blocks.is_prefetched)

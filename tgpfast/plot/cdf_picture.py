@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..data.moments import moments_of
+from ..data.moments import compute_moments
 from ..data.scaling import Scaling
 from ..evaluation.evaluation import DISTANCE_UNITS, choose_directions
 from ..evaluation.result import direction_text
@@ -118,7 +118,7 @@ def marginal_cdfs(
 
 
 def _standardize(x: Array) -> Scaling:
-    moments = moments_of(Blocks(x))
+    moments = compute_moments(Blocks(x))
     return Scaling(moments.mean, np.where(moments.deviation > 0, moments.deviation, 1.0))
 
 

@@ -1,1 +1,1 @@
-"""Services that do not depend on the mathematics: memory, progress bars and warnings."""
+"""Services that do not depend on the mathematics: memory, progress bars, warnings and records."""

@@ -28,12 +28,12 @@ def available() -> int | None:
         return None
 
 
-def human(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Write a number of bytes for people.
 
     Examples
     --------
-    >>> human(1536)
+    >>> format_bytes(1536)
     '1.5 KiB'
     """
     size = min(size, 1e300)  # an integer may be beyond float64
@@ -59,16 +59,17 @@ def check(need: int, what: str, remedy: str) -> None:
     have = available()
     if have is not None and need > have:
         raise ValueError(
-            f"{what} would take {human(need)} of memory, and {human(have)} is available; {remedy}"
+            f"{what} would take {format_bytes(need)} of memory, and {format_bytes(have)} is "
+            f"available; {remedy}"
         )
 
 
-def parse(size: object) -> int:
+def parse_bytes(size: object) -> int:
     """Return the bytes of a number, or of text such as "500MB" or "2 GiB".
 
     Examples
     --------
-    >>> parse("2 GiB")
+    >>> parse_bytes("2 GiB")
     2147483648
     """
     text = str(size).strip().upper()
@@ -93,6 +94,6 @@ def budget(given: object = None) -> int:
     """
     value = given if given is not None else os.environ.get(BUDGET_VARIABLE)
     if value is not None:
-        return parse(value)
+        return parse_bytes(value)
     free = available()
     return int(BUDGET_SHARE * free) if free else BUDGET_WITHOUT_FACTS

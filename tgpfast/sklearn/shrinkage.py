@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..data.moments import check_full_rank, moments_of
+from ..data.moments import check_full_rank, compute_moments
 from ..validation import Array
 
 COUNTED_ROWS = 100  # times d + 1: longer tables are taken to have enough rows that differ
@@ -26,7 +26,7 @@ def has_fewer_rows(X: Array, least: int) -> bool:
 def is_singular(X: Array, weights: Array) -> bool:
     """Whether the columns are constant or linearly dependent, by the rule of ``tgpfast.fit``."""
     try:
-        check_full_rank(moments_of(Blocks(X, sample_weight=weights)), None)
+        check_full_rank(compute_moments(Blocks(X, sample_weight=weights)), None)
     except ValueError:
         return True
     return False

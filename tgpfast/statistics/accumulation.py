@@ -163,7 +163,7 @@ def _run_pass(blocks: Blocks, options: PassOptions, budget: int) -> Statistics:
         if found is not None:
             facts["precision_reason"] = "spectral: float64 throughout"
             return replace(found, provenance={**found.provenance, **facts})
-        facts["fallback"] = f"spectral grids exceed the budget of {memory.human(budget)}"
+        facts["fallback"] = f"spectral grids exceed the budget of {memory.format_bytes(budget)}"
     precision, facts["precision_reason"] = choose_precision(choice.blocks, options)
     run = functools.partial(
         _run_engine, engine=accumulate_direct, sums=options.sums, gram_phi=options.gram_phi,
@@ -207,12 +207,12 @@ def _run_spectral(blocks: Blocks, options: PassOptions, budget: int) -> Statisti
             if not blocks.can_repeat:
                 raise ValueError(
                     f"the grids of the spectral engine exceed the budget of "
-                    f"{memory.human(budget)}, and X, which can be read only once, is used up; "
-                    'raise budget=, or pass engine="direct"'
+                    f"{memory.format_bytes(budget)}, and X, which can be read only once, is used "
+                    'up; raise budget=, or pass engine="direct"'
                 ) from None
     warn(
-        f"the grids of the spectral engine exceed the budget of {memory.human(budget)}; the direct "
-        f"engine runs instead. Raise budget= or {memory.BUDGET_VARIABLE}, or the bandwidth",
+        f"the grids of the spectral engine exceed the budget of {memory.format_bytes(budget)}; the "
+        f"direct engine runs instead. Raise budget= or {memory.BUDGET_VARIABLE}, or the bandwidth",
         FallbackWarning,
     )
     return None

@@ -21,7 +21,7 @@ from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array
 from .chunks import Chunks
-from .feature_means import plan_sums, sum_rows, transform_inside
+from .feature_means import plan_sums, rows_per_sum, transform_inside
 from .transforms import eps_for
 
 
@@ -56,7 +56,7 @@ def _accumulate_part(
     angles = Angles.of(features, base.mean)
     eps, sums = eps_for(tolerance), _ScoreSums(features)
     with blocks.track("base scores", sums, progress) as count_rows:
-        for x, w in Chunks(blocks, sum_rows(features)):
+        for x, w in Chunks(blocks, rows_per_sum(features)):
             score = base.score_at(x)
             if w is not None:
                 score *= w[:, None]

@@ -154,7 +154,7 @@ def _accumulate_part(
     angles, sums = Angles.of(features, origin), _WaveSums(S)
     frequencies, eps = angles.frequencies, eps_for(tolerance)
     with blocks.track("feature means", sums, progress) as count_rows:
-        for x, w in Chunks(blocks, sum_rows(features)):
+        for x, w in Chunks(blocks, rows_per_sum(features)):
             y = x - origin
             plan, inside = plan_sums(y, frequencies, eps, budget)
             if plan is not None:
@@ -203,7 +203,7 @@ def transform_inside(
     return [turn * transform(columns, s, axes, eps, n_threads) for s in sets]
 
 
-def sum_rows(features: Features) -> int | None:
+def rows_per_sum(features: Features) -> int | None:
     """Rows of a chunk; None is as many as one transform takes."""
     return TERM_ROWS if features.dimension > TRANSFORM_DIMENSIONS else None
 

@@ -109,7 +109,7 @@ def _reading_cost(grid: SpreadGrid, sample: Array, n_rows: int) -> float:
 def _too_large(grid: SpreadGrid, budget: int) -> OutsideError:
     shape = " x ".join(f"{float(m):.6g}" for m in grid.shape)
     return OutsideError(
-        f"a grid of {shape} nodes would take {memory.human(grid.memory)}, and the budget is "
-        f"{memory.human(budget)}; lower bandlimit (a larger bandwidth), give a smaller box, or "
-        "raise budget="
+        f"a grid of {shape} nodes would take {memory.format_bytes(grid.memory)}, and the budget is "
+        f"{memory.format_bytes(budget)}; lower bandlimit (a larger bandwidth), give a smaller box, "
+        "or raise budget="
     )

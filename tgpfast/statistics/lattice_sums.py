@@ -25,7 +25,6 @@ from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array, positive
 from .chunks import Chunks
-from .folds import Folds
 from .lattice_statistics import (
     POSITIONS,
     LatticeStatistics,
@@ -36,6 +35,7 @@ from .lattice_statistics import (
 from .moment_sums import RowCounts
 from .statistics import check_levels
 from .transforms import has_finufft
+from .value_folds import Folds
 from .wave_sums import WaveSums, required_memory
 
 LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger
@@ -230,8 +230,9 @@ def check_memory(
         share *= 0.9
         fitting = features.with_modes([max(1, int(share * m)) for m in features.n_modes])
     raise ValueError(
-        f"a lattice of n_modes={features.n_modes} needs {memory.human(need(features))} for its "
-        f"sums, and the budget is {memory.human(budget)}; n_modes={fitting.n_modes} would fit"
+        f"a lattice of n_modes={features.n_modes} needs {memory.format_bytes(need(features))} for "
+        f"its sums, and the budget is {memory.format_bytes(budget)}; n_modes={fitting.n_modes} "
+        "would fit"
     )
 
 

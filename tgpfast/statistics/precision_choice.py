@@ -45,13 +45,13 @@ def choose_precision(blocks: Blocks, options: PassOptions) -> tuple[str, str]:
     trial = None if n_rows is None else blocks.pilot(min(TRIAL_ROWS, n_rows // TRIAL_SHARE))
     if n_rows is None or trial is None:
         return "float64", "rows of a stream cannot be sampled ahead"
-    change = predicted_change(trial, n_rows, features, options.backend, options.n_threads)
+    change = predict_change(trial, n_rows, features, options.backend, options.n_threads)
     verdict = "below" if change < MIXED_TOLERANCE else "above"
     reason = f"predicted change of log density {change:.1e}, {verdict} {MIXED_TOLERANCE:g}"
     return ("mixed" if change < MIXED_TOLERANCE else "float64"), reason
 
 
-def predicted_change(
+def predict_change(
     trial: Rows, n_rows: int, features: Features, backend: ModuleType, n_threads: int
 ) -> float:
     """Largest change of the log density by mixed precision, at trial rows and draws of the base,
