@@ -57,7 +57,7 @@ class FoldedSample:
             fold = folds.of_rows(x, rows.sample.keys)
         else:
             folds = fold = labels
-        return cls(axes.inside(x), rows.sample_weights, folds, fold)
+        return cls(axes.move_inside(x), rows.sample_weights, folds, fold)
 
     @property
     def deviation(self) -> float:

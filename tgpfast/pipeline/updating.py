@@ -27,7 +27,7 @@ from .axes import Axes, place_rows
 from .discrete_columns import find_discrete
 
 MOST_ROWS_BEYOND = 0.05  # share of new rows beyond a lattice, above which a warning says so
-OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold
+OUTDATED_RECORDS = ("base_spread", "verification")  # measurements of the old density
 
 
 def update_model(
@@ -60,7 +60,7 @@ def update_model(
     settings = {**model.settings, **new.settings, **facts}
     if warn_if_dropped(blocks):
         settings["n_missing"] = settings.get("n_missing", 0) + blocks.missing.n_missing
-    for name in OF_THE_OLD_DENSITY:
+    for name in OUTDATED_RECORDS:
         settings.pop(name, None)
     return new.with_record(
         scaling=model.scaling, table=model.table, settings=settings, selection=model.selection
