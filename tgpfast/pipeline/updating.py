@@ -33,7 +33,13 @@ OUTDATED_RECORDS = ("base_spread", "verification")  # measurements of the old de
 def update_model(
     model: Density, X: Any, sample_weight: Any, decay: float, progress: bool, missing: str
 ) -> Density:
-    """The model learned from its own rows and those of X; see `Density.update`."""
+    """The model learned from its own rows and those of X; see `Density.update`.
+
+    Raises
+    ------
+    ValueError
+        If the model holds no statistics, or new rows lie outside of its support.
+    """
     if model.statistics is None:
         raise ValueError(
             "cannot update: this model does not hold the statistics that new rows are added to. "
