@@ -177,6 +177,19 @@ def test_the_table_of_formulas_names_what_is_there():
     assert [name for row in rows for name in unknown_names(row)] == []
 
 
+def unknown_functions(text):
+    """Names in "`file.py`: `name`" that are not there."""
+    pairs = re.findall(r"`([\w/]+\.py)`: `(\w+)`", text)
+    return [name for file, name in pairs if not _defines(ROOT / "tgpfast" / file, name)]
+
+
+def test_the_steps_of_a_fit_are_there():
+    rows = (ROOT / "CONTRIBUTING.md").read_text().partition("| step of ")[2].partition("\n\n")[0]
+    assert rows.count("`: `") >= 9
+    assert unknown_functions(rows) == []
+    assert unknown_functions("`pipeline/rows.py`: `read_row`, `no.py`: `f`") == ["read_row", "f"]
+
+
 def test_a_row_with_unknown_names_is_found():
     row = "| x | `statistics/fisher.py`: `fd_sytem` | `rank_q` | `theta_f` | `tests/no.py` |"
     assert unknown_names(row) == ["fd_sytem", *["rank_q"] * 3, "theta_f", "tests/no.py"]

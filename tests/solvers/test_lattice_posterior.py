@@ -269,20 +269,28 @@ def test_warm_starts_give_the_same_optimum_in_fewer_steps():
 
 
 def test_least_gain_stops_early():
-    stats, base = sharp_case()
-    options = {"grid_tolerance": None, "tolerance": 1e-9}
-    _, full = solve_lattice_map(stats, base, 0.1, **options)
-    _, early = solve_lattice_map(stats, base, 0.1, least_gain=1e-3, **options)
-    assert early["newton_steps"] < full["newton_steps"]
-    assert 0.0 <= (full["objective"] - early["objective"]) / stats.n < 2e-3
+    features, base, x, _ = make("two open")
+    stats = accumulate_lattice(x, features)
+    masses = node_masses(base, features, features.grid_shape())
+    posteriors = LatticePosteriors(
+        features, stats.sum_waves[None], np.array([stats.n]), [masses], 0.1
+    )
+    full, early = (
+        maximize_posteriors(
+            posteriors, np.zeros_like(posteriors.data), tolerance=1e-9, least_gain=gain
+        )
+        for gain in (0.0, 1e-3)
+    )
+    assert early.steps < full.steps
+    assert 0.0 <= (full.point.value[0] - early.point.value[0]) / stats.n < 2e-3
 
 
 def test_grids_of_a_base_are_made_once_and_workers_do_not_matter():
     features, base, x, _ = make("two open")
     stats, grids = accumulate_lattice(x, features), BaseGrids(base, features)
-    theta, _ = solve_lattice_map(stats, base, 0.2, grids=grids)
+    theta, _ = solve_lattice_map(stats, base, 0.2)
     assert grids.at(features.grid_shape()) is grids.at(features.grid_shape())
-    again, _ = solve_lattice_map(stats, base, 0.2, grids=grids, workers=2)
+    again, _ = solve_lattice_map(stats, base, 0.2, workers=2)
     assert np.abs(theta - again).max() < 1e-10
 
 

@@ -63,7 +63,7 @@ def smooth_case():
 def test_it_saves_most_products_where_the_density_is_smooth():
     stats, base = smooth_case()
     lam, grids = 0.05, BaseGrids(base, stats.features)
-    theta, _ = solve_lattice_map(stats, base, lam, grids=grids, grid_tolerance=None)
+    theta, _ = solve_lattice_map(stats, base, lam, grid_tolerance=None)
     objective, coarse = (
         LatticePosteriors(
             stats.features, stats.sum_waves[None], np.array([stats.n]),

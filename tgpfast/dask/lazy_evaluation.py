@@ -18,7 +18,7 @@ from .tasks import hold_threads
 
 
 @dataclass(frozen=True)
-class _Evaluation:
+class _ModelCall:
     """A method of a model with its options; one object in the graph, whatever the partitions."""
 
     model: Density
@@ -41,10 +41,10 @@ def evaluate_lazily(X: Any, name: str, model: Density, method: str, **options: A
     **options
         Its other arguments.
     """
-    evaluation = _Evaluation(_copy_for_workers(model), method, options, name)
-    task = delayed(evaluation, name=unique_name("model"), traverse=False)
+    call = _ModelCall(_copy_for_workers(model), method, options, name)
+    task = delayed(call, name=unique_name("model"), traverse=False)
     if is_frame(X) and X.ndim == 2:
-        return X.map_partitions(_evaluate_frame, task, meta=_evaluate(evaluation, X._meta, None))
+        return X.map_partitions(_evaluate_frame, task, meta=_evaluate(call, X._meta, None))
     rows = X.to_dask_array() if hasattr(X, "divisions") else X
     rows = rows if rows.ndim == 2 else rows[:, None]
     if method == "grad_log_density":
@@ -65,8 +65,9 @@ def _copy_for_workers(model: Any) -> Any:
     return own
 
 
-def _evaluate(evaluation: _Evaluation, part: Any, index: int | None) -> Any:
-    function, options = getattr(evaluation.model, evaluation.method), evaluation.options
+def _evaluate(call: _ModelCall, part: Any, index: int | None) -> Any:
+    """The answer of a call for one partition, whose number errors name."""
+    function, options = getattr(call.model, call.method), call.options
     if not len(part):  # evaluate a row of zeros for the shape and kind of the answer
         zeros = np.zeros((1, part.shape[1]))
         if is_frame(part):
@@ -74,16 +75,16 @@ def _evaluate(evaluation: _Evaluation, part: Any, index: int | None) -> Any:
             return function(rows, **options)[:0].set_axis(part.index)
         return function(zeros, **options)[:0]
     try:
-        with hold_threads(evaluation.model.threads):
+        with hold_threads(call.model.threads):
             return function(part, **options)
     except (TypeError, ValueError) as error:
-        where = "" if index is None else f"partition {index} of {evaluation.name}: "
+        where = "" if index is None else f"partition {index} of {call.name}: "
         raise type(error)(f"{where}{error}") from error
 
 
-def _evaluate_frame(part: Any, evaluation: _Evaluation, partition_info: Any = None) -> Any:
-    return _evaluate(evaluation, part, partition_info["number"] if partition_info else None)
+def _evaluate_frame(part: Any, call: _ModelCall, partition_info: Any = None) -> Any:
+    return _evaluate(call, part, partition_info["number"] if partition_info else None)
 
 
-def _evaluate_array(part: Array, evaluation: _Evaluation, block_info: Any = None) -> Any:
-    return _evaluate(evaluation, part, block_info[0]["chunk-location"][0] if block_info else None)
+def _evaluate_array(part: Array, call: _ModelCall, block_info: Any = None) -> Any:
+    return _evaluate(call, part, block_info[0]["chunk-location"][0] if block_info else None)

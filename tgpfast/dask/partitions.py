@@ -225,6 +225,11 @@ class Partitions(Blocks):
             Threads of one task, by default 1.
         progress : bool, default False
             Show the progress bar of dask.
+
+        Raises
+        ------
+        ValueError
+            If no row is complete, or all weights are zero. Errors of a pass name its partition.
         """
         threads = Threads(kernels.load(backend).NAME, 1 if n_threads is None else n_threads)
         threads.resolve()  # raises here, not on a worker, if n_threads is wrong

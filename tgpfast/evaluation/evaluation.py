@@ -108,6 +108,13 @@ def evaluate(
     -------
     Evaluation
 
+    Raises
+    ------
+    TypeError
+        If the model has neither ``sample`` nor ``log_density``.
+    ValueError
+        If an option is wrong, or the columns of model and data differ in number.
+
     References
     ----------
     Section 4 of the paper (arXiv 2504.03485): KS and WD along 500 random directions.
@@ -211,7 +218,13 @@ def _choose_scaling(
 
 
 def choose_directions(given: Any, n: int, d: int, rng: np.random.Generator) -> Array:
-    """Unit vectors (V, d): those given, else n random ones."""
+    """Unit vectors (V, d): those given, else n random ones.
+
+    Raises
+    ------
+    ValueError
+        If the given ones do not have d columns, or one of them has length 0.
+    """
     v: Array = rng.standard_normal((n, d))
     if given is not None:
         v = as_floats(given, "directions", "(V, d)", 2)

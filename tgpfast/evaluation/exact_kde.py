@@ -44,6 +44,12 @@ class ExactKDE:
     bandwidth : float
     covariance : ndarray of shape (d, d)
 
+    Raises
+    ------
+    ValueError
+        If an option is wrong, or columns are constant or linearly dependent with
+        covariance="data".
+
     Examples
     --------
     >>> import numpy as np, tgpfast

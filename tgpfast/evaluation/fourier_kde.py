@@ -38,6 +38,13 @@ class FourierKDE:
     n_threads : int, default None
         See ``accumulate``.
 
+    Raises
+    ------
+    TypeError
+        If ``stats`` are no `Statistics`.
+    ValueError
+        If they have no rows, or their features do not know the covariance of their frequencies.
+
     Examples
     --------
     >>> import numpy as np, tgpfast
@@ -91,6 +98,12 @@ class FourierKDE:
         Returns
         -------
         FourierKDE
+
+        Raises
+        ------
+        ValueError
+            If X can be read only once, or the features do not know the covariance of their
+            frequencies.
         """
         d = check_features(features).dimension
         blocks = as_blocks(X, sample_weight=sample_weight, dimension=d)
@@ -190,6 +203,11 @@ class FourierKDE:
         Returns
         -------
         ndarray of shape (n, d)
+
+        Raises
+        ------
+        ValueError
+            If the estimate is not positive at any draw.
         """
         n, seed = whole("n", n), as_seed(seed)
         assert self.features.covariance is not None

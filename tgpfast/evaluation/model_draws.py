@@ -48,6 +48,13 @@ def draw_from_model(model: Any, blocks: Blocks, n: int, seed: int) -> ModelDraws
         The data, whose moments the Gaussian takes.
     n : int
     seed : int
+
+    Raises
+    ------
+    TypeError
+        If the model has none of these methods.
+    ValueError
+        If moments are needed of rows that can be read only once.
     """
     if hasattr(model, "weighted_sample"):
         return ModelDraws(*model.weighted_sample(n, seed))

@@ -3,6 +3,7 @@
 Every generator is ``name(n, *, seed=0, ...)``. It returns an (n, 2) float64 array with its rows in
 random order. `GENERATORS` maps the name of every generator to its function. The same arguments give
 the same rows, unless ``seed`` is None or a Generator.
+A ValueError or TypeError names the argument that is wrong.
 
 Examples
 --------

@@ -19,6 +19,8 @@ PROSE_CHARACTERS = 40  # a longer cell of text may wrap
 
 @dataclass(frozen=True)
 class Heading:
+    """The heading of a section; ``anchor`` is what links of the page point to."""
+
     text: str
     anchor: str
     level: int
@@ -32,6 +34,8 @@ class Heading:
 
 @dataclass(frozen=True)
 class Text:
+    """Paragraphs, separated by blank lines."""
+
     text: str
 
     def markdown(self) -> str:
@@ -43,6 +47,8 @@ class Text:
 
 @dataclass(frozen=True)
 class Facts:
+    """Pairs of a key and its value."""
+
     items: tuple[tuple[str, str], ...]
 
     def markdown(self) -> str:
@@ -57,6 +63,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Table:
+    """A table, which is written to ``name``.csv too."""
+
     name: str
     label: str  # "Table 1. caption"
     header: tuple[str, ...]
@@ -98,6 +106,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
+    """A picture, which is written to ``name``.png too."""
+
     name: str
     label: str  # "Figure 1. caption"
     caption: str

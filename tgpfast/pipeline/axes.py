@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,6 @@ from ..validation import Array, positive
 from .discrete_columns import find_discrete
 from .rows import Rows, make_scaling
 from .settings import GRAM_BASES, STANDARD_SCALES, Settings
-
-Result = TypeVar("Result")
 
 
 @record
@@ -96,7 +95,7 @@ class Axes:
         """Period of every axis, None where there is none."""
         return [None if math.isinf(p) else float(p) for p in self.domain.periods]
 
-    def inside(self, x: Array) -> Array:
+    def move_inside(self, x: Array) -> Array:
         """Rows moved into the first period, and to the walls where they are beyond."""
         return np.clip(self.domain.wrap(x), *self.domain.walls)
 
@@ -105,10 +104,17 @@ class Axes:
         low, high = self.given.walls
         return bool(((x < low) | (x > high)).any())
 
-    def explain(self, function: Callable[[], Result]) -> Result:
-        """Call a pass over the rows; a row beyond a wall is named in the units of the data."""
+    @contextlib.contextmanager
+    def name_rows_beyond(self) -> Iterator[None]:
+        """A block with a pass over the rows; a row beyond a wall is named in the units of the data.
+
+        Raises
+        ------
+        ValueError
+            Names the row and its column.
+        """
         try:
-            return function()
+            yield
         except WallError as error:
             name, (low, high) = column_name(error.axis, self.columns), self._asked(error.axis)
             raise ValueError(
@@ -147,7 +153,8 @@ class Axes:
         """
         low, high = self.given.walls
         search = functools.partial(_search_outside, low=low, high=high, start=blocks.first_row)
-        self.explain(lambda: blocks.mapped(_keep_units).reduce(search))
+        with self.name_rows_beyond():
+            blocks.mapped(_keep_units).reduce(search)
 
 
 def confine_rows(rows: Rows, settings: Settings) -> Rows:
@@ -180,7 +187,7 @@ def confine_rows(rows: Rows, settings: Settings) -> Rows:
     split = rows.split
     if split is not None:
         x = scaling.apply(of_sample.invert(split.x))
-        split = replace(split, x=moved.inside(x), domain=moved.domain)
+        split = replace(split, x=moved.move_inside(x), domain=moved.domain)
     return replace(rows, scaling=scaling, blocks=blocks, split=split)
 
 

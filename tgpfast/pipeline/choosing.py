@@ -51,7 +51,8 @@ Plan = RandomFeaturesPlan | LatticePlan
 Problem = RandomFeaturesProblem | LatticePlan
 
 RECONSIDERED_ERRORS = 2.0  # standard errors that a tilt must gain on all rows after the pilot
-SERVED_BY = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}  # else all methods
+# methods that tilt a base; other bases serve all methods
+METHODS_OF_BASE = {"mixture": ("fd", "fvpd", "map"), "student": ("fd", "map")}
 REPEATED_ROWS = 1_000  # copies of few different rows by which a tilt is judged, at most
 STREAM_FOLDS = 5  # 1/5 of an iterator's sample is held out to choose lambda
 SMALL_SAMPLE = 500  # rows up to which 500 features make the draw of the features matter little
@@ -129,7 +130,7 @@ def uses_lattice(settings: Settings, rows: Rows) -> bool:
             raise ValueError(
                 f"{why}: lattices serve one to {LATTICE_DIMENSIONS} columns, X has {d}"
             )
-        given = settings.of_random_features
+        given = settings.random_feature_options
         if settings.features == "random":
             given = ["features", *given]
         if given:
@@ -287,7 +288,7 @@ def _bases(settings: Settings, rows: Rows) -> tuple[Any, ...]:
         kinds = tuple(kind for kind in kinds if kind != "student")
     if settings.method == "auto":
         return kinds
-    return tuple(kind for kind in kinds if settings.method in SERVED_BY.get(kind, METHODS))
+    return tuple(kind for kind in kinds if settings.method in METHODS_OF_BASE.get(kind, METHODS))
 
 
 def frequency_shapes(settings: Settings, covariance: Array) -> dict[str, Array]:

@@ -43,7 +43,19 @@ class GroupBases:
 
 
 def estimate_bases(rows: SortedRows, scale: str, base: str) -> GroupBases:
-    """Center and scale the rows in place, and estimate the base of every group."""
+    """Center and scale the rows in place, and estimate the base of every group.
+
+    Parameters
+    ----------
+    rows : SortedRows
+    scale : {"standardize", "center"}
+    base : {"empirical", "pooled"}
+
+    Raises
+    ------
+    ValueError
+        If the rows have no density, or their squares leave the range of float64.
+    """
     moments = rows.center()
     deviation, correlation = _pool_covariances(rows, moments)
     divisor = deviation if scale == "standardize" else np.ones(len(deviation))

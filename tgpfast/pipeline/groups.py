@@ -106,6 +106,12 @@ def fit_groups(
     GroupedDensity
         ``result[label]`` is a `Density`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If an option is wrong, ``groups`` does not have one label for each row, or the rows have no
+        density: no group has two different rows, or a column is constant within every group.
+
     Notes
     -----
     The pooled covariance is V = sum_g n_g S_g / sum_g (n_g - 1), with the covariance S_g of a group

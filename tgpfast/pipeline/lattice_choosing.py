@@ -171,12 +171,11 @@ def _plan_as_given(inputs: LatticeInputs) -> LatticePlan:
         features = _with_most_features(features, DENSE_FEATURES)
     if method == "ncfd":
         levels = noise_levels(most_noise(settings, rows), settings.n_noise_levels)
-    stats = inputs.axes.explain(
-        lambda: accumulate_lattice(
+    with inputs.axes.name_rows_beyond():
+        stats = accumulate_lattice(
             rows.blocks, features, base=None if method == "map" else base, noise_levels=levels,
             threads=settings.threads, progress=settings.progress,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
     return LatticePlan(
         asked=settings, statistics=stats, base=base, axes=inputs.axes, choice=None, start=None,
         settings=_fill_in(settings, method, str(kernel), float(gamma), float(lam), word),
@@ -277,9 +276,8 @@ def _sum_folds(
         [made[place.get(fold, 0)] for made in bases.values()] for fold in range(N_LATTICE_FOLDS)
     ]
     settings = inputs.settings
-    return inputs.axes.explain(
-        lambda: accumulate_lattice_folds(
+    with inputs.axes.name_rows_beyond():
+        return accumulate_lattice_folds(
             inputs.rows.blocks, features, inputs.sample.folds, bases=of_folds,
             threads=settings.threads, progress=settings.progress,
-        )
-    )  # fmt: skip
+        )  # fmt: skip

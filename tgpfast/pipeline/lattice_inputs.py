@@ -26,7 +26,7 @@ DISCRETE_RESOLUTION = 0.25
 
 
 @record
-class Sample:
+class FoldedSample:
     """The random sample of the rows, and the fold of each.
 
     Attributes
@@ -45,7 +45,7 @@ class Sample:
     fold: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: Rows, axes: Axes, labels: NDArray[np.int64] | None = None) -> Sample:
+    def of(cls, rows: Rows, axes: Axes, labels: NDArray[np.int64] | None = None) -> FoldedSample:
         """The sample of the first pass, moved into the first period of periodic columns.
 
         labels : folds of the rows, all of which are in the sample; None for those of their values
@@ -57,7 +57,7 @@ class Sample:
             fold = folds.of_rows(x, rows.sample.keys)
         else:
             folds = fold = labels
-        return cls(axes.inside(x), rows.sample_weights, folds, fold)
+        return cls(axes.move_inside(x), rows.sample_weights, folds, fold)
 
     @property
     def deviation(self) -> float:
@@ -89,13 +89,13 @@ class LatticeInputs:
     rows : Rows
         Of at most three columns, with a sample.
     axes : Axes
-    sample : Sample
+    sample : FoldedSample
     """
 
     settings: Settings
     rows: Rows
     axes: Axes
-    sample: Sample
+    sample: FoldedSample
 
     @classmethod
     def of(
@@ -106,7 +106,7 @@ class LatticeInputs:
         labels : folds of the rows, all of which are in the sample; None for those of their values
         """
         axes = Axes.of(settings, rows)
-        return cls(settings, rows, axes, Sample.of(rows, axes, labels))
+        return cls(settings, rows, axes, FoldedSample.of(rows, axes, labels))
 
     @functools.cached_property
     def resolution(self) -> Array:

@@ -18,7 +18,13 @@ def noise_levels(sigma_max: float, n_levels: int) -> Array:
 
 
 def most_noise(settings: Settings, rows: Rows) -> float:
-    """sigma_max of NCFD as a number; "paper" is sqrt(tr V) / d."""
+    """sigma_max of NCFD as a number; "paper" is sqrt(tr V) / d.
+
+    Raises
+    ------
+    ValueError
+        If it is negative, or beyond the range of bandwidths.
+    """
     asked: Any = settings.sigma_max
     if isinstance(asked, str) and asked == "paper":
         asked = np.sqrt(rows.dimension * rows.variance) / rows.dimension

@@ -112,10 +112,10 @@ class Settings:
             )
         return replace(
             asked,
-            n_features=_unless("n_features", asked.n_features, "auto", check=whole),
-            lam=_unless("lam", asked.lam, "auto"),
-            gamma=_unless("gamma", asked.gamma, "auto", "scott"),
-            eta=_unless("eta", asked.eta, "auto", "1/gamma2"),
+            n_features=_check_number("n_features", asked.n_features, "auto", check=whole),
+            lam=_check_number("lam", asked.lam, "auto"),
+            gamma=_check_number("gamma", asked.gamma, "auto", "scott"),
+            eta=_check_number("eta", asked.eta, "auto", "1/gamma2"),
             n_noise_levels=n_noise_levels,
             seed=as_seed(asked.seed),
             normalize_weights=check_flag("normalize_weights", asked.normalize_weights),
@@ -179,7 +179,7 @@ class Settings:
         return _is_given(self.period)
 
     @property
-    def of_random_features(self) -> list[str]:
+    def random_feature_options(self) -> list[str]:
         """Options that are given and concern random features alone."""
         names = {"n_features", "frequency_covariance", "interactions"} - self.auto
         if self.method != "fvpd":
@@ -197,7 +197,7 @@ class Settings:
     def suits_lattice(self) -> bool:
         """Whether nothing is asked that concerns random features alone."""
         return (
-            self.method in ("auto", "map") and not self.of_random_features
+            self.method in ("auto", "map") and not self.random_feature_options
             and bool(self.compared) and self.scale in STANDARD_SCALES
         )  # fmt: skip
 
@@ -235,11 +235,12 @@ def _is_word(value: Any, *words: str) -> bool:
     return isinstance(value, str) and value in words
 
 
-def _unless(name: str, value: Any, *rules: str, check: Any = None) -> Any:
-    """A rule as it is; anything else must be a positive number, or pass the check."""
-    if _is_word(value, *rules):
+def _check_number(name: str, value: Any, *words: str, check: Any = None) -> Any:
+    """A setting that is one of the words as it is; any other must be a positive number, or pass the
+    check."""
+    if _is_word(value, *words):
         return value
-    return positive(name, value, *rules) if check is None else check(name, value)
+    return positive(name, value, *words) if check is None else check(name, value)
 
 
 def _check_words(asked: Settings) -> None:

@@ -25,7 +25,13 @@ MOST_SPREAD = 4.0  # mean squares over the variances of the rows, above which th
 
 
 def make_start_base(settings: Settings, rows: Rows) -> Base:
-    """The base as given, fitted to the sample, or of the moments."""
+    """The base as given, fitted to the sample, or of the moments.
+
+    Raises
+    ------
+    ValueError
+        If the base must be fitted, and rows can be read only once.
+    """
     kind = settings.base
     if isinstance(kind, Base):
         return kind.rescaled(rows.scaling)
@@ -73,7 +79,13 @@ class ScaledBase(NamedTuple):
 
 
 def split_for_scales(rows: Rows) -> Split:
-    """Rows of the sample, one in SCALED_FOLDS of them held out, that base="scaled" compares."""
+    """Rows of the sample, one in SCALED_FOLDS of them held out, that base="scaled" compares.
+
+    Raises
+    ------
+    ValueError
+        If rows can be read only once, or too few of them differ.
+    """
     pilot = rows.blocks.pilot(SAMPLE_ROWS)
     if pilot is None:
         raise ValueError(

@@ -27,13 +27,19 @@ from .axes import Axes, place_rows
 from .discrete_columns import find_discrete
 
 MOST_ROWS_BEYOND = 0.05  # share of new rows beyond a lattice, above which a warning says so
-OF_THE_OLD_DENSITY = ("base_spread", "verification")  # measurements that no longer hold
+OUTDATED_RECORDS = ("base_spread", "verification")  # measurements of the old density
 
 
 def update_model(
     model: Density, X: Any, sample_weight: Any, decay: float, progress: bool, missing: str
 ) -> Density:
-    """The model learned from its own rows and those of X; see `Density.update`."""
+    """The model learned from its own rows and those of X; see `Density.update`.
+
+    Raises
+    ------
+    ValueError
+        If the model holds no statistics, or new rows lie outside of its support.
+    """
     if model.statistics is None:
         raise ValueError(
             "cannot update: this model does not hold the statistics that new rows are added to. "
@@ -60,7 +66,7 @@ def update_model(
     settings = {**model.settings, **new.settings, **facts}
     if warn_if_dropped(blocks):
         settings["n_missing"] = settings.get("n_missing", 0) + blocks.missing.n_missing
-    for name in OF_THE_OLD_DENSITY:
+    for name in OUTDATED_RECORDS:
         settings.pop(name, None)
     return new.with_record(
         scaling=model.scaling, table=model.table, settings=settings, selection=model.selection

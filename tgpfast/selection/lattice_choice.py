@@ -248,6 +248,11 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
         With the candidates.
     space : LatticeSpace
     rows : HeldOutRows
+
+    Raises
+    ------
+    ValueError
+        If every candidate has a density of zero at some row.
     """
     if not math.isfinite(search.scored[0].score):
         raise ValueError(

@@ -134,7 +134,13 @@ class DensityEstimator(BaseEstimator):
 
 
 def weighted_rows(X: Any, sample_weight: Any) -> tuple[Any, Any]:
-    """Rows whose weight is not zero, and their weights; None where none are given."""
+    """Rows whose weight is not zero, and their weights; None where none are given.
+
+    Raises
+    ------
+    ValueError
+        If a weight is negative, or all are 0.
+    """
     if sample_weight is None:
         return X, None
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64)

@@ -27,8 +27,8 @@ MOST_MISSED_MASS = 0.02  # of the model, in modes that draws of the base may mis
 # Draws that give the threshold of rows with missing values: each is an integral over the missing
 # columns. The share of mass below the threshold has a standard error of 0.007.
 PATTERN_DRAWS = 1_000
-OF_THE_TILT = ("method", "n_features", "lam", "gamma")  # a smoothed density has no tilt
-OF_DOMAINS = ("support", "period", "discrete")  # noise would move mass across walls and steps
+TILT_PARAMETERS = ("method", "n_features", "lam", "gamma")  # a smoothed density has no tilt
+DOMAIN_PARAMETERS = ("support", "period", "discrete")  # noise would cross walls and steps
 SHARE_ROUNDING = 1e-12  # relative error of a product of a share and a number of rows
 
 
@@ -238,9 +238,9 @@ class TGPOutlierDetector(OutlierMixin, TGPDensity):
 
     def _find_noise(self, X: Array) -> float:
         """Standard deviation of the noise in those of the columns, 0 for none."""
-        given = [name for name in OF_THE_TILT if getattr(self, name) != "auto"]
+        given = [name for name in TILT_PARAMETERS if getattr(self, name) != "auto"]
         given += ["base"] * (self.base not in ("auto", "mixture"))
-        given += [name for name in OF_DOMAINS if getattr(self, name) is not None]
+        given += [name for name in DOMAIN_PARAMETERS if getattr(self, name) is not None]
         if isinstance(self.smoothing, str) and self.smoothing == "auto":
             serves = X.shape[1] > LATTICE_DIMENSIONS and not given
             return scott_noise(X) if serves else 0.0

@@ -76,16 +76,27 @@ def conjugate_gradients(
     >>> found.x.round(9), found.steps
     (array([1., 1.]), 2)
     """
-    if not is_batch:
-        found = conjugate_gradients(
-            lambda v: product(v[0])[None], b[None], tolerance=tolerance, max_steps=max_steps,
-            start=None if start is None else start[None], is_rough=is_rough, is_batch=True,
-            precondition=None if precondition is None else lambda r: precondition(r[0])[None],
-        )  # fmt: skip
-        return CGResult(found.x[0], found.steps, found.residual)
+    options: dict[str, Any] = {"tolerance": tolerance, "max_steps": max_steps, "is_rough": is_rough}
+    if is_batch:
+        return _solve_batch(product, b, start, precondition, **options)
+    found = _solve_batch(
+        lambda v: product(v[0])[None], b[None], None if start is None else start[None],
+        None if precondition is None else lambda r: precondition(r[0])[None], **options,
+    )  # fmt: skip
+    return CGResult(found.x[0], found.steps, found.residual)
+
+
+def _solve_batch(
+    product: Operator, b: Vector, start: Vector | None, precondition: Operator | None, *,
+    tolerance: float | Array, max_steps: int, is_rough: bool,
+) -> CGResult:  # fmt: skip
+    """`conjugate_gradients` of systems that run together."""
 
     def apply(operator: Operator, v: Array) -> Array:
         return _as_reals(operator(v.view(b.dtype).reshape(b.shape)))
+
+    def invert_roughly(r: Array) -> Array:
+        return r if precondition is None else apply(precondition, r)
 
     # vectors are rows of real numbers, and numbers of each system are lists: faster for few systems
     right = _as_reals(b)
@@ -93,7 +104,7 @@ def conjugate_gradients(
     r = right.copy() if start is None else right - apply(product, x)
     best, best_x, sizes = norms(r).tolist(), x.copy(), norms(right)
     target = (tolerance * sizes).tolist()
-    z = r if precondition is None else apply(precondition, r)
+    z = invert_roughly(r)
     p, rz = z.copy(), _inner(r, z).tolist()
     steps = stalled = restarts = 0
     while steps < max_steps and stalled < max(STALL_STEPS, b[0].size):
@@ -104,7 +115,7 @@ def conjugate_gradients(
             best = norms(r).tolist()
             if _all_below(best, target):
                 break
-            x, z = best_x.copy(), r if precondition is None else apply(precondition, r)
+            x, z = best_x.copy(), invert_roughly(r)
             p, rz = z.copy(), _inner(r, z).tolist()
         image = apply(product, p)
         steps += 1
@@ -115,7 +126,7 @@ def conjugate_gradients(
         x += length * p
         image *= length
         r -= image
-        z = r if precondition is None else apply(precondition, r)
+        z = invert_roughly(r)
         previous, rz = rz, _inner(r, z).tolist()
         squares = rz if precondition is None else _inner(r, r).tolist()
         stalled += 1

@@ -36,9 +36,7 @@ def solve_lattice_map(
     shape: Sequence[int] | None = None,
     start: Modes | None = None,
     tolerance: float = 1e-6,
-    least_gain: float = 0.0,
     grid_tolerance: float | None = GRID_TOLERANCE,
-    grids: BaseGrids | None = None,
     workers: int = 1,
 ) -> tuple[Modes, dict[str, Any]]:
     """theta of the maximum of the log posterior, and a report.
@@ -57,14 +55,9 @@ def solve_lattice_map(
         Modes to begin with, of this lattice or of another one in the same box.
     tolerance : float, default 1e-6
         Norm of the gradient in whitened coordinates over that of the sums over the rows.
-    least_gain : float, default 0.0
-        Stop also when a Newton step gains less than this, in nats a row; for settings that are only
-        compared. 1e-5 takes about half of the work.
     grid_tolerance : float or None, default 1e-4
         The grid is refined until log Z and the relative gradient change by less on a finer one.
         None skips this check.
-    grids : BaseGrids, optional
-        The base on grids, to be used again by other solves in this box.
     workers : int, default 1
         Threads of the FFTs.
 
@@ -82,12 +75,12 @@ def solve_lattice_map(
     lam, tolerance = check_lam(lam), positive("tolerance", tolerance)
     check_pair(stats, base)
     kept = stats.corner(_modes_that_matter(stats.features))
-    run = _Run(kept, lam, BaseGrids(base, kept.features) if grids is None else grids, workers)
+    run = _Run(kept, lam, BaseGrids(base, kept.features), workers)
     run.begin(tuple(kept.features.grid_shape() if shape is None else shape), start)
     # a grid that is too coarse shows on the way, where solves take little
     goals = {tolerance, *(rough for rough in ROUGH_TOLERANCES if rough > tolerance)}
     for goal in sorted(goals, reverse=True):
-        run.solve(goal, least_gain, grid_tolerance and max(grid_tolerance, goal))
+        run.solve(goal, grid_tolerance and max(grid_tolerance, goal))
     gradient = run.objective.gradient(run.point)
     report: dict[str, Any] = {
         "newton_steps": run.n_steps, "cg_products": run.n_products,
@@ -95,7 +88,7 @@ def solve_lattice_map(
         "objective": float(run.point.value[0]),
         "shape": run.objective.shape, "log_z": run.log_z, "log_z_error": run.log_z_error,
     }  # fmt: skip
-    _warn_if_poor(report, tolerance if least_gain == 0.0 else np.inf, grid_tolerance)
+    _warn_if_poor(report, tolerance, grid_tolerance)
     theta = run.objective.to_theta * run.point.u[0]
     return kept.features.resize_modes(theta, stats.features.n_modes), report
 
@@ -142,11 +135,11 @@ class _Run:
         self.objective = self._on_grid(shape)
         self.point = self.objective.at(self.objective.whiten(start[None]))
 
-    def solve(self, tolerance: float, least_gain: float, grid_tolerance: float | None) -> None:
+    def solve(self, tolerance: float, grid_tolerance: float | None) -> None:
         """Go to the optimum, on finer and finer grids until two agree."""
         while True:
             found = maximize_posteriors(
-                self.objective, self.point.u, tolerance=tolerance, least_gain=least_gain,
+                self.objective, self.point.u, tolerance=tolerance,
                 precondition=self._precondition if self.is_preconditioned else None,
             )  # fmt: skip
             self.point, self.is_preconditioned = found.point, found.preconditioning_pays

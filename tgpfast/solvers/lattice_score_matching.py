@@ -116,6 +116,11 @@ def solve_lattice_ncfd(
     -------
     theta, report
         As of `solve_lattice_fd`.
+
+    Raises
+    ------
+    ValueError
+        For a base that is not Gaussian, statistics without noise levels, and as `solve_lattice_fd`.
     """
     lam = positive("lam", lam)
     _check(stats, base, "ncfd")

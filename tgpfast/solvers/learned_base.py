@@ -49,6 +49,13 @@ def learn_base(stats: Statistics, base: GaussianBase, lam: float = 0.1) -> Gauss
         Its ``report`` says how it was found ("joint" or "coordinate"), the objective, and every
         step that was refused.
 
+    Raises
+    ------
+    TypeError
+        If the base is no `GaussianBase`.
+    ValueError
+        If lam is not positive, or the rows of the statistics do not span their space.
+
     Examples
     --------
     >>> import numpy as np, tgpfast

@@ -121,6 +121,13 @@ def solve(
         It holds ``stats`` as its ``statistics``. Its ``diagnostics`` hold the solver, the condition
         number, the residual and what was added to the diagonal.
 
+    Raises
+    ------
+    TypeError
+        If ``stats`` are no statistics, or ``base`` is no base.
+    ValueError
+        If an option is wrong, or the method cannot tilt this base or use these statistics.
+
     Examples
     --------
     >>> import numpy as np, tgpfast
