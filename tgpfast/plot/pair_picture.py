@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..data.jitter import OFF_GRID
-from ..density.columns.column_choice import find_columns
+from ..density.answers.column_choice import find_columns
 from ..validation import Array, Seed, as_seed, whole
 from .canvas import (
     BLUE,
