@@ -5,19 +5,26 @@ from __future__ import annotations
 import argparse
 import inspect
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ..evaluation import evaluation
 from ..evaluation.result import Evaluation
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_json, add_missing, add_progress, count_or, shows_progress
+from .options import (
+    Command,
+    add_json,
+    add_missing,
+    add_model,
+    add_progress,
+    count_or,
+    shows_progress,
+)
 from .output import print_json
 from .saved_files import load_model
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    add_model(parser)
     add_data(parser, "; best rows that the model has not seen")
     defaults, add = inspect.signature(evaluation.evaluate).parameters, parser.add_argument
     add("--directions", type=count_or(), default=defaults["n_directions"].default, metavar="V",

@@ -97,6 +97,11 @@ def _type_error(text: str, what: str, words: Sequence[str]) -> argparse.Argument
     return argparse.ArgumentTypeError(f"{text!r}: expected {' or '.join([what, *words])}")
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add MODEL."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+
+
 def add_columns(parser: argparse.ArgumentParser) -> None:
     """Add --columns."""
     parser.add_argument(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from .options import (
     Command,
     add_json,
     add_missing,
+    add_model,
     add_output,
     add_progress,
     count_or,
@@ -24,13 +24,13 @@ from .options import (
 )
 from .output import check_output, is_standard_output, print_json, print_table, write_table
 from .saved_files import load_model
-from .score import find_lowest, missing_text, score_rows
+from .score import check_scored, find_lowest, report_missing, score_rows
 
 DEFAULT_ROWS = 10  # rows that are listed if nothing else is asked for
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    add_model(parser)
     add_data(parser)
     add = parser.add_mutually_exclusive_group().add_argument
     add("-n", "--rows", type=count_or(), metavar="N",
@@ -60,8 +60,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.output is not None:
         table = np.column_stack([numbers, values[numbers], rows])
         write_table(arguments.output, table, ["row", "log_density", *names])
-    if not len(numbers) and n_missing == len(values):
-        raise ValueError(f"{arguments.data[0]}: no row is complete, so that none has a score")
+    check_scored(arguments, len(values) - n_missing)
     if arguments.json:
         _print_document(values, n_missing, numbers, rows, names)
     elif arguments.output is None:
@@ -72,9 +71,7 @@ def _run(arguments: argparse.Namespace) -> None:
         )  # fmt: skip
     elif not (arguments.quiet or is_standard_output(arguments.output)):
         print(f"wrote {arguments.output}: {len(numbers):,} of {len(values):,} rows")
-    is_silent = arguments.json or arguments.quiet or is_standard_output(arguments.output)
-    if n_missing and not is_silent:
-        print(missing_text(n_missing, "drop"))
+    report_missing(arguments, n_missing)
 
 
 def _find_lowest(model: Density, values: Array, arguments: argparse.Namespace) -> Any:

@@ -13,7 +13,7 @@ from .. import plot
 from ..data import files
 from ..data.blocks import Blocks
 from .data_source import add_data, match_columns, open_data
-from .options import Command, add_missing, count_or
+from .options import Command, add_missing, add_model, count_or
 from .saved_files import load_model
 
 PICTURES = (".png", ".pdf", ".svg")
@@ -25,7 +25,7 @@ DRAWN: dict[int, Callable[..., Any]] = {
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    add_model(parser)
     add_data(parser, "; without it, the model alone is drawn", is_optional=True)
     add_missing(parser)
     add = parser.add_argument

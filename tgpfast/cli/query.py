@@ -6,12 +6,11 @@ import argparse
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ..density.answers.answer import Answer
 from ..density.density import Density
-from .options import AddPairs, Command, add_json, column_numbers, column_ranges, number_or
+from .options import AddPairs, Command, add_json, add_model, column_numbers, column_ranges, number_or
 from .output import print_json, print_pairs, print_table
 from .saved_files import load_model
 
@@ -19,7 +18,7 @@ SUMMARY_LEVELS = (0.05, 0.5, 0.95)  # quantiles that are shown if no question is
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    add_model(parser)
     pairs: dict[str, Any] = {"action": AddPairs, "nargs": "+"}
     parser.add_argument(
         "--given", type=column_numbers, metavar="COLUMN=VALUE", **pairs,

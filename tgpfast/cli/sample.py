@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
-from .options import Command, add_json, add_output, add_progress, count_or, shows_progress
+from .options import (
+    Command,
+    add_json,
+    add_model,
+    add_output,
+    add_progress,
+    count_or,
+    shows_progress,
+)
 from .output import check_output, is_standard_output, print_json, write_table
 from .saved_files import load_model
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
     add = parser.add_argument
-    add("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
     add("-n", "--rows", type=count_or(), default=1000, metavar="N",
         help="rows to draw (default: %(default)s)")  # fmt: skip
     add_output(parser, "ROWS", "write the rows ", required=True)

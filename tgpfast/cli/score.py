@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from .options import (
     Command,
     add_json,
     add_missing,
+    add_model,
     add_output,
     add_progress,
     shows_progress,
@@ -32,7 +32,7 @@ SORTED_ROWS = 1_000_000  # values that are sorted or summed at once: 8 MB, and a
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help="file written by tgpfast fit")
+    add_model(parser)
     add_data(parser, "; named columns are matched with the names in the model")
     add_missing(
         parser, SCORED_MISSING, '"drop" gives them no score (nan in SCORES), "marginal" the log '
@@ -54,23 +54,29 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.output is not None:
         write_table(arguments.output, values, ["log_density"])
     facts = _summarize(values) | {"n_missing": n_missing}
-    if not facts["n_scored"]:
-        raise ValueError(f"{arguments.data[0]}: no row is complete, so that none has a score")
+    check_scored(arguments, facts["n_scored"])
     if arguments.json:
         print_json(facts)
     elif arguments.output is None:
         _print_report(facts)
     elif not (arguments.quiet or is_standard_output(arguments.output)):
         print(f"wrote {arguments.output}: {len(values):,} rows")
+    report_missing(arguments, n_missing)
+
+
+def check_scored(arguments: argparse.Namespace, n_scored: int) -> None:
+    """ValueError unless a row has a score."""
+    if not n_scored:
+        raise ValueError(f"{arguments.data[0]}: no row is complete, so that none has a score")
+
+
+def report_missing(arguments: argparse.Namespace, n_missing: int) -> None:
+    """Print what was done with rows that lack values, unless the output is for machines."""
     is_silent = arguments.json or arguments.quiet or is_standard_output(arguments.output)
     if n_missing and not is_silent:
-        print(missing_text(n_missing, arguments.missing))
-
-
-def missing_text(n_missing: int, missing: str) -> str:
-    """What was done with rows that lack values."""
-    fate = "scored by the columns that they have" if missing == "marginal" else "not scored"
-    return f"{rows_text(n_missing)} with missing values: {fate}"
+        is_scored = arguments.missing == "marginal"
+        fate = "scored by the columns that they have" if is_scored else "not scored"
+        print(f"{rows_text(n_missing)} with missing values: {fate}")
 
 
 def score_rows(model: Density, source: Any, show: bool, missing: str) -> tuple[Array, int]:

@@ -10,13 +10,12 @@ import numpy as np
 
 from ..bases.base import Base
 from ..bases.bounded import domain_of
-from ..data.blocks import Blocks
 from ..data.scaling import Scaling
-from ..data.table import Table, find_column
+from ..data.table import Table
 from ..kernels.thread_choice import Threads
-from ..validation import Seed, as_seed, check_choice, check_flag
-from .answers.describing import DescribedDensity
-from .columns.column_choice import check_level, check_levels, find_columns, read_box, read_values
+from ..validation import Array, Seed, as_seed, check_choice
+from .answers.column_choice import check_level, find_columns, read_box, read_values
+from .answers.questions import SharedQuestions
 from .exponents.exponent import Tilt
 from .normalizing.integration import Integrator
 from .normalizing.normalizer import Normalizer
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from .answers.regions import HighestDensityRegion
 
 
-class AnsweringDensity(DescribedDensity):
+class AnsweringDensity(SharedQuestions):
     """Probabilities, quantiles and expectations of a density, each with its error.
 
     In one to three columns they are integrals on grids; in more columns, means over 131,072
@@ -108,111 +107,28 @@ class AnsweringDensity(DescribedDensity):
         low, high = read_box(lower, upper, self.table.columns, self.dimension)
         return box_probability(self, low, high, as_seed(seed))
 
-    def cdf(
-        self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0
-    ) -> Any:
-        """Distribution function: probability that every column is at most its value in Y.
-
-        Parameters
-        ----------
-        Y : array-like, (n,) or (n, k), or data frame
-            Values in the units of the data, one column for each one asked for. Those of periodic
-            columns are moved into the period that samples lie in, and probability counts from its
-            start.
-        columns : str, int or sequence of them, default None
-            Columns asked for; the others may have any value. All by default.
-        return_error : bool, default False
-            Return the errors of the values too.
-        seed : int, None or numpy.random.Generator, default 0
-            Of the draws, in more than three columns.
-
-        Returns
-        -------
-        array, (n,); a Series where Y is a data frame
-            With ``return_error`` a pair: the values, and their standard errors (n,). Of one column,
-            ``quantile`` is the inverse.
-
-        Raises
-        ------
-        ValueError
-            A column is not known, or Y has other columns.
-
-        Examples
-        --------
-        >>> import numpy as np, tgpfast
-        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
-        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
-        >>> model.cdf([5.0], columns=0).round(1).tolist()
-        [0.5]
-        """
+    def _evaluate_cdf(
+        self, values: Array, chosen: list[int], seed: int, with_error: bool
+    ) -> tuple[Array, Array]:
         from .answers.periodic_boxes import move_upper_bounds
         from .answers.probabilities import box_probabilities, column_cdf
 
-        seed, with_error = as_seed(seed), check_flag("return_error", return_error)
-        names, d = self.table.columns, self.dimension
-        chosen = list(range(d)) if columns is None else find_columns(columns, names, d)
-        wanted = None if names is None else [names[k] for k in chosen]
-        blocks = Blocks(Y, dimension=len(chosen), columns=wanted, name="Y")
         domain, scales = domain_of(self.base).choose(chosen), self.scaling.choose(chosen)
-        values = blocks.whole()
         if domain.periodic.any():
             moved = scales.invert(move_upper_bounds(domain, scales.apply(values)))
             values = np.where(domain.periodic, moved, values)
         if len(chosen) == 1:
-            cdf = column_cdf(self, chosen[0], seed)
-            found = cdf.function(values[:, 0])
-            errors = cdf.error(values[:, 0]) if with_error else found
-        else:
-            high = np.full((len(values), d), np.inf)
-            high[:, chosen] = values
-            found, errors, _ = box_probabilities(self, np.full_like(high, -np.inf), high, seed)
-        answer = blocks.table.series(found, "cdf")
-        return (answer, errors) if with_error else answer
+            cdf, places = column_cdf(self, chosen[0], seed), values[:, 0]
+            found = cdf.function(places)
+            return found, cdf.error(places) if with_error else found
+        high = np.full((len(values), self.dimension), np.inf)
+        high[:, chosen] = values
+        return box_probabilities(self, np.full_like(high, -np.inf), high, seed)[:2]
 
-    def quantile(self, q: Any, *, column: Any = None, seed: Seed = 0) -> Any:
-        """Values below which given shares of the probability of a column lie.
-
-        Parameters
-        ----------
-        q : float or array-like, (Q,)
-            Shares in (0, 1).
-        column : str or int, default None
-            The column; by default all columns, each by itself.
-        seed : int, None or numpy.random.Generator, default 0
-            Of the draws, in more than three columns.
-
-        Returns
-        -------
-        float or array
-            In the units of the data. Of one column: a float, or (Q,) for several shares. Of all
-            columns: (d,), or (Q, d). ``cdf`` of a quantile is q to within 1e-8 in one and two
-            columns, 1e-6 in three, and 1e-5 in more.
-
-        Raises
-        ------
-        ValueError
-            A share is not in (0, 1), or the column is not known.
-
-        Examples
-        --------
-        >>> import numpy as np, tgpfast
-        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
-        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
-        >>> low, high = model.quantile([0.05, 0.95], column=0)
-        >>> bool(low < 5.0 < high), model.quantile(0.5).shape
-        (True, (2,))
-        """
+    def _find_quantiles(self, column: int, levels: Array, seed: int) -> Array:
         from .answers.probabilities import find_quantiles
 
-        levels, seed = check_levels("q", q), as_seed(seed)
-        chosen = range(self.dimension)
-        if column is not None or self.dimension == 1:
-            number = find_column(0 if column is None else column, self.table.columns,
-                                 self.dimension)  # fmt: skip
-            found = find_quantiles(self, number, levels, seed)
-            return float(found[0]) if np.ndim(q) == 0 else found
-        table = np.stack([find_quantiles(self, k, levels, seed) for k in chosen], axis=1)
-        return table[0] if np.ndim(q) == 0 else table
+        return find_quantiles(self, column, levels, seed)
 
     # -- expectations ------------------------------------------------------------------------------
 
@@ -286,85 +202,21 @@ class AnsweringDensity(DescribedDensity):
 
         return entropy_of(self, as_seed(seed))
 
-    def mutual_information(self, a: Any, b: Any, *, seed: Seed = 0) -> Answer:
-        """Mutual information E[log q_ab - log q_a - log q_b] of two groups of columns, in nats.
-
-        Parameters
-        ----------
-        a, b : str, int or sequence of them
-            The groups; no column is in both.
-        seed : int, None or numpy.random.Generator, default 0
-            Of the draws, in more than three columns; else it is an integral on a grid.
-
-        Returns
-        -------
-        Answer
-            A float with ``standard_error`` and ``method``; 0 if the groups are independent.
-
-        Raises
-        ------
-        ValueError
-            A column is not known, or is in both groups.
-
-        Examples
-        --------
-        >>> import numpy as np, tgpfast
-        >>> x = np.random.default_rng(0).normal(size=(1000, 2)) @ [[1.0, 0.8], [0.0, 0.6]]
-        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
-        >>> round(model.mutual_information(0, 1), 1)  # of the Gaussian: -log(0.6) = 0.51
-        0.5
-        """
+    def _find_information(self, one: list[int], two: list[int], seed: int) -> Answer:
         from .columns.information import find_information
 
-        names, d = self.table.columns, self.dimension
-        one, two = find_columns(a, names, d, "a"), find_columns(b, names, d, "b")
-        if set(one) & set(two):
-            raise ValueError(f"a={a!r} and b={b!r}: expected different columns in both")
         part = self.marginal(one + two)
-        if isinstance(part, AnsweringDensity) and part.dimension < d:  # a closed form
-            return part.mutual_information(
-                list(range(len(one))), list(range(len(one), part.dimension)), seed=seed
+        if isinstance(part, AnsweringDensity) and part.dimension < self.dimension:  # a closed form
+            split = len(one)
+            return part._find_information(
+                list(range(split)), list(range(split, part.dimension)), seed
             )
-        return find_information(self, one, two, as_seed(seed))
+        return find_information(self, one, two, seed)
 
-    def kl_divergence(self, other: Any, *, seed: Seed = 0) -> Answer:
-        """Kullback-Leibler divergence E[log q - log other] in nats, with rows from this density.
-
-        Parameters
-        ----------
-        other : density
-            Has ``log_density`` for the same columns.
-        seed : int, None or numpy.random.Generator, default 0
-            Of the draws, in more than three columns.
-
-        Returns
-        -------
-        Answer
-            A float with ``standard_error`` and ``method``. It is infinite where the other density
-            is zero and this one is not.
-
-        Raises
-        ------
-        TypeError, ValueError
-            The other is no density, or has other columns.
-
-        Examples
-        --------
-        >>> import numpy as np, tgpfast
-        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 1))
-        >>> options = dict(method="fd", lam=10.0, n_features=50, base="empirical")
-        >>> one, two = tgpfast.fit(x, **options), tgpfast.fit(x + 1.0, **options)
-        >>> bool(one.kl_divergence(two) > one.kl_divergence(one))
-        True
-        """
+    def _find_divergence(self, other: Any, seed: int) -> Answer:
         from .answers.expectations import divergence_of
 
-        if getattr(other, "own_steps", None):
-            raise ValueError(
-                "other has discrete columns and this density has none: probabilities of values and "
-                "densities cannot be compared; fit both with the same discrete="
-            )
-        return divergence_of(self, other, as_seed(seed))
+        return divergence_of(self, other, seed)
 
     # -- regions and modes -------------------------------------------------------------------------
 
@@ -479,7 +331,7 @@ class AnsweringDensity(DescribedDensity):
 
         check_band(self)
         share = check_level("level", level)
-        rows = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y").whole()
+        rows = self._read_rows(Y).whole()
         return find_band(self, self.scaling.apply(rows), share, as_seed(seed))
 
     def explain(self, Y: Any) -> Any:
@@ -515,7 +367,7 @@ class AnsweringDensity(DescribedDensity):
         """
         from .columns.explaining import explain_rows
 
-        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        blocks = self._read_rows(Y)
         return blocks.table.frame(explain_rows(self, self.scaling.apply(blocks.whole())))
 
     # -- marginals and conditionals ----------------------------------------------------------------

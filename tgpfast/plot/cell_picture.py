@@ -9,7 +9,7 @@ import numpy as np
 
 from ..validation import Array
 from .canvas import SKY, VERMILION, add_color_bar, add_title, draw_legend, fade
-from .model_limits import find_steps, find_values, name_columns, read_model_rows
+from .model_limits import find_edges, find_steps, find_values, name_columns, read_model_rows
 from .plane import Plane
 
 MOST_SHOWN_CELLS = 2_500  # of a picture of pairs of values; more would be too small to see
@@ -80,9 +80,7 @@ def probability_cells(model: Any, X: Any = None, *, title: str | None = None) ->
         ends[1] + 0.5 * steps, 0,
     )  # fmt: skip
     figure, (axes,) = plane.make_panels([""])
-    edges = [
-        np.append(line, line[-1] + h) - 0.5 * h for line, h in zip(lines, steps, strict=True)
-    ]
+    edges = map(find_edges, lines, steps)
     image = axes.pcolormesh(*edges, values.T, vmin=0.0, cmap=fade(SKY))
     for axis, step in zip((axes.xaxis, axes.yaxis), steps, strict=True):
         axis.get_major_locator().set_params(integer=float(step).is_integer())

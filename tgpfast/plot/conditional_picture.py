@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.table import find_column
-from ..density.columns.column_choice import check_levels
+from ..density.answers.column_choice import check_levels
 from ..validation import Array, Seed, as_seed, whole
 from .canvas import (
     GRAY,

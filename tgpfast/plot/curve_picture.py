@@ -17,7 +17,7 @@ from .canvas import (
     make_figure,
     simplify_axes,
 )
-from .model_limits import find_steps, find_values, name_columns, read_model_rows
+from .model_limits import find_edges, find_steps, find_values, name_columns, read_model_rows
 from .plotted_rows import choose_rows
 
 DENSITY_PLACES = 501  # enough for a smooth curve
@@ -81,8 +81,7 @@ def density_curve(
         figure, axes, values = draw_bars(model, low[0], high[0], step)
         bars: dict[str, tuple[Any, str]] = {"probability": (BLUE, "s")}
         if rows is not None:
-            edges = np.append(values - 0.5 * step, values[-1] + 0.5 * step)
-            counts = np.histogram(rows[:, 0], edges)[0]
+            counts = np.histogram(rows[:, 0], find_edges(values, step))[0]
             axes.plot(values, counts / len(rows), "o", color=VERMILION, markersize=3.5)
             bars["share of the data"] = (VERMILION, "o")
         draw_legend(figure, bars)

@@ -108,6 +108,11 @@ def find_values(low: float, high: float, step: float) -> Array:
     return np.arange(min(first, middle), max(last, middle) + 1.0) * step
 
 
+def find_edges(line: Array, width: float) -> Array:
+    """Edges of cells of one width around the places of a line, (n + 1,)."""
+    return np.append(line, line[-1] + width) - 0.5 * width
+
+
 def find_steps(model: Any, d: int) -> Array:
     """Steps of discrete columns, (d,); 0 for the others."""
     steps = getattr(model, "own_steps", {})

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.jitter import OFF_GRID
-from ..density.columns.column_choice import find_columns
+from ..density.answers.column_choice import find_columns
 from ..validation import Array, Seed, as_seed, whole
 from .canvas import (
     BLUE,
@@ -21,7 +20,7 @@ from .canvas import (
     make_figure,
     simplify_axes,
 )
-from .model_limits import find_steps, within_periods
+from .model_limits import find_steps, find_values, within_periods
 from .plotted_rows import PAIRED_ROWS, choose_rows, draw_rows, find_limits, name_model, read_rows
 
 MOST_COLUMNS = 6  # more panels would be too small to read
@@ -116,10 +115,10 @@ def _make_bins(low: float, high: float, n_bins: int, step: float) -> Array:
     """Edges of bins; where values are multiples of a step, each bin holds equally many of them."""
     if step == 0.0:
         return np.linspace(low, high, n_bins + 1)
-    first, last = math.ceil(low / step - OFF_GRID), math.floor(high / step + OFF_GRID)
-    each = math.ceil((last - first + 1) / n_bins)
-    count = math.ceil((last - first + 1) / each)
-    return (first - 0.5 + each * np.arange(count + 1.0)) * step
+    values = find_values(low, high, step)
+    each = math.ceil(len(values) / n_bins)
+    count = math.ceil(len(values) / each)
+    return values[0] + (each * np.arange(count + 1.0) - 0.5) * step
 
 
 def _choose_columns(columns: Sequence[str | int] | None, names: list[str]) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..density.columns.column_choice import check_levels
+from ..density.answers.column_choice import check_levels
 from ..validation import Array, Seed, as_seed, check_flag
 from .canvas import (
     BLUE,

@@ -18,7 +18,7 @@ from .canvas import (
     fade,
 )
 from .curve_picture import draw_bars, draw_density
-from .model_limits import find_steps, find_values, within_periods
+from .model_limits import find_edges, find_steps, find_values, within_periods
 from .plane import Plane
 from .plotted_rows import find_limits, read_rows
 
@@ -88,9 +88,7 @@ def _fill_cells(axes: Any, region: Any, plane: Plane, steps: Array) -> None:
     nodes = np.stack(np.meshgrid(*lines), axis=-1)
     inside = np.reshape(region.contains(nodes.reshape(-1, 2)), nodes.shape[:2]).astype(float)
     widths = [h if h > 0.0 else line[1] - line[0] for h, line in zip(steps, lines, strict=True)]
-    edges = [
-        np.append(line, line[-1] + h) - 0.5 * h for line, h in zip(lines, widths, strict=True)
-    ]
+    edges = map(find_edges, lines, widths)
     axes.pcolormesh(*edges, inside, cmap=fade(VERMILION, FILLED), vmin=0.0, vmax=1.0)
 
 

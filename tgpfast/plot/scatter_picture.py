@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..data.blocks import Blocks
-from ..density.columns.column_choice import find_columns
+from ..density.answers.column_choice import find_columns
 from ..evaluation.result import rows_text
 from ..pipeline.fitting import fit
 from ..validation import Array, Seed, as_seed

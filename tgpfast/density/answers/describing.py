@@ -9,9 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from ...validation import Array, Seed
+from ...validation import Seed
 
 LONGEST_BASE_TEXT = 80  # characters of a representation that is shown whole
 NAMED_COLUMNS = 6  # columns that one line names
@@ -67,19 +65,6 @@ class DescribedDensity:
             'columns with method="fvpd" and lam=, and take the band of that model'
         )
 
-    def median(self) -> Array:
-        """Median of every column, (d,), in the units of the data.
-
-        Examples
-        --------
-        >>> import numpy as np, tgpfast
-        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
-        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
-        >>> model.median().round(0).tolist()
-        [5.0, 5.0]
-        """
-        return np.atleast_1d(self.quantile(0.5))  # type: ignore[attr-defined]
-
     def summary(self) -> str:
         """What the density is, what it was learned from and how far to trust it.
 
@@ -109,27 +94,6 @@ class DescribedDensity:
     def _repr_html_(self) -> str:
         """A table of facts, beside a picture where that is cheap."""
         return f"<div>{tabulate_facts(self._collect_facts())}{_inline_picture(self)}</div>"
-
-
-class DerivedDensity(DescribedDensity):
-    """What a density takes from the joint density that it is computed from."""
-
-    joint: Any
-
-    @property
-    def method(self) -> str:
-        """How the joint density was learned."""
-        return str(self.joint.method)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The choices behind the joint density, and how they were made."""
-        return self.joint.settings
-
-    @property
-    def log_normalizer(self) -> Any:
-        """`Normalizer` of the joint density: its log Z with the error."""
-        return self.joint.log_normalizer
 
 
 def list_facts(facts: dict[str, str]) -> str:

@@ -17,6 +17,7 @@ from ...bases.mixture import MixtureBase, as_mixture
 from ...data.column_maps import MappedScaling
 from ...data.table import Table, column_name, find_column
 from ...validation import Array
+from ..answers.column_choice import check_level, check_levels
 from ..answers.tilted_density import TiltedDensity
 from ..grids.base_marginals import base_cdf, find_ends
 from .restriction import restrict_tilt
@@ -177,10 +178,7 @@ class ConditionalTable:
         array, (n,), or (n, Q) for several shares
             In the units of the data, to about 1e-5 of the conditional standard deviation.
         """
-        levels = np.atleast_1d(np.asarray(q, dtype=float))
-        if not ((levels > 0.0) & (levels < 1.0)).all():
-            raise ValueError(f"q={q!r}: expected numbers above 0 and below 1")
-        found = np.stack([self._invert(level) for level in levels], axis=1)
+        found = np.stack([self._invert(level) for level in check_levels("q", q)], axis=1)
         return found[:, 0] if np.ndim(q) == 0 else found
 
     def _invert(self, level: float) -> Array:
@@ -209,9 +207,8 @@ class ConditionalTable:
         level : float, default 0.9
             In (0, 1).
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level={level!r}: expected a number above 0 and below 1")
-        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        half = 0.5 * check_level("level", level)
+        return self.quantile([0.5 - half, 0.5 + half])
 
 
 def is_table_of_values(given: Any) -> bool:

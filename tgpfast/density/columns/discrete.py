@@ -21,14 +21,14 @@ from ...data.missing_rows import MISSING_ROWS
 from ...data.table import Table, column_name, find_column
 from ...validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from ..answers.answer import Answer
-from ..answers.describing import DerivedDensity
+from ..answers.column_choice import check_level, find_columns, read_box, read_values
 from ..answers.expectations import EXPECTATION_METHODS
 from ..answers.local_modes import Modes
 from ..answers.probabilities import invert_cdf
+from ..answers.questions import DerivedDensity
 from ..answers.regions import HighestDensityRegion, region_of_draws
 from ..normalizing.integration import ANSWER_REPLICATES
 from .bin_masses import MASS_TOLERANCE, evaluate_around, integrate_bins, make_rule, merge_equal_rows
-from .column_choice import check_level, check_levels, find_columns, read_box, read_values
 from .conditionals import choose_names, is_table_of_values
 from .marginal_rules import average_sets
 from .marginals import MarginalDensity
@@ -275,7 +275,7 @@ class DiscreteDensity(DerivedDensity):
         array, (n, d); a frame where Y is one
             nan in discrete columns, which have no derivative.
         """
-        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        blocks = self._read_rows(Y)
         m, columns = len(self.steps), list(self.steps)
         if m not in SLOPE_NODES:
             raise ValueError(
@@ -412,28 +412,10 @@ class DiscreteDensity(DerivedDensity):
         """Upper end of the step of the largest value on the grid that is at most ``value``."""
         return (np.floor(value / step + OFF_GRID) + 0.5) * step
 
-    def cdf(
-        self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0
-    ) -> Any:
-        """Distribution function: probability that every column is at most its value in Y.
-
-        Parameters
-        ----------
-        Y, columns, return_error, seed
-            As for ``Density.cdf``.
-
-        Returns
-        -------
-        array, (n,); a Series where Y is a data frame
-            It jumps at discrete values and includes the value itself.
-        """
-        seed, names, d = as_seed(seed), self.table.columns, self.dimension
-        chosen = list(range(d)) if columns is None else find_columns(columns, names, d)
-        wanted = None if names is None else [names[k] for k in chosen]
-        blocks = Blocks(Y, dimension=len(chosen), columns=wanted, name="Y")
-        values, errors = self._cdf_of_noisy(self._upper_edges(blocks.whole(), chosen), chosen, seed)
-        answer = blocks.table.series(values, "cdf")
-        return (answer, errors) if check_flag("return_error", return_error) else answer
+    def _evaluate_cdf(
+        self, values: Array, chosen: list[int], seed: int, with_error: bool
+    ) -> tuple[Array, Array]:
+        return self._cdf_of_noisy(self._upper_edges(values, chosen), chosen, seed)
 
     def _upper_edges(self, values: Array, chosen: list[int]) -> Array:
         edges = np.array(values)
@@ -445,8 +427,7 @@ class DiscreteDensity(DerivedDensity):
     def _cdf_of_noisy(self, values: Array, chosen: list[int], seed: int) -> tuple[Array, Array]:
         """Distribution function of rows with noise at values (n, k) of some columns, and errors."""
         if not self.bins:
-            found, errors = self.inner.cdf(values, columns=chosen, return_error=True, seed=seed)
-            return np.asarray(found), np.asarray(errors)
+            return self.inner._evaluate_cdf(values, chosen, seed, True)
         pairs = [part.density._cdf_of_noisy(values, chosen, seed) for part in self._parts]
         shares = np.array([part.share for part in self._parts])
         return (
@@ -454,33 +435,16 @@ class DiscreteDensity(DerivedDensity):
             np.einsum("q,qn->n", shares, np.stack([error for _, error in pairs])),
         )
 
-    def quantile(self, q: Any, *, column: Any = None, seed: Seed = 0) -> Any:
-        """Least values at which the distribution function of a column reaches given shares.
-
-        Parameters
-        ----------
-        q, column, seed
-            As for ``Density.quantile``.
-
-        Returns
-        -------
-        float or array
-            Of a discrete column, values on its grid.
-        """
-        levels, d, seed = check_levels("q", q), self.dimension, as_seed(seed)
-        if column is None and d > 1:
-            each = [self.quantile(q, column=k, seed=seed) for k in range(d)]
-            return np.stack(each, axis=-1)
-        i = find_column(0 if column is None else column, self.table.columns, d)
-        found = self._quantiles_of_noisy(levels, i, seed)
-        if i in self.own_steps:
-            step = self.own_steps[i]
-            found = np.ceil(found / step - 0.5 - OFF_GRID) * step + 0.0
-        return float(found[0]) if np.ndim(q) == 0 else found
+    def _find_quantiles(self, column: int, levels: Array, seed: int) -> Array:
+        found = self._quantiles_of_noisy(levels, column, seed)
+        if column not in self.own_steps:
+            return found
+        step = self.own_steps[column]
+        return np.ceil(found / step - 0.5 - OFF_GRID) * step + 0.0
 
     def _quantiles_of_noisy(self, levels: Array, i: int, seed: int) -> Array:
         if not self.bins:
-            return np.asarray(self.inner.quantile(levels, column=i, seed=seed))
+            return self.inner._find_quantiles(i, levels, seed)
         low, middle, high = (
             float(np.mean([part.density._quantiles_of_noisy(np.array([q]), i, seed)
                            for part in self._parts])) for q in (0.16, 0.5, 0.84)
@@ -557,25 +521,7 @@ class DiscreteDensity(DerivedDensity):
         """
         return self._mean_of_logs([(-1.0, self, list(range(self.dimension)))], seed)
 
-    def kl_divergence(self, other: Any, *, seed: Seed = 0) -> Answer:
-        """Kullback-Leibler divergence E[log p - log other] in nats, from 2,048 draws.
-
-        Parameters
-        ----------
-        other : density
-            Has ``log_density`` for the same columns, with the same discrete ones.
-        seed : int, None or numpy.random.Generator, default 0
-            Of the draws.
-
-        Returns
-        -------
-        Answer
-        """
-        if not hasattr(other, "log_density"):
-            raise TypeError(f"other must be a density with log_density, got {type(other).__name__}")
-        if getattr(other, "own_steps", None) != self.own_steps:
-            raise ValueError("other must have the same discrete columns with the same steps")
-
+    def _find_divergence(self, other: Any, seed: int) -> Answer:
         def of_other(rows: Array) -> Array:
             if isinstance(other, DiscreteDensity):
                 return -other._rough(rows)
@@ -583,24 +529,7 @@ class DiscreteDensity(DerivedDensity):
 
         return self._mean_of_logs([(1.0, self, list(range(self.dimension)))], seed, of_other)
 
-    def mutual_information(self, a: Any, b: Any, *, seed: Seed = 0) -> Answer:
-        """Mutual information of two groups of columns in nats, from 2,048 draws.
-
-        Parameters
-        ----------
-        a, b : str, int or sequence of them
-            The groups; no column is in both.
-        seed : int, None or numpy.random.Generator, default 0
-            Of the draws.
-
-        Returns
-        -------
-        Answer
-        """
-        names, d = self.table.columns, self.dimension
-        one, two = find_columns(a, names, d, "a"), find_columns(b, names, d, "b")
-        if set(one) & set(two):
-            raise ValueError(f"a={a!r} and b={b!r}: expected different columns in both")
+    def _find_information(self, one: list[int], two: list[int], seed: int) -> Answer:
         both, first, second = (self.marginal(some) for some in (one + two, one, two))
         terms = [(1.0, both, one + two), (-1.0, first, one), (-1.0, second, two)]
         return self._mean_of_logs(terms, seed)
@@ -666,7 +595,7 @@ class DiscreteDensity(DerivedDensity):
         array, (n, d); a frame where Y is one
             As for ``Density.explain``. Given columns are held at the centers of their steps.
         """
-        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        blocks = self._read_rows(Y)
         return blocks.table.frame(np.asarray(self.dequantized.explain(blocks.whole())))
 
     # -- marginals and conditionals ----------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from ...bases.conditioning import split_columns
@@ -29,10 +31,45 @@ def explain_rows(model: TiltedDensity, u: Array) -> Array:
         own = model.base.log_density_at(u) + model.tilt.value(u, model.threads)
         own = own + model.scaling.log_slope_at(u)
     own = np.where(np.isnan(own), -np.inf, own)
-    columns = [_best_of_one(model, own) if d == 1 else _best_values(model, u, k) for k in range(d)]
-    best = np.maximum(np.stack(columns, axis=1), own[:, None])
-    # no value of the column helps where the others alone make the density zero
-    return np.where(np.isneginf(best), 0.0, own[:, None] - np.where(np.isneginf(best), 0.0, best))
+    best = [_best_of_one(model, own) if d == 1 else _best_values(model, u, k) for k in range(d)]
+    return compare_with_best(own, best)
+
+
+def compare_with_best(own: Array, best: Sequence[Array]) -> Array:
+    """Log densities (n,) of rows less the best ones (n,) for each column, at most 0, (n, d).
+
+    It is 0 where no value of the column helps: the others alone make the density zero.
+    """
+    highest = np.maximum(np.stack(best, axis=1), own[:, None])
+    helps = ~np.isneginf(highest)
+    return np.subtract(own[:, None], highest, where=helps, out=np.zeros(highest.shape))
+
+
+def climb_lines(
+    log_density: Callable[[Array], Array], places: Array, rounds: int, cells: int
+) -> Array:
+    """Highest value along a line of places for each row, (n,).
+
+    Parameters
+    ----------
+    log_density : callable
+        Takes places (n, G) and returns values (n, G).
+    places : (n, G) array
+        Increasing.
+    rounds : int
+        Finer lines, each between the neighbors of the best place of the one before.
+    cells : int
+        Equal steps of these lines.
+    """
+    rows, top = np.arange(len(places)), np.full(len(places), -np.inf)
+    for _ in range(rounds + 1):
+        log_p = log_density(places)
+        best = log_p.argmax(axis=1)
+        top = np.maximum(top, log_p[rows, best])
+        low = places[rows, np.maximum(best - 1, 0)]
+        high = places[rows, np.minimum(best + 1, places.shape[1] - 1)]
+        places = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, cells + 1)
+    return top
 
 
 def _best_of_one(model: TiltedDensity, own: Array) -> Array:
@@ -49,25 +86,19 @@ def _best_values(model: TiltedDensity, u: Array, target: int) -> Array:
     count = search_places(model, columns, target, u[:1, columns]).shape[1]
     rows = max(1, PLACES_AT_A_TIME // count)
     return np.concatenate([
-        _climb_lines(model, columns, target, u[start : start + rows, columns])
+        _best_in_batch(model, columns, target, u[start : start + rows, columns])
         for start in range(0, len(u), rows)
     ])  # fmt: skip
 
 
-def _climb_lines(model: TiltedDensity, columns: list[int], target: int, at: Array) -> Array:
-    """The best place of a line of each row, then of finer lines between its neighbors."""
-    rows = np.arange(len(at))
-    places = search_places(model, columns, target, at)
-    top = np.full(len(at), -np.inf)
+def _best_in_batch(model: TiltedDensity, columns: list[int], target: int, at: Array) -> Array:
     column, others = model.scaling.choose([target]), model.scaling.choose(columns)
     of_others = np.broadcast_to(others.log_slope_at(at), len(at))[:, None]
-    for _ in range(REFINEMENTS + 1):
-        log_q = evaluate_along(model, columns, target, at, places) + of_others
-        slopes = column.log_slope_at(places.reshape(-1, 1))
-        log_q += np.broadcast_to(slopes, places.size).reshape(places.shape)
-        k = log_q.argmax(axis=1)
-        top = np.maximum(top, log_q[rows, k])
-        low = places[rows, np.maximum(k - 1, 0)]
-        high = places[rows, np.minimum(k + 1, places.shape[1] - 1)]
-        places = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, REFINED_CELLS + 1)
-    return top
+
+    def log_density(places: Array) -> Array:
+        slopes = np.broadcast_to(column.log_slope_at(places.reshape(-1, 1)), places.size)
+        log_q = evaluate_along(model, columns, target, at, places)
+        return log_q + of_others + slopes.reshape(places.shape)
+
+    places = search_places(model, columns, target, at)
+    return climb_lines(log_density, places, REFINEMENTS, REFINED_CELLS)

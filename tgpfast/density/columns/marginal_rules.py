@@ -42,7 +42,6 @@ from ..grids.box_rule import tensor_rows
 from ..grids.whitened_grid import resolving_steps
 from .conditional_draws import (
     LEAST_LOG2_POINTS,
-    NODES_AT_A_TIME,
     PointSets,
     condition_student,
     draw_along_line,
@@ -292,9 +291,7 @@ def _whitened_blocks(
         directions[rest] = root * float(np.median(parts.scales[rows]))
         w, log_weights = _whitened_nodes(model, wave_band(model.tilt, directions), factor, parts)
         offsets = w @ root.T
-        size = max(1, NODES_AT_A_TIME // len(w))
-        for start in range(0, len(rows), size):
-            some = rows[start : start + size]
+        for some in split_rows(rows, len(w)):
             u = np.empty((len(some), len(w), model.dimension))
             u[:, :, kept] = y[some][:, None]
             spread = parts.scales[some][:, None, None] * offsets
@@ -346,9 +343,7 @@ def _tensor_blocks(
         axes.append(low[k] + (high[k] - low[k]) * t)
         logs.append(log_t + math.log(high[k] - low[k]))
     nodes, log_weights = tensor_rows(axes), tensor_rows(logs).sum(axis=1)
-    size = max(1, NODES_AT_A_TIME // len(nodes))
-    for start in range(0, len(y), size):
-        some = np.arange(start, min(start + size, len(y)))
+    for some in split_rows(np.arange(len(y)), len(nodes)):
         u = np.empty((len(some), len(nodes), model.dimension))
         u[:, :, kept], u[:, :, rest] = y[some][:, None], nodes
         values = base.log_density_at(u.reshape(-1, model.dimension))

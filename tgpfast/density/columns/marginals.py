@@ -17,7 +17,7 @@ from ...bases.bounded import domain_of
 from ...bases.conditioning import marginal_base
 from ...data import storage
 from ...data.blocks import Blocks
-from ...data.table import Table, find_column
+from ...data.table import Table
 from ...validation import (
     Array,
     Seed,
@@ -28,17 +28,18 @@ from ...validation import (
     without_far,
 )
 from ..answers.answer import Answer
-from ..answers.describing import DerivedDensity
+from ..answers.column_choice import check_level, find_columns, read_box, read_values
 from ..answers.draw_means import mean_over_draws
-from ..answers.expectations import draw_replicates, expect
+from ..answers.expectations import draw_replicates, expect, find_log_z_error
 from ..answers.local_modes import Modes
+from ..answers.questions import DerivedDensity
 from ..answers.regions import HighestDensityRegion, measure_line, region_of_draws
 from ..draws.proposal import QUADRATURE_DIMENSIONS
 from ..grids.base_marginals import find_ends
 from ..normalizing.integration import ANSWER_REPLICATES
-from .column_choice import check_level, find_columns, read_box, read_values
 from .conditional_draws import is_known_for_rows
 from .conditionals import choose_names, is_table_of_values
+from .explaining import climb_lines, compare_with_best
 from .information import mean_log_marginals
 from .marginal_rules import (
     RowBins,
@@ -62,7 +63,7 @@ DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its err
 REGION_ROWS = 4_096  # draws of several columns behind the threshold of a region; as many check it
 MODE_LEVELS = (1e-4, 1.0 - 1e-4)  # quantiles between which modes and best values are sought
 MODE_PLACES = 4_001  # between them
-SEARCH_PLACES, SEARCH_ROUNDS = 33, 3  # places of a line, and lines, the next around the best place
+SEARCH_CELLS, SEARCH_ROUNDS = 32, 2  # of a line of places, and finer lines around the best place
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
 DIVERGENCE_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind a divergence
 
@@ -188,7 +189,7 @@ class MarginalDensity(DerivedDensity):
     def _read(self, Y: Any) -> tuple[Blocks, Array, Array, NDArray[np.bool_]]:
         """Blocks of Y, its rows, these in the model's coordinates with columns in order, and which
         of them are too far away to have a density."""
-        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        blocks = self._read_rows(Y)
         base, order = self.joint.base, np.argsort(self.columns)
         x = blocks.whole()
         with np.errstate(over="ignore"):
@@ -311,45 +312,14 @@ class MarginalDensity(DerivedDensity):
         bounds = [dict(zip(self.columns, ends.tolist(), strict=True)) for ends in box]
         return self.joint.probability(*bounds, seed=seed)
 
-    def cdf(
-        self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0
-    ) -> Any:
-        """Distribution function, as ``Density.cdf``.
+    def _evaluate_cdf(
+        self, values: Array, chosen: list[int], seed: int, with_error: bool
+    ) -> tuple[Array, Array]:
+        columns = [self.columns[k] for k in chosen]
+        return self.joint._evaluate_cdf(values, columns, seed, with_error)
 
-        Parameters
-        ----------
-        Y, columns, return_error, seed
-            As for ``Density.cdf``, for the columns that are kept.
-
-        Returns
-        -------
-        array, (n,); a Series where Y is a data frame
-        """
-        chosen = self.columns
-        if columns is not None:
-            found = find_columns(columns, self.table.columns, self.dimension)
-            chosen = [self.columns[k] for k in found]
-        return self.joint.cdf(Y, columns=chosen, return_error=return_error, seed=seed)
-
-    def quantile(self, q: Any, *, column: Any = None, seed: Seed = 0) -> Any:
-        """Values below which given shares of the probability of a column lie.
-
-        Parameters
-        ----------
-        q, column, seed
-            As for ``Density.quantile``, for the columns that are kept.
-
-        Returns
-        -------
-        float or array
-        """
-        if column is not None or self.dimension == 1:
-            number = find_column(0 if column is None else column, self.table.columns,
-                                 self.dimension)  # fmt: skip
-            return self.joint.quantile(q, column=self.columns[number], seed=seed)
-        seed = as_seed(seed)
-        each = [self.joint.quantile(q, column=k, seed=seed) for k in self.columns]
-        return np.stack(each, axis=-1)
+    def _find_quantiles(self, column: int, levels: Array, seed: int) -> Array:
+        return self.joint._find_quantiles(self.columns[column], levels, seed)
 
     def expectation(
         self, function: Callable[[Any], Any], *, method: str = "auto", seed: Seed = 0
@@ -395,35 +365,16 @@ class MarginalDensity(DerivedDensity):
         error = math.hypot(found.standard_error, slope.standard_error)
         return Answer(found.value + slope.value, error, found.method)
 
-    def kl_divergence(self, other: Any, *, seed: Seed = 0) -> Answer:
-        """Kullback-Leibler divergence E[log q - log other] in nats, from 2,048 draws.
-
-        Parameters
-        ----------
-        other : density
-            Has ``log_density`` for the same columns.
-        seed : int, None or numpy.random.Generator, default 0
-            Of the draws.
-
-        Returns
-        -------
-        Answer
-        """
-        if not hasattr(other, "log_density"):
-            raise TypeError(f"other must be a density with log_density, got {type(other).__name__}")
-        if getattr(other, "dimension", self.dimension) != self.dimension:
-            raise ValueError(
-                f"other has {other.dimension} columns, this density has {self.dimension}; expected "
-                "the same columns"
-            )
-        x, weights = self.joint.weighted_sample(2**DIVERGENCE_LOG2_DRAWS, as_seed(seed))
+    def _find_divergence(self, other: Any, seed: int) -> Answer:
+        x, weights = self.joint.weighted_sample(2**DIVERGENCE_LOG2_DRAWS, seed)
         rows = np.ascontiguousarray(x[:, self.columns])
         theirs = np.asarray(other.log_density(self.table.frame(rows)), dtype=float)
         values = np.where(weights > 0.0, self._rough_log_density(rows) - theirs, 0.0)
         shape = ANSWER_REPLICATES, -1
         found = mean_over_draws(values.reshape(shape), weights.reshape(shape))
-        of_other = getattr(getattr(other, "log_normalizer", None), "standard_error", 0.0)
-        errors = found.standard_error, self.log_normalizer.standard_error, of_other
+        errors = (
+            found.standard_error, self.log_normalizer.standard_error, find_log_z_error(other)
+        )  # fmt: skip
         return Answer(found.value, math.hypot(*errors), found.method)
 
     def rough_log_density(self, Y: Any) -> Array:
@@ -488,23 +439,9 @@ class MarginalDensity(DerivedDensity):
         scaling = self.joint.scaling.choose(self._kept)
         return RowBins(np.ascontiguousarray(rows[:, order]), places, steps, scaling)
 
-    def mutual_information(self, a: Any, b: Any, *, seed: Seed = 0) -> Answer:
-        """Mutual information of two groups of the columns that are kept, in nats.
-
-        Parameters
-        ----------
-        a, b, seed
-            As for ``Density.mutual_information``.
-
-        Returns
-        -------
-        Answer
-        """
-        groups = [
-            [self.columns[k] for k in find_columns(some, self.table.columns, self.dimension, name)]
-            for some, name in ((a, "a"), (b, "b"))
-        ]
-        return self.joint.mutual_information(*groups, seed=seed)
+    def _find_information(self, one: list[int], two: list[int], seed: int) -> Answer:
+        columns = np.array(self.columns)
+        return self.joint._find_information(columns[one].tolist(), columns[two].tolist(), seed)
 
     # -- regions, modes, unlikely rows -------------------------------------------------------------
 
@@ -603,31 +540,24 @@ class MarginalDensity(DerivedDensity):
         array, (n, k); a frame where Y is one
             As for ``Density.explain``, within the columns that are kept.
         """
-        blocks = Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
+        blocks = self._read_rows(Y)
         rows = blocks.whole()
         own = np.asarray(self.log_density(rows))
-        best = np.stack([self._climb_column(rows, k) for k in range(self.dimension)], axis=1)
-        best = np.maximum(best, own[:, None])
-        lost = np.isneginf(best)  # no value of the column helps
-        return blocks.table.frame(np.where(lost, 0.0, own[:, None] - np.where(lost, 0.0, best)))
+        best = [self._find_best(rows, k) for k in range(self.dimension)]
+        return blocks.table.frame(compare_with_best(own, best))
 
-    def _climb_column(self, rows: Array, k: int) -> Array:
-        """Highest log density of every row, (n,), with column k anywhere: on a line of places, then
-        on finer lines around the best."""
+    def _find_best(self, rows: Array, k: int) -> Array:
+        """Highest log density of every row, (n,), with column k anywhere."""
         low, high = self.quantile(MODE_LEVELS, column=k)
-        places = np.tile(np.linspace(low, high, SEARCH_PLACES), (len(rows), 1))
-        top, numbers = np.full(len(rows), -np.inf), np.arange(len(rows))
-        for _ in range(SEARCH_ROUNDS):
-            moved = np.repeat(rows[:, None, :], SEARCH_PLACES, axis=1)
+
+        def log_density(places: Array) -> Array:
+            moved = np.repeat(rows[:, None, :], places.shape[1], axis=1)
             moved[:, :, k] = places
             log_p = np.asarray(self.log_density(moved.reshape(-1, self.dimension)))
-            log_p = log_p.reshape(places.shape)
-            at = log_p.argmax(axis=1)
-            top = np.maximum(top, log_p[numbers, at])
-            low = places[numbers, np.maximum(at - 1, 0)]
-            high = places[numbers, np.minimum(at + 1, SEARCH_PLACES - 1)]
-            places = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, SEARCH_PLACES)
-        return top
+            return log_p.reshape(places.shape)
+
+        places = np.tile(np.linspace(low, high, SEARCH_CELLS + 1), (len(rows), 1))
+        return climb_lines(log_density, places, SEARCH_ROUNDS, SEARCH_CELLS)
 
     # -- other densities, files --------------------------------------------------------------------
 
