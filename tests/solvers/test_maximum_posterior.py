@@ -14,6 +14,7 @@ from tgpfast.kernels.thread_choice import Threads
 from tgpfast.solvers import maximum_posterior, node_posterior
 from tgpfast.solvers.node_posterior import NodeObjective, StoredObjective, make_nodes
 from tgpfast.solvers.posterior import MAP_TOLERANCE, maximize_by_newton
+from tgpfast.solvers.product_posterior import NodeProductObjective, products_pay
 
 BASES = {
     1: ([0.3], [[1.4]]),
@@ -456,3 +457,73 @@ def test_bad_numbers_of_steps(n_steps):
     _, _, stats, base = make(1, n_features=5, gamma=1.5)
     with pytest.raises(ValueError, match="n_steps"):
         tgp.solve(stats, base, "map", 5.0, n_steps=n_steps)
+
+
+# -- directions by conjugate gradients ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [True, slow(False)])
+@pytest.mark.parametrize("lam", [3.0, slow(30.0)])
+def test_conjugate_gradients_reach_the_optimum_of_the_oracle(lam, stored, monkeypatch):
+    """F is concave with modulus lam: both maximizers are within |gradient| / lam of the optimum."""
+    x, w, stats, base = make(4, n_features=150)
+    monkeypatch.setattr(maximum_posterior, "STORED_NUMBERS", 2**24 if stored else 0)
+    options = {"n_draws": 1_000, "seed": 5}
+    found = tgp.solve(stats, base, "map", lam, **options)
+    dense = tgp.solve(stats, base, "map", lam, solver="newton", **options)
+    assert (found.diagnostics["solver"], dense.diagnostics["solver"]) == ("newton-cg", "newton")
+    objective = at_nodes(stats, base, lam, 1_000, 5)
+    args = (objective.nodes, np.exp(objective.log_mass), *parts(stats), lam, w)
+    scale, norms = np.linalg.norm(stats.sum_phi), []
+    for model in (found, dense):
+        norm = np.linalg.norm(oracle.map_gradient(x, model.theta, *args)) / scale
+        assert norm <= MAP_TOLERANCE
+        assert norm == pytest.approx(model.diagnostics["gradient_norm"], abs=1e-12)
+        want = oracle.map_objective(x, model.theta, *args)
+        assert model.diagnostics["objective"] == pytest.approx(want)
+        norms.append(norm)
+    bound = sum(norms) * scale / lam
+    assert np.linalg.norm(found.theta - dense.theta) <= bound
+    assert np.linalg.norm(dense.theta) > 100 * bound
+
+
+def test_a_product_is_that_of_the_hessian():
+    """To float32; the preconditioner inverts it, once half of the nodes are in its factor."""
+    _, _, stats, base = make(4, n_features=20)
+    plain = at_nodes(stats, base, 0.4, 400, 5)
+    objective = NodeProductObjective(plain)
+    weights = np.exp(plain.log_weights(np.random.default_rng(1).standard_normal(20))[0])
+    phi = oracle.phi(plain.nodes, *parts(stats))
+    mean = weights @ phi
+    covariance = (phi.T * weights) @ phi - np.outer(mean, mean)
+    v = np.random.default_rng(2).standard_normal(20)
+    np.testing.assert_allclose(objective.curve(v, weights), covariance @ v, rtol=0, atol=1e-7)
+    hessian = stats.n * covariance + 0.4 * np.eye(20)
+    errors = []
+    for _ in range(3):
+        objective._factorize(weights)
+        errors.append(np.linalg.norm(objective.precondition(hessian @ v) - v) / np.linalg.norm(v))
+    assert errors[-1] < 1e-3 < errors[0]
+
+
+def test_few_features_or_a_tiny_lambda_take_a_factor_for_each_step():
+    """float32 products with the Hessian would be lost in rounding there."""
+    for n_features, lam, pays in ((150, 1.0, True), (100, 1.0, False), (150, 1e-5, False)):
+        _, _, stats, base = make(4, n_features=n_features)
+        assert products_pay(at_nodes(stats, base, lam, 100, 5)) == pays
+
+
+@pytest.mark.slow
+def test_a_factor_is_made_once_products_have_taken_as_long(monkeypatch):
+    """A small lambda takes many products; none needs a factor with a large one."""
+    made = []
+    plain = NodeProductObjective._factorize
+    monkeypatch.setattr(
+        NodeProductObjective, "_factorize", lambda *args: (made.append(1), plain(*args))
+    )
+    _, _, stats, base = make(4, n_features=400)
+    for lam, expected in ((1e3, False), (1e-2, True)):
+        made.clear()
+        objective = NodeProductObjective(at_nodes(stats, base, lam, 1_000, 5))
+        assert maximize_by_newton(objective, np.zeros(400), 100).gradient_norm <= MAP_TOLERANCE
+        assert bool(made) == expected

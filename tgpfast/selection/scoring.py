@@ -29,6 +29,7 @@ from ..solvers.closed_form import fd_thetas, fvpd_exponent, fvpd_system
 from ..solvers.linear_systems import cholesky_factor, shifted
 from ..solvers.node_posterior import StoredObjective, weighted_gram
 from ..solvers.posterior import maximize_by_newton
+from ..solvers.product_posterior import NodeProductObjective, products_pay
 from ..statistics.fisher import score_matching_system
 from ..validation import Array
 from .folds import Split
@@ -284,8 +285,10 @@ class FoldFeatures:
         log_mass = self.fold.nodes.log_ratios - np.log(phi.shape[1])
         theta, least_gain = np.zeros(len(phi)), PILOT_MAP_GAIN * self.sums.n
         found = np.full((len(theta), len(lams)), np.nan)
+        plain = StoredObjective(self.sums, lams[-1], phi, log_mass)
+        objective = NodeProductObjective(plain) if products_pay(plain) else plain
         for k, lam in enumerate(lams):
-            objective = StoredObjective(self.sums, lam, phi, log_mass)
+            objective.lam = lam
             try:
                 ascent = maximize_by_newton(
                     objective, theta, PILOT_MAP_STEPS, least_gain=least_gain

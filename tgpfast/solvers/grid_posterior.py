@@ -19,17 +19,12 @@ from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..statistics.transforms import has_finufft, quiet_finufft
 from ..validation import Array
-from .conjugate_gradients import conjugate_gradients
-from .posterior import PosteriorObjective
+from .posterior import ProductObjective
 
 GRID_REACH = 8.5  # half the side of the grid, in standard deviations: 2e-17 of the mass is beyond
 TRANSFORM_FEATURES = 2_000  # from here on transforms are faster than a Cholesky of the Hessian
 MOST_GRID_NODES = 2**23  # 64 MB for each array over the grid
 TRANSFORM_EPS = 1e-11  # relative error of a transform, far below the tolerance of the gradient
-DIRECTION_STEPS = 400  # conjugate gradients for one Newton direction, at most
-# Relative residual of a direction, at most; it falls with the root of the gradient, so that
-# Newton's method still converges faster than linearly.
-DIRECTION_RESIDUAL = 0.1
 
 
 def make_posterior_grid(
@@ -59,7 +54,7 @@ def transforms_pay(features: Features, base: Base) -> bool:
     )
 
 
-class GridObjective(PosteriorObjective):
+class GridObjective(ProductObjective):
     """F and its derivatives on all nodes of a grid, by transforms."""
 
     kind = "quadrature by transforms"
@@ -86,25 +81,6 @@ class GridObjective(PosteriorObjective):
         """sum over nodes of weights times phi, (S,)."""
         grid = weights.reshape(self.shape).astype(np.complex128)
         return np.asarray((self._turn * self._to_features.execute(grid)).real)
-
-    def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
-        """E[phi], and the weights themselves, which the Hessian is made of."""
-        weights = np.exp(log_weights)
-        return self.expected(weights), weights
-
-    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
-        """Newton's direction by conjugate gradients. second : the weights of the nodes."""
-
-        def times(v: Array) -> Array:
-            along = self.at_nodes(v)
-            along -= float(second @ along)
-            return self.n * self.expected(second * along) + self.lam * v
-
-        tolerance = min(DIRECTION_RESIDUAL, np.sqrt(np.linalg.norm(gradient) / self.scale))
-        found = conjugate_gradients(
-            times, gradient, tolerance=tolerance, max_steps=DIRECTION_STEPS, is_rough=True
-        )
-        return found.x
 
 
 def _plan(kind: int, shape: tuple[int, ...], points: Array, threads: Threads) -> Any:

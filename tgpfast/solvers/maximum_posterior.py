@@ -19,8 +19,10 @@ from ..validation import Array
 from .grid_posterior import GridObjective, make_posterior_grid, transforms_pay
 from .node_posterior import NodeObjective, StoredNodeObjective, make_nodes
 from .posterior import MAP_TOLERANCE, PosteriorObjective, maximize_by_gradient, maximize_by_newton
+from .product_posterior import NodeProductObjective, products_pay
 
-MAP_STEPS = {"newton": 100, "gradient": 10_000}  # steps at most, where the caller names no number
+# steps at most, where the caller names no number
+MAP_STEPS = {"auto": 100, "newton": 100, "gradient": 10_000}
 NOTHING_LEFT = 1e15  # with lambda above this multiple of n, theta is below rounding
 REFINED_GAP = 1e-6  # of log E between two grids, above which the finer one is solved on
 STORED_NUMBERS = 2**24  # features at nodes that are held in memory, 128 MB
@@ -38,7 +40,8 @@ def map_theta(
     stats : Statistics or anything with its ``features``, ``n`` and ``sum_phi``
     base : Base
     lam : float
-    solver : "newton" or "gradient"
+    solver : "auto", "newton" or "gradient"
+        "auto" is Newton's method, by conjugate gradients where these are faster ("newton-cg").
     n_draws : int
         Draws from the base behind its expectations, where no grid serves.
     n_steps : int or None
@@ -52,16 +55,14 @@ def map_theta(
     ----------
     Algorithm 1 of the paper.
     """
-    theta = np.zeros(stats.features.n_features)
+    theta, is_newton = np.zeros(stats.features.n_features), solver != "gradient"
     if lam > NOTHING_LEFT * stats.n:
         return theta, {
-            "solver": solver, "partition_gap": 0.0, "steps": 0, "gradient_norm": 0.0,
-            "objective": 0.0, "nodes": "none", "n_nodes": 0,
+            "solver": PosteriorObjective.solver if is_newton else solver, "partition_gap": 0.0,
+            "steps": 0, "gradient_norm": 0.0, "objective": 0.0, "nodes": "none", "n_nodes": 0,
         }  # fmt: skip
-    objective_at = _objectives(
-        stats, base, lam, n_draws, threads, allow_transforms=solver == "newton"
-    )
-    maximize: Any = maximize_by_newton if solver == "newton" else maximize_by_gradient
+    objective_at = _objectives(stats, base, lam, n_draws, threads, solver)
+    maximize: Any = maximize_by_newton if is_newton else maximize_by_gradient
     most_steps, finer, steps = n_steps or MAP_STEPS[solver], 1.0, 0
     objective = objective_at(seed, finer)
     while True:
@@ -74,7 +75,7 @@ def map_theta(
             break
         objective = other
     report = {
-        "solver": solver, "partition_gap": gap, "steps": steps,
+        "solver": objective.solver if is_newton else solver, "partition_gap": gap, "steps": steps,
         "gradient_norm": ascent.gradient_norm, "objective": ascent.objective,
         "nodes": objective.kind, "n_nodes": objective.n_nodes,
     }  # fmt: skip
@@ -83,10 +84,10 @@ def map_theta(
 
 
 def _objectives(
-    stats: Any, base: Base, lam: float, n_draws: int, threads: Threads, *, allow_transforms: bool
+    stats: Any, base: Base, lam: float, n_draws: int, threads: Threads, solver: str
 ) -> Callable[[int, float], PosteriorObjective]:
     """(seed, finer) -> the objective: on a grid by transforms where that pays, else at nodes."""
-    by_transforms = allow_transforms and transforms_pay(stats.features, base)
+    by_transforms = solver != "gradient" and transforms_pay(stats.features, base)
 
     def objective_at(seed: int, finer: float) -> PosteriorObjective:
         if by_transforms and isinstance(base, GaussianBase):
@@ -94,9 +95,10 @@ def _objectives(
             if grid is not None:
                 return GridObjective(stats, base, lam, grid, threads)
         nodes = make_nodes(stats.features, base, n_draws, seed, finer=finer)
-        if stats.features.n_features * len(nodes.points) <= STORED_NUMBERS:
-            return StoredNodeObjective(stats, base, lam, nodes, threads)
-        return NodeObjective(stats, base, lam, nodes, threads)
+        is_small = stats.features.n_features * len(nodes.points) <= STORED_NUMBERS
+        make = StoredNodeObjective if is_small else NodeObjective
+        plain = make(stats, base, lam, nodes, threads)
+        return NodeProductObjective(plain) if solver == "auto" and products_pay(plain) else plain
 
     return objective_at
 
@@ -111,7 +113,7 @@ def _warn_of_ascent(report: dict[str, Any], n_nodes: int) -> None:
             PrecisionWarning,
         )
     if report["gradient_norm"] > MAP_TOLERANCE:
-        is_newton = report["solver"] == "newton"
+        is_newton = report["solver"] != "gradient"
         more = "; raise lam" if is_newton else '; solver="newton" converges in a few dozen steps'
         warn(
             f"MAP stopped after {report['steps']} steps with a gradient of "

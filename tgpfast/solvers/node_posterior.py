@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve
-from scipy.linalg.blas import dsyrk
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, get_blas_funcs
 
 from .. import kernels
 from ..bases.base import Base
@@ -67,6 +67,12 @@ def make_nodes(
     return Nodes(points, np.full(len(points), -np.log(len(points))), "sobol")
 
 
+def _turn(features: Features) -> Features:
+    """Features with phases turned back by a quarter: -sin(a - pi/2) = cos(a), so that a pass that
+    makes phi' and sums phi' phi'^T makes phi and sums phi phi^T."""
+    return Features(features.frequencies, features.phases - 0.5 * np.pi, features.bandwidth)
+
+
 class NodeObjective(PosteriorObjective):
     """F and its derivatives at nodes; the features are evaluated anew in every pass."""
 
@@ -75,10 +81,15 @@ class NodeObjective(PosteriorObjective):
         self.threads, self.origin = threads, base.mean
         self.nodes, self.log_mass, self.kind = nodes
         self.n_nodes = len(self.nodes)
-        # -sin(a - pi/2) = cos(a): with phases turned back by a quarter the pass that sums phi' and
-        # phi' phi'^T sums phi and phi phi^T
-        f = self.features
-        self._turned = Features(f.frequencies, f.phases - 0.5 * np.pi, f.bandwidth)
+        self._turned = _turn(self.features)
+
+    def phi_as(self, dtype: type) -> NDArray[Any]:
+        """phi at every node, (S, n_nodes), as float32 or float64."""
+        phi: NDArray[Any] = np.empty((self.features.n_features, self.n_nodes), dtype)
+        return evaluate_features(
+            self._turned, self.nodes, origin=self.origin, threads=self.threads,
+            out=(phi[:0, :0], phi),
+        )[1]  # fmt: skip
 
     def at_nodes(self, theta: Array) -> Array:
         """theta^T phi at every node."""
@@ -122,6 +133,11 @@ class StoredObjective(PosteriorObjective):
     def __init__(self, sums: Any, lam: float, phi: Array, log_mass: Array) -> None:
         super().__init__(sums, lam)
         self.phi, self.log_mass, self.n_nodes = phi, log_mass, len(log_mass)
+        self.threads = Threads()
+
+    def phi_as(self, dtype: type) -> NDArray[Any]:
+        """phi at every node, (S, n_nodes), as float32 or float64."""
+        return self.phi.astype(dtype)
 
     def at_nodes(self, theta: Array) -> Array:
         """theta^T phi at every node."""
@@ -144,9 +160,7 @@ class StoredNodeObjective(StoredObjective):
     """The same for `Nodes`; the diagonal is raised where rounding leaves the Hessian indefinite."""
 
     def __init__(self, sums: Any, base: Base, lam: float, nodes: Nodes, threads: Threads) -> None:
-        phi = evaluate_features(
-            sums.features, nodes.points, origin=base.mean, threads=threads
-        )[0]
+        phi = NodeObjective(sums, base, lam, nodes, threads).phi_as(np.float64)
         super().__init__(sums, lam, phi, nodes.log_mass)
         self.kind, self.threads = nodes.kind, threads
 
@@ -158,7 +172,11 @@ class StoredNodeObjective(StoredObjective):
     direction = PosteriorObjective.direction
 
 
-def weighted_gram(block: Array, weights: Array) -> Array:
-    """sum_i w_i b_i b_i^T over the columns of a block (S, n), by half the flops of a product."""
-    upper = dsyrk(1.0, (block * np.sqrt(weights)).T, trans=1)
+
+def weighted_gram(block: NDArray[Any], weights: NDArray[Any]) -> Array:
+    """sum_i w_i b_i b_i^T over the columns of a block (S, n), in its dtype, by half the flops of a
+    product."""
+    half = block * np.sqrt(weights)
+    (syrk,) = get_blas_funcs(("syrk",), (half,))
+    upper = syrk(1.0, half.T, trans=1)
     return np.asarray(upper + np.triu(upper, 1).T)

@@ -16,12 +16,17 @@ from ..bases.quasirandom import logsumexp
 from ..features.random import Features
 from ..runtime.progress import Progress
 from ..validation import Array
+from .conjugate_gradients import Operator, conjugate_gradients
 from .linear_systems import factorize
 
 MAP_TOLERANCE = 1e-6  # norm of the gradient, relative to that of sum phi, that ends an ascent
 ARMIJO = 1e-4  # share of the slope that a step of the line search must gain
 ROUNDING = 1e-13  # relative rounding of F, within which a step cannot be judged
 LEAST_LENGTH = 1e-10  # shortest step of the line search; without a gain the ascent ends
+DIRECTION_STEPS = 400  # conjugate gradients for one Newton direction, at most
+# Relative residual of a direction, at most; it falls with the root of the gradient, so that
+# Newton's method still converges faster than linearly.
+DIRECTION_RESIDUAL = 0.1
 
 
 class Ascent(NamedTuple):
@@ -46,6 +51,7 @@ class PosteriorObjective:
         Precision of the prior.
     """
 
+    solver = "newton"  # as reported
     kind: str  # of the nodes, as reported
     n_nodes: int
     log_mass: Array  # log of the base's mass at every node
@@ -89,6 +95,41 @@ class PosteriorObjective:
         rounding leaves the Hessian indefinite."""
         factor, _ = factorize(self.n * (second - np.outer(mean, mean)), self.lam)
         return cho_solve((factor, True), gradient, check_finite=False)
+
+
+class ProductObjective(PosteriorObjective):
+    """F, whose Hessian is known by its products."""
+
+    solver = "newton-cg"
+    precondition: Operator | None = None
+
+    def expected(self, weights: Array) -> Array:
+        """sum over nodes of weights times phi, (S,)."""
+        raise NotImplementedError
+
+    def curve(self, v: Array, weights: Array) -> Array:
+        """Cov[phi] v under the weights."""
+        along = self.at_nodes(v)
+        along -= float(weights @ along)
+        return self.expected(weights * along)
+
+    def moments(self, log_weights: Array, *, second: bool) -> tuple[Array, Array]:
+        """E[phi], and the weights themselves, which the Hessian is made of."""
+        weights = np.exp(log_weights)
+        return self.expected(weights), weights
+
+    def direction(self, mean: Array, second: Array, gradient: Array) -> Array:
+        """Newton's direction by conjugate gradients. second : the weights of the nodes."""
+        return self._solve(second, gradient, DIRECTION_STEPS)[0]
+
+    def _solve(self, weights: Array, gradient: Array, most_steps: float) -> tuple[Array, int]:
+        """Newton's direction, and the products that it took."""
+        found = conjugate_gradients(
+            lambda v: self.n * self.curve(v, weights) + self.lam * v, gradient,
+            tolerance=min(DIRECTION_RESIDUAL, np.sqrt(np.linalg.norm(gradient) / self.scale)),
+            max_steps=int(most_steps), is_rough=True, precondition=self.precondition,
+        )  # fmt: skip
+        return found.x, found.steps
 
 
 def maximize_by_newton(

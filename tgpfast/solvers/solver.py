@@ -99,7 +99,9 @@ def solve(
         Tempering of FVPD, > 0.
     solver : {"auto", "cholesky", "cg", "newton", "gradient"}, default "auto"
         "cholesky"; "cg" (preconditioned conjugate gradients; fd and ncfd); "auto" is "cholesky" up
-        to 6,000 features. For method="map": "newton" (also "auto"), or "gradient", the paper's.
+        to 6,000 features. For method="map": "newton", a Cholesky factor for each step; "gradient",
+        the paper's; "auto" is "newton" or, where it is faster, Newton's method by conjugate
+        gradients, which the diagnostics call "newton-cg".
     n_draws : int, default 100_000
         Draws from the base behind the expectations of "map", where no quadrature grid serves.
         Lattice features need none; ``solver``, ``n_steps`` and ``seed`` do not concern them.
@@ -280,7 +282,7 @@ def _resolve_solver(solver: str, method: str, features: Any) -> str:
     """The solver that "auto" stands for, or the given one."""
     check_solver(solver, method)
     choices = SOLVERS[method]
-    if solver == "auto":
+    if solver == "auto" and method != "map":  # where the nodes decide
         return "cg" if "cg" in choices and features.n_features > CG_FEATURES else choices[0]
     return solver
 
