@@ -10,7 +10,15 @@ from typing import Any
 
 from ..density.answers.answer import Answer
 from ..density.density import Density
-from .options import AddPairs, Command, add_json, add_model, column_numbers, column_ranges, number_or
+from .options import (
+    AddPairs,
+    Command,
+    add_json,
+    add_model,
+    column_numbers,
+    column_ranges,
+    number_or,
+)
 from .output import print_json, print_pairs, print_table
 from .saved_files import load_model
 
