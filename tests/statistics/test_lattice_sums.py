@@ -14,13 +14,13 @@ from tgpfast.data.blocks import Blocks
 from tgpfast.data.row_sample import row_keys
 from tgpfast.features.lattice import LatticeFeatures
 from tgpfast.statistics import lattice_sums, wave_sums
-from tgpfast.statistics.value_folds import Folds
 from tgpfast.statistics.lattice_statistics import LatticeStatistics
 from tgpfast.statistics.lattice_sums import (
     accumulate_lattice,
     accumulate_lattice_folds,
     check_memory,
 )
+from tgpfast.statistics.value_folds import Folds
 
 WALLS = [("open",), ("wall",), ("open", "open"), ("period", "wall_below"), ("open", "wall", "open")]
 

@@ -17,10 +17,8 @@ from .._version import __version__
 def find_marker():
     """Return the path of the marker, or None: not compiled, or for another version or processor."""
     name = marker_name()
-    for folder in _folders():
-        if name is not None and (folder / name).is_file():
-            return folder / name
-    return None
+    places = [folder / name for folder in _folders()] if name is not None else []
+    return next(filter(Path.is_file, places), None)
 
 
 def write_marker():

@@ -45,9 +45,9 @@ from ..selection.lattice_search import HeldOutRows, LatticeSearch
 from ..selection.sample_split import narrow_guard
 from ..solvers.lattice_map import check_lam
 from ..solvers.solver import base_alone, solve
-from ..statistics.value_folds import Folds
 from ..statistics.lattice_statistics import LatticeStatistics
 from ..statistics.lattice_sums import accumulate_lattice, accumulate_lattice_folds
+from ..statistics.value_folds import Folds
 from ..validation import Array
 from .discrete_columns import find_discrete
 from .domain import Axes

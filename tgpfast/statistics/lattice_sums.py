@@ -25,7 +25,6 @@ from ..kernels.thread_choice import Threads
 from ..runtime import memory
 from ..validation import Array, positive
 from .chunks import Chunks
-from .value_folds import Folds
 from .lattice_statistics import (
     POSITIONS,
     LatticeStatistics,
@@ -36,6 +35,7 @@ from .lattice_statistics import (
 from .moment_sums import RowCounts
 from .statistics import check_levels
 from .transforms import has_finufft
+from .value_folds import Folds
 from .wave_sums import WaveSums, required_memory
 
 LATTICE_CHUNK_ROWS = 2**18  # rows of one transform at least; more where the grid is larger
