@@ -16,7 +16,9 @@ Seed = int | np.random.Generator | None
 # Parameters must lie between these: smaller ones lose digits, larger ones leave no room for
 # products.
 LEAST_NUMBER, MOST_NUMBER = float(np.finfo(float).tiny), 1e307
-LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-153, 1e153  # float64 holds their squares and inverse squares
+# Bandwidths, noise levels and deviations lie between these: float64 holds their squares, and the
+# inverses of those, with all digits.
+LEAST_SCALE, MOST_SCALE = 1e-153, 1e153
 # Useful bandwidths, in standard deviations of the rows. Features of a narrower one turn so often
 # that sines lose their digits and a normalizer needs millions of points; of a wider one they are
 # constant.
@@ -207,10 +209,10 @@ def as_bandwidth(bandwidth: Any) -> float:
     2.0
     """
     gamma = positive("bandwidth", bandwidth)
-    if not LEAST_BANDWIDTH <= gamma <= MOST_BANDWIDTH:
+    if not LEAST_SCALE <= gamma <= MOST_SCALE:
         raise ValueError(
-            f"bandwidth={gamma:.6g}: expected a number from {LEAST_BANDWIDTH:g} to "
-            f"{MOST_BANDWIDTH:g}; beyond, its square overflows or vanishes in float64. Give the "
+            f"bandwidth={gamma:.6g}: expected a number from {LEAST_SCALE:g} to "
+            f"{MOST_SCALE:g}; beyond, its square overflows or vanishes in float64. Give the "
             'rows other units, as scale="standardize" does'
         )
     return gamma

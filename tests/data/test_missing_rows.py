@@ -9,7 +9,7 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast.data.blocks import Blocks
-from tgpfast.data.missing_rows import MissingCounts, fill_objects
+from tgpfast.data.missing_rows import MissingCounts, fill_objects, find_missing
 
 OPTIONS = {"method": "fd", "lam": 10.0, "n_features": 20, "base": "empirical"}
 
@@ -170,3 +170,10 @@ def test_files_with_missing_values_are_scored_by_marginals(incomplete, tmp_path)
     assert np.allclose(found, model.log_density(holed, missing="marginal"), rtol=0, atol=1e-12)
     one = holed.iloc[[0], [0]]
     assert abs(found[0] - model.marginal("a").log_density(one)[0]) < 1e-8
+
+
+def test_infinite_rows_are_complete():
+    """Their sum is nan, as that of rows with missing values is."""
+    complete, counts = find_missing(np.array([[np.inf], [-np.inf]]))
+    assert complete is None
+    assert (counts.n_read, counts.n_missing) == (2, 0)

@@ -221,7 +221,13 @@ def _check_values(
     )
     if found is None:
         return None
-    kind, text = found
+    return _make_note(k, names, *found, facts)
+
+
+def _make_note(
+    k: int, names: list[str] | None, kind: str, text: str, facts: dict[str, Any]
+) -> ColumnNote:
+    """Return a note of column k, whose text goes on after the name of the column."""
     name = None if names is None else names[k]
     return ColumnNote(k, name, kind, f"column {column_name(k, names)} {text}", facts)
 
@@ -396,16 +402,13 @@ def _check_linear(x: Array, w: Array, names: list[str] | None) -> list[ColumnNot
         size = np.abs(np.delete(coefficients, j))
         indices = [left[i] for i in np.flatnonzero(size > PARTNER * size.max())]
         of_others = ", ".join(column_name(i, names) for i in indices)
-        notes.append(
-            ColumnNote(
-                k, None if names is None else names[k], "nearly_linear",
-                f"column {column_name(k, names)} is nearly a linear function of column"
-                f"{'s' if len(indices) > 1 else ''} {of_others}: 1 - R^2 = {least:.1e}. The "
-                "density is then almost flat in one direction, and its values lose digits. Drop "
-                "this column",
-                {"n_rows": len(x), "unexplained_share": least, "columns": indices},
-            )
-        )  # fmt: skip
+        notes.append(_make_note(
+            k, names, "nearly_linear",
+            f"is nearly a linear function of column{'s' if len(indices) > 1 else ''} {of_others}: "
+            f"1 - R^2 = {least:.1e}. The density is then almost flat in one direction, and its "
+            "values lose digits. Drop this column",
+            {"n_rows": len(x), "unexplained_share": least, "columns": indices},
+        ))  # fmt: skip
     return notes
 
 
@@ -425,11 +428,11 @@ def _check_monotone(x: Array, names: list[str] | None, noted: set[int]) -> list[
         if not unexplained < MONOTONE:
             continue
         k, other = columns[j], columns[partner]
-        notes.append(ColumnNote(
-            k, None if names is None else names[k], "nearly_function",
-            f"column {column_name(k, names)} is nearly a function of column "
-            f"{column_name(other, names)}: sorting the rows by one sorts them by the other. The "
-            "rows lie on a curve, where a density is a ridge without width. Drop one of them",
+        notes.append(_make_note(
+            k, names, "nearly_function",
+            f"is nearly a function of column {column_name(other, names)}: sorting the rows by one "
+            "sorts them by the other. The rows lie on a curve, where a density is a ridge without "
+            "width. Drop one of them",
             {"partner": other, "unexplained": unexplained},
         ))  # fmt: skip
     return notes

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..runtime.records import record
-from ..validation import Array, as_floats, positive
+from ..validation import LEAST_SCALE, MOST_SCALE, Array, as_floats, positive
 from .blocks import Blocks
 from .checkpoint import KeptSums, State
 from .row_sample import SAMPLE_ROWS, Reservoir, RowSample
 from .table import column_name
 
 SINGULAR = 1e-10  # least eigenvalue of a correlation matrix that still counts as full rank
-# Standard deviations, in the units of the data, whose squares have all their digits in float64.
-LEAST_DEVIATION, MOST_DEVIATION = 1e-153, 1e153
 INVOLVED = 0.1  # share of a singular direction's largest entry, from which a column is named
 
 
@@ -54,7 +52,7 @@ class Moments:
 
     def check_range(self) -> None:
         """Raise ValueError if squares of a column overflow or lose digits."""
-        bad = np.flatnonzero((self.deviation < LEAST_DEVIATION) | (self.deviation > MOST_DEVIATION))
+        bad = np.flatnonzero((self.deviation < LEAST_SCALE) | (self.deviation > MOST_SCALE))
         if len(bad):
             raise ValueError(
                 f"column {bad[0]} has a standard deviation of {self.deviation[bad[0]]:.3g}, and "
@@ -64,7 +62,7 @@ class Moments:
 
 
 class RunningMoments(KeptSums):
-    """`Moments` of the rows so far. They take rows, and add.
+    """`Moments` of the rows that were added so far; those of different rows add.
 
     Rows are taken about the first one, in units of the first block's spread, so that neither far
     offsets nor extreme scales cost digits. Partial sums merge by the pairwise formula.

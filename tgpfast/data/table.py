@@ -105,10 +105,12 @@ def find_column(column: Any, columns: list[str] | None, d: int, name: str = "col
     1
     """
     known = f"0 to {d - 1}" if columns is None else f"{columns}, or a number from 0 to {d - 1}"
-    if isinstance(column, str) and columns is not None and columns.count(column) == 1:
+    if isinstance(column, str) and columns is not None and column in columns:
+        if columns.count(column) > 1:
+            raise ValueError(
+                f"{name}={column!r}: several columns have this name; give their number"
+            )
         return columns.index(column)
-    if isinstance(column, str) and columns is not None and columns.count(column) > 1:
-        raise ValueError(f"{name}={column!r}: several columns have this name; give their number")
     if hasattr(column, "__index__") and not isinstance(column, (bool, np.bool_)):
         number = int(column)
         if 0 <= number < d:

@@ -88,21 +88,21 @@ class Features:
         z = as_floats(self.frequencies, "frequencies", "(S, d)", 2)
         if z.size == 0:
             raise ValueError(f"frequencies must have at least one row and column, got {z.shape}")
-        object.__setattr__(self, "frequencies", z)
-        object.__setattr__(self, "phases", as_floats(self.phases, "phases", (len(z),)))
-        object.__setattr__(self, "bandwidth", _check_bandwidth(self.bandwidth, z))
-        for name, each in zip(
-            ("kernel", "interactions"),
-            _check_kinds(self.kernel, self.interactions, z.shape[1]), strict=True,
-        ):  # fmt: skip
-            object.__setattr__(self, name, each[0] if len(set(each)) == 1 else each)
+        kinds = _check_kinds(self.kernel, self.interactions, z.shape[1])
+        kernel, interactions = (each[0] if len(set(each)) == 1 else each for each in kinds)
+        checked: dict[str, Any] = {
+            "frequencies": z, "phases": as_floats(self.phases, "phases", (len(z),)),
+            "bandwidth": _check_bandwidth(self.bandwidth, z),
+            "kernel": kernel, "interactions": interactions,
+        }  # fmt: skip
         if self.seed is not None and not hasattr(self.seed, "__index__"):
             raise TypeError(f"seed={self.seed!r}: expected an integer or None")
         if self.seed is not None:
-            object.__setattr__(self, "seed", int(self.seed))  # files cannot hold one of numpy
+            checked["seed"] = int(self.seed)  # files cannot hold one of numpy
         if self.covariance is not None:
-            v = as_floats(self.covariance, "covariance", (z.shape[1],) * 2)
-            object.__setattr__(self, "covariance", v)
+            checked["covariance"] = as_floats(self.covariance, "covariance", (z.shape[1],) * 2)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def draw(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats
+from ..validation import LEAST_SCALE, MOST_SCALE, Array, as_floats
 from .rows import Rows
 from .settings import Settings
 
@@ -29,12 +29,12 @@ def most_noise(settings: Settings, rows: Rows) -> float:
     if isinstance(asked, str) and asked == "paper":
         asked = np.sqrt(rows.dimension * rows.variance) / rows.dimension
     sigma = float(as_floats(asked, "sigma_max", "()", 0))
-    least = settings.n_noise_levels * LEAST_BANDWIDTH
+    least = settings.n_noise_levels * LEAST_SCALE
     if sigma < 0:
         raise ValueError(f"sigma_max={sigma}: expected a number of at least 0")
-    if sigma > 0 and not least <= sigma <= MOST_BANDWIDTH:
+    if sigma > 0 and not least <= sigma <= MOST_SCALE:
         raise ValueError(
             f"sigma_max={sigma:.6g}: expected 0, or a number from {least:g} to "
-            f"{MOST_BANDWIDTH:g}; about 1 in scaled coordinates is usual"
+            f"{MOST_SCALE:g}; about 1 in scaled coordinates is usual"
         )
     return sigma

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import replace
 from typing import Any
@@ -192,17 +193,22 @@ def _run_spectral(blocks: Blocks, options: PassOptions, budget: int) -> Statisti
         If the grids exceed the budget after rows that can be read only once have been read.
     """
     from .spectral import accumulate_spectral
+    from .spread_grid import OutsideError
 
+    run = functools.partial(
+        _run_engine, engine=accumulate_spectral, sums=options.sums, gram_phi=options.gram_phi,
+        tolerance=options.tolerance, budget=budget,
+        must_fit=options.engine == "spectral" or blocks.can_repeat,
+    )  # fmt: skip
     if options.work(budget).fits:
         try:
             if blocks.in_parts:
-                return _run_spectral_partitions(blocks, options, budget)
-            return accumulate_spectral(
-                blocks, *options.sums, gram_phi=options.gram_phi, tolerance=options.tolerance,
-                budget=budget, backend=options.backend, n_threads=options.n_threads,
-                progress=options.progress,
-                must_fit=options.engine == "spectral" or blocks.can_repeat,
-            )  # fmt: skip
+                with contextlib.suppress(OutsideError):  # then each partition has its own transform
+                    return _spread_partitions(blocks, options, budget)
+            stats: Statistics = blocks.reduce(
+                run, options.backend.NAME, options.asked_threads, options.progress
+            )
+            return stats
         except MemoryError:
             if not blocks.can_repeat:
                 raise ValueError(
@@ -218,29 +224,24 @@ def _run_spectral(blocks: Blocks, options: PassOptions, budget: int) -> Statisti
     return None
 
 
-def _run_spectral_partitions(blocks: Any, options: PassOptions, budget: int) -> Statistics:
-    """Spread each partition on an equal grid, and read the sum of the grids once. Where such a grid
-    exceeds the budget, or leaves too many rows outside, transform each partition."""
-    from .spectral import accumulate_spectral
-    from .spectrum import Spectrum
-    from .spread_grid import OutsideError
+def _spread_partitions(blocks: Any, options: PassOptions, budget: int) -> Statistics:
+    """Spread each partition on an equal grid, and read the sum of the grids once.
 
-    limits: dict[str, Any] = {"tolerance": options.tolerance, "budget": budget}
-    name, count = options.backend.NAME, options.asked_threads
-    try:
-        spectrum = Spectrum.from_data(
-            blocks, options.features.bandlimit, box=_box_of_partitions(blocks, options, budget),
-            backend=name, n_threads=count, progress=options.progress, **limits,
-        )  # fmt: skip
-    except OutsideError:
-        run = functools.partial(
-            _run_engine, engine=accumulate_spectral, sums=options.sums,
-            gram_phi=options.gram_phi, **limits,
-        )  # fmt: skip
-        return blocks.reduce(run, name, count, options.progress)
+    Raises
+    ------
+    OutsideError
+        If such a grid exceeds the budget, or leaves too many rows outside.
+    """
+    from .spectrum import Spectrum
+
+    threads: Any = {"backend": options.backend.NAME, "n_threads": options.asked_threads}
+    spectrum = Spectrum.from_data(
+        blocks, options.features.bandlimit, box=_box_of_partitions(blocks, options, budget),
+        tolerance=options.tolerance, budget=budget, progress=options.progress, **threads,
+    )  # fmt: skip
     stats = spectrum.statistics(
         options.features, options.noise_levels, origin=options.origin, gram_phi=options.gram_phi,
-        backend=name, n_threads=count,
+        **threads,
     )  # fmt: skip
     return replace(stats, provenance={**stats.provenance, "engine": "spectral"})
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..data import storage
 from ..features.random import Features
-from ..validation import LEAST_BANDWIDTH, MOST_BANDWIDTH, Array, as_floats, check_flag
+from ..validation import LEAST_SCALE, MOST_SCALE, Array, as_floats, check_flag
 from .mergeable_sums import Comparisons, MergeableSums, as_list, read_counts
 from .moment_sums import MomentSums
 
@@ -37,11 +37,11 @@ def check_levels(noise_levels: Any) -> Array:
         levels = as_floats(noise_levels, "noise_levels", "(H,)", 1)
     if (levels < 0).any():
         raise ValueError(f"noise_levels must not be negative, got {levels.min()}")
-    bad = levels[(levels > 0) & ((levels < LEAST_BANDWIDTH) | (levels > MOST_BANDWIDTH))]
+    bad = levels[(levels > 0) & ((levels < LEAST_SCALE) | (levels > MOST_SCALE))]
     if len(bad):
         raise ValueError(
-            f"noise_levels has {bad[0]:.6g}; expected 0, or numbers from {LEAST_BANDWIDTH:g} to "
-            f"{MOST_BANDWIDTH:g}, whose squares float64 holds"
+            f"noise_levels has {bad[0]:.6g}; expected 0, or numbers from {LEAST_SCALE:g} to "
+            f"{MOST_SCALE:g}, whose squares float64 holds"
         )
     if len(np.unique(levels)) != len(levels):
         raise ValueError(f"noise_levels must be distinct, got {levels.tolist()}")
