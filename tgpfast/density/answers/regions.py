@@ -12,10 +12,11 @@ import numpy as np
 
 from ...bases.gaussian import GaussianBase
 from ...validation import Array
+from ..draws.replicates import AddedTerm
 from ..grids.base_marginals import cover_base
 from .answer import Answer
 from .describing import draw_picture
-from .draw_means import AddedTerm, mean_over_draws, share_of_draws
+from .draw_means import mean_over_draws, share_of_draws
 from .expectations import draw_log_z, draw_replicates, log_density_at
 from .tilted_density import TiltedDensity
 
