@@ -14,7 +14,7 @@ from ..data.scaling import Scaling
 from ..data.table import Table
 from ..kernels.thread_choice import Threads
 from ..validation import Array, Seed, as_seed, check_choice
-from .answers.column_choice import check_level, find_columns, read_box, read_values
+from .answers.column_choice import check_level, find_columns, read_values
 from .answers.questions import SharedQuestions
 from .exponents.exponent import Tilt
 from .normalizing.integration import Integrator
@@ -70,42 +70,10 @@ class AnsweringDensity(SharedQuestions):
 
     # -- probabilities -----------------------------------------------------------------------------
 
-    def probability(self, lower: Any = None, upper: Any = None, *, seed: Seed = 0) -> Answer:
-        """Probability that a row lies between two bounds in every column.
-
-        Parameters
-        ----------
-        lower, upper : sequence of d numbers, mapping, or None, default None
-            Bounds of the columns, in the units of the data; None or an infinite number where a
-            column has none. A mapping names only the columns that have one. Bounds of a periodic
-            column may lie in any period: from 22 to 26 with a period of 24 is from 22 to 2 of the
-            next day. One bound alone reaches to the end of the period that samples lie in.
-        seed : int, None or numpy.random.Generator, default 0
-            Of the draws, in more than three columns.
-
-        Returns
-        -------
-        Answer
-            A float with ``standard_error`` and ``method``.
-
-        Raises
-        ------
-        ValueError
-            A column is not known, or a lower bound is above the upper one.
-
-        Examples
-        --------
-        >>> import numpy as np, tgpfast
-        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
-        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
-        >>> answer = model.probability([None, 5.0], [5.0, None])
-        >>> round(answer, 1), answer.standard_error < 1e-6, answer.method
-        (0.2, True, 'quadrature')
-        """
+    def _find_probability(self, low: Array, high: Array, seed: int) -> Answer:
         from .answers.probabilities import box_probability
 
-        low, high = read_box(lower, upper, self.table.columns, self.dimension)
-        return box_probability(self, low, high, as_seed(seed))
+        return box_probability(self, low, high, seed)
 
     def _evaluate_cdf(
         self, values: Array, chosen: list[int], seed: int, with_error: bool

@@ -34,7 +34,7 @@ MAPS_PREFIX = "maps_"  # of the names of the arrays of column maps
 MODES_PREFIX = "modes_"  # of the names of the arrays of modes
 STATISTICS_PREFIX = "statistics_"  # of the names of the arrays of statistics
 BASE_PREFIX = "base_"  # of the names of the parameters of a base
-UNPREFIXED = ("mean",)  # parameters of a base that never had a prefix
+UNPREFIXED = ("mean",)  # parameters of a base that have no prefix in files
 
 Take = Callable[[str, tuple[int, ...]], Array]  # name, shape -> array of the file
 

@@ -3,6 +3,10 @@
 Every function returns a matplotlib Figure: write it with ``figure.savefig(path)`` or `save`; a
 notebook shows it. ``models`` is one model, or a mapping from titles to models. A model is any
 object with ``log_density(Y)`` or ``sample(n, seed)``, whichever the picture needs.
+
+Each picture has a module. They share `canvas` (figures, colors, points, legends), `plotted_rows`
+(rows and the limits of axes), `model_limits` (axes of a model, with periods and discrete columns)
+and `plane` (two columns).
 """
 
 from .canvas import BLACK, BLUE, CURVES, STYLES, VERMILION, require_matplotlib, save

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ...validation import Array
-from ..normalizing.integration import AddedTerm
+from ..draws.replicates import AddedTerm
 from .answer import Answer
 
 

@@ -12,11 +12,12 @@ from ...bases.gaussian import GaussianBase
 from ...bases.mixture import MixtureBase
 from ...validation import Array
 from ..draws.proposal import QUADRATURE_DIMENSIONS
+from ..draws.replicates import AddedTerm
 from ..exponents.exponent import Tilt
 from ..normalizing.integration import ANSWER_LOG2_POINTS, ANSWER_REPLICATES
 from .answer import Answer
 from .box_integrals import integrate_in_box
-from .draw_means import AddedTerm, mean_over_draws
+from .draw_means import mean_over_draws
 from .tilted_density import TiltedDensity
 
 EXPECTATION_METHODS = ("auto", "quadrature", "draws")

@@ -11,7 +11,7 @@ from ...data.blocks import Blocks
 from ...data.table import Table, find_column
 from ...validation import Array, Seed, as_seed, check_flag
 from .answer import Answer
-from .column_choice import check_levels, find_columns
+from .column_choice import check_levels, find_columns, read_box
 from .describing import DescribedDensity
 
 
@@ -29,7 +29,47 @@ class SharedQuestions(DescribedDensity, abc.ABC):
         """Rows (n, d) that a user gives, in the units of the data."""
         return Blocks(Y, dimension=self.dimension, columns=self.table.columns, name="Y")
 
-    # -- distribution functions --------------------------------------------------------------------
+    # -- probabilities --------------------------------------------------------------------
+
+    def probability(self, lower: Any = None, upper: Any = None, *, seed: Seed = 0) -> Answer:
+        """Probability that a row lies between two bounds in every column.
+
+        Parameters
+        ----------
+        lower, upper : sequence of d numbers, mapping, or None, default None
+            Bounds of the columns, in the units of the data; None or an infinite number where a
+            column has none. A mapping names only the columns that have one. Bounds of a periodic
+            column may lie in any period: from 22 to 26 with a period of 24 is from 22 to 2 of the
+            next day. One bound alone reaches to the end of the period that samples lie in. Values
+            of a discrete column that equal a bound count as inside.
+        seed : int, None or numpy.random.Generator, default 0
+            Of the draws, in more than three columns.
+
+        Returns
+        -------
+        Answer
+            A float with ``standard_error`` and ``method``.
+
+        Raises
+        ------
+        ValueError
+            A column is not known, or a lower bound is above the upper one.
+
+        Examples
+        --------
+        >>> import numpy as np, tgpfast
+        >>> x = np.random.default_rng(0).normal(5.0, 2.0, size=(1000, 2))
+        >>> model = tgpfast.fit(x, method="fd", lam=10.0, n_features=50, base="empirical")
+        >>> answer = model.probability([None, 5.0], [5.0, None])
+        >>> round(answer, 1), answer.standard_error < 1e-6, answer.method
+        (0.2, True, 'quadrature')
+        """
+        low, high = read_box(lower, upper, self.table.columns, self.dimension)
+        return self._find_probability(low, high, as_seed(seed))
+
+    @abc.abstractmethod
+    def _find_probability(self, low: Array, high: Array, seed: int) -> Answer:
+        """Probability of a box, from its ends (d,) each, in the units of the data."""
 
     def cdf(
         self, Y: Any, *, columns: Any = None, return_error: bool = False, seed: Seed = 0

@@ -12,10 +12,11 @@ import numpy as np
 
 from ...bases.gaussian import GaussianBase
 from ...validation import Array
+from ..draws.replicates import AddedTerm
 from ..grids.base_marginals import cover_base
 from .answer import Answer
 from .describing import draw_picture
-from .draw_means import AddedTerm, mean_over_draws, share_of_draws
+from .draw_means import mean_over_draws, share_of_draws
 from .expectations import draw_log_z, draw_replicates, log_density_at
 from .tilted_density import TiltedDensity
 
@@ -24,9 +25,9 @@ from .tilted_density import TiltedDensity
 THRESHOLD_SAMPLES = 3
 LINE_PLACES = 16_385  # at which the density of one column is compared with a threshold
 LINE_DEVIATIONS = 40.0  # of a base with unknown tails
-LINE_TAIL = 1e-4  # at most, share of the probability beyond each of two quantiles: the range
-# of log densities: discrete values, and rows of a flat density, that differ by rounding are in the
-# region together
+LINE_TAIL = 1e-4  # most probability beyond each of the two quantiles that give the range
+# Log densities that differ by less are equal but for rounding: discrete values, and rows of a flat
+# density, are then in the region together.
 TIE_ROUNDING = 1e-9
 
 

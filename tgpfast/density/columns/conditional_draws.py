@@ -201,25 +201,25 @@ def _draw_of_student(
 
     n, P, a = y.shape
     flat = y.reshape(n * P, a)
-    margin = marginal_base(base, kept)
-    assert isinstance(margin, StudentBase)
-    parts, scales, degrees = condition_student(base, margin, kept, flat)
+    log_density, parts, scales, degrees = condition_student(base, kept, flat)
     uniforms = sets.uniforms(parts.means.shape[2] + 1, group)
     squares = 2.0 * gammaincinv(0.5 * degrees, uniforms[:, 0])
     normals = to_normals(uniforms[:, 1:]) * np.sqrt(degrees / squares)[:, None]
     spread = scales.reshape(n, P, 1) * (normals @ parts.cholesky[0].T)
-    return margin.log_density_at(flat).reshape(n, P), parts.means.reshape(n, P, -1) + spread
+    return log_density.reshape(n, P), parts.means.reshape(n, P, -1) + spread
 
 
 def condition_student(
-    base: StudentBase, margin: StudentBase, kept: list[int], y: Array
-) -> tuple[MixtureParts, Array, float]:
-    """Center and root of a Student base given rows (n, a), factors of the root for each row, and
-    degrees of freedom."""
+    base: StudentBase, kept: list[int], y: Array
+) -> tuple[Array, MixtureParts, Array, float]:
+    """A Student base given rows (n, a): log density of the rows, center and root of the rest,
+    factors of the root for each row, and degrees of freedom."""
+    margin = marginal_base(base, kept)
+    assert isinstance(margin, StudentBase)
     gaussian = as_mixture(GaussianBase(base.centre, base.scale_matrix))
     degrees = base.degrees + len(kept)
     scales = np.sqrt((base.degrees + margin._squared_distances(y)) / degrees)
-    return condition_mixture(gaussian, kept, y), scales, degrees
+    return margin.log_density_at(y), condition_mixture(gaussian, kept, y), scales, degrees
 
 
 def _draw_row_by_row(

@@ -21,7 +21,7 @@ from ...data.missing_rows import MISSING_ROWS
 from ...data.table import Table, column_name, find_column
 from ...validation import Array, Seed, as_seed, check_choice, check_flag, whole
 from ..answers.answer import Answer
-from ..answers.column_choice import check_level, find_columns, read_box, read_values
+from ..answers.column_choice import check_level, find_columns, read_values
 from ..answers.expectations import EXPECTATION_METHODS
 from ..answers.local_modes import Modes
 from ..answers.probabilities import invert_cdf
@@ -383,29 +383,15 @@ class DiscreteDensity(DerivedDensity):
             return self._to_grid(rows), weights
         return self._to_grid(self._draw(n, seed, {})), np.ones(n)
 
-    def probability(self, lower: Any = None, upper: Any = None, *, seed: Seed = 0) -> Answer:
-        """Probability that a row lies between two bounds in every column.
-
-        Parameters
-        ----------
-        lower, upper, seed
-            As for ``Density.probability``. Discrete values that equal a bound count as inside.
-
-        Returns
-        -------
-        Answer
-        """
-        low, high = read_box(lower, upper, self.table.columns, self.dimension)
+    def _find_probability(self, low: Array, high: Array, seed: int) -> Answer:
         for i, step in self.own_steps.items():
             low[i] = (np.ceil(low[i] / step - OFF_GRID) - 0.5) * step
             high[i] = self._upper_edge(high[i], step)
         if (low > high).any():
             return Answer(0.0, 0.0, "exact")  # no value lies between the bounds
-        bounds = [dict(enumerate(ends.tolist())) for ends in (low, high)]
         if self.bins:
-            seed = as_seed(seed)
-            return self._mix(lambda part: part.inner.probability(*bounds, seed=seed))
-        return self.inner.probability(*bounds, seed=seed)
+            return self._mix(lambda part: part.inner._find_probability(low, high, seed))
+        return self.inner._find_probability(low, high, seed)
 
     @staticmethod
     def _upper_edge(value: Any, step: float) -> Any:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...bases.base import Base
 from ...bases.bounded import BoundedMixtureBase, ProductBase
-from ...bases.conditioning import condition_mixture, marginal_base, split_columns
+from ...bases.conditioning import condition_mixture, split_columns
 from ...bases.gaussian import GaussianBase
 from ...bases.mixture import MixtureBase, as_mixture
 from ...bases.part_widths import part_widths
@@ -270,10 +270,8 @@ def _condition(base: Base, kept: list[int], y: Array) -> ConditionalParts:
         parts = condition_mixture(as_mixture(base), kept, y)
         return ConditionalParts(*parts, np.ones(len(y)), None)
     assert isinstance(base, StudentBase)
-    margin = marginal_base(base, kept)
-    assert isinstance(margin, StudentBase)
-    parts, scales, degrees = condition_student(base, margin, kept, y)
-    zeros, log_density = np.zeros((len(y), 1)), margin.log_density_at(y)
+    log_density, parts, scales, degrees = condition_student(base, kept, y)
+    zeros = np.zeros((len(y), 1))
     return ConditionalParts(log_density, zeros, parts.means, parts.cholesky, scales, degrees)
 
 

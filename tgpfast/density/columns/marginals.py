@@ -28,7 +28,7 @@ from ...validation import (
     without_far,
 )
 from ..answers.answer import Answer
-from ..answers.column_choice import check_level, find_columns, read_box, read_values
+from ..answers.column_choice import check_level, find_columns, read_values
 from ..answers.draw_means import mean_over_draws
 from ..answers.expectations import draw_replicates, expect, find_log_z_error
 from ..answers.local_modes import Modes
@@ -296,21 +296,10 @@ class MarginalDensity(DerivedDensity):
         rows = Blocks(self.joint.sample(n, seed, method=method, progress=progress)).whole()
         return self.table.frame(np.ascontiguousarray(rows[:, self.columns]))
 
-    def probability(self, lower: Any = None, upper: Any = None, *, seed: Seed = 0) -> Answer:
-        """Probability that a row lies between two bounds in every column.
-
-        Parameters
-        ----------
-        lower, upper, seed
-            As for ``Density.probability``, for the columns that are kept.
-
-        Returns
-        -------
-        Answer
-        """
-        box = read_box(lower, upper, self.table.columns, self.dimension)
-        bounds = [dict(zip(self.columns, ends.tolist(), strict=True)) for ends in box]
-        return self.joint.probability(*bounds, seed=seed)
+    def _find_probability(self, low: Array, high: Array, seed: int) -> Answer:
+        box = np.tile([[-np.inf], [np.inf]], self.joint.dimension)
+        box[:, self.columns] = low, high
+        return self.joint._find_probability(*box, seed)
 
     def _evaluate_cdf(
         self, values: Array, chosen: list[int], seed: int, with_error: bool

@@ -16,7 +16,6 @@ from .grid_sampling import GridCells
 from .rejection import MOST_BATCH
 
 MOST_TRIED = 2**23  # draws of a base in all, about a second: one in so many lies beyond the box
-
 CELL_NODES = {1: 2**14, 2: 2**20, 3: 2**21}  # of the grid of cells, at most, by columns
 LEAST_CELLS = 16  # along an axis
 

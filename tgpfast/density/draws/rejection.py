@@ -78,8 +78,10 @@ def sample_by_rejection(
 def draw_by_rejection(
     propose: Propose, n: int, rng: np.random.Generator
 ) -> tuple[Array, float]:
-    """n rows, and the effective number of independent rows, where no weight exceeds the bound but
-    by chance."""
+    """n rows, and the effective number of independent rows.
+
+    The proposal must be so close to the density that weights exceed their bound by chance only.
+    """
     found = sample_by_rejection(propose, n, rng, excess=0.0)
     assert found is not None
     return found[0], found[1]

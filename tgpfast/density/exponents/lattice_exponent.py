@@ -132,7 +132,7 @@ class LatticeTilt:
         ----------
         corner : (d,) array
         steps : (d, d) array
-            Row k is the difference between neighbours along index k.
+            Row k is the difference between neighbors along index k.
         shape : (d,) ints
         threads : Threads
 

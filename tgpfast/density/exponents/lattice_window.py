@@ -16,9 +16,9 @@ import numpy as np
 from ...kernels import WINDOW_DEGREE, WINDOW_NODES
 from ...validation import Array
 
-SHAPE = 0.975  # of the beta whose transform falls off just beyond the waves: the least error
-BESSEL_TERMS = 60  # of the series; those left out are below 1e-17 of the sum for x up to 30
-ERROR_PLACES = 65  # places between two nodes at which the error of a wave is taken
+SHAPE = 0.975  # beta over the one whose transform ends just beyond the waves: least error
+BESSEL_TERMS = 60  # terms of the series; the others are below 1e-17 of the sum for x up to 30
+ERROR_PLACES = 65  # places between two nodes at which the error of a wave is computed
 
 
 @functools.lru_cache(maxsize=8)

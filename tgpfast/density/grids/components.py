@@ -18,7 +18,7 @@ from ...runtime.records import record
 from ...validation import Array
 
 FARTHEST_DRAW = 1e100  # whitened units: draws of heavy tails from farther out are moved there
-LEAST_PROBABILITY = 1e-300  # logarithms of smaller ones are those of this
+LEAST_PROBABILITY = 1e-300  # stands for smaller ones where a logarithm is taken
 
 
 @record
@@ -62,7 +62,8 @@ class Component:
         Returns
         -------
         w : array, (n, d)
-            2^log2_n draws, or the fewer of so many draws of the base that lie outside.
+            2^log2_n draws; of a base without a rule for its tails, those of 2^log2_n draws that
+            lie outside.
         log_probability : float
             Log of the share of the term's mass that lies outside.
         """

@@ -17,7 +17,7 @@ from .whitened_grid import GAUSSIAN_BAND, rotation_to
 
 TAIL = 25.0  # log of the share of a component's mass that may lie beyond its grid
 RULE_REFINEMENT = 1.5  # from one rule to the next, along every axis
-FINER_ALONG_LINE = 2.0  # times as fine as the rule is a marginal density
+FINER_ALONG_LINE = 2.0  # steps of a marginal density for each step of the rule
 
 
 class NarrowPart:
@@ -31,7 +31,7 @@ class NarrowPart:
     tilt : LatticeTilt
     threads : Threads
     peak : float
-        The largest value of the tilt; masses are over e^peak.
+        The largest value of the tilt; masses are divided by e^peak.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class NarrowPart:
         return constant * tensor_weights(sides), growth
 
     def cdf(self, direction: Array, places: Array) -> Array:
-        """Mass, over e^peak, of rows x with x . direction up to every place."""
+        """Mass, divided by e^peak, of rows x with x . direction up to every place."""
         length, line, margin = self._recent.find(direction, lambda: self._sum_across(direction))
         with np.errstate(over="ignore"):
             w = (places - float(direction @ self.gaussian.mean)) / length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ...data.scaling import Scaling
 from ...kernels.thread_choice import Threads
 from ...validation import Array
 from ..draws.proposal import QUADRATURE_DIMENSIONS, Proposal
+from ..draws.replicates import AddedTerm
 from ..exponents.exponent import Tilt
 from ..exponents.lattice_exponent import LatticeTilt
 from .normalizer import (
@@ -32,22 +33,6 @@ if TYPE_CHECKING:
 MARGINAL_LOG2_POINTS = 17  # base-2 logarithm of the points behind marginals of many columns
 ANSWER_REPLICATES, ANSWER_LOG2_POINTS = 16, 13  # independent sets of points behind answers
 NOT_PICKLED = ("quadrature", "marginal_points", "_replicates")  # large, and made again when needed
-
-
-class AddedTerm(NamedTuple):
-    """A term that is added to a mean, and depends on the same sets of draws.
-
-    value : by all sets
-    deviations : (R,) how far each set moves the value, to first order
-    """
-
-    value: float
-    deviations: Array
-
-    @property
-    def standard_error(self) -> float:
-        """That of the term alone."""
-        return float(self.deviations.std(ddof=1)) / math.sqrt(len(self.deviations))
 
 
 class Integrator:

@@ -6,7 +6,7 @@ The exponent is zero outside a box, where the base alone holds, so that
 
 an integrand that vanishes smoothly at open ends. Along open and periodic axes the trapezoidal rule
 converges exponentially; between walls, where the base may have a slope, Gauss-Legendre panels do.
-Two rules, one half as fine again as the other, give the error; rules are refined until it is small
+Two rules, one 1.5 times as fine as the other, give the error; rules are refined until it is small
 enough. Gaussian components that are narrower than the steps of the rule are integrated by
 themselves, in coordinates that whiten them.
 """
@@ -99,7 +99,7 @@ class LatticeQuadrature:
                 f"dimension {self.d}"
             )
         grid = self.features.to_grid(self.tilt.theta, self.features.grid_shape())
-        # numbers are kept over e^peak; where the base alone holds, f is 0
+        # numbers are divided by e^peak, so that none overflows; where the base alone holds, f is 0
         self.peak = max(float(grid.max()), 0.0 if self.is_open else -math.inf)
         self._known_parts: dict[int, NarrowPart] = {}
         self._recent = RecentDirections()
@@ -155,7 +155,7 @@ class LatticeQuadrature:
         """Nodes along each axis; more where a base that cannot be split has narrow parts."""
         shape = np.array(self.features.grid_shape(oversampling), dtype=float)
         if not self._can_split:
-            needed = RESOLVED * self.features.lengths / self._widths.min(axis=0)
+            needed = RESOLVED * self.features.lengths / self._parts[1].min(axis=0)
             grown = np.maximum(self.features.grid_shape(FIRST_OVERSAMPLING), needed)
             # two rules must fit, and panels have more nodes
             most = LATTICE_NODES[self.d] / RULE_REFINEMENT**self.d
@@ -169,8 +169,8 @@ class LatticeQuadrature:
         if self._can_split:
             return 0.0
         steps = self.features.lengths / np.array(counts)
-        missed = (self._widths < 0.99 * RESOLVED * steps).any(axis=1)
-        return float(self._shares[missed].sum())
+        shares, widths = self._parts
+        return float(shares[(widths < 0.99 * RESOLVED * steps).any(axis=1)].sum())
 
     @property
     def _can_split(self) -> bool:
@@ -179,13 +179,10 @@ class LatticeQuadrature:
         return is_gaussian and all(kind == "open" for kind in self.features.walls)
 
     @functools.cached_property
-    def _widths(self) -> Array:
-        """Deviations of the base's parts along each axis, others held fixed, (K, d)."""
-        return part_widths(self.base)[1]
-
-    @functools.cached_property
-    def _shares(self) -> Array:
-        return part_widths(self.base)[0]
+    def _parts(self) -> tuple[Array, Array]:
+        """Shares of the base's parts (K,), and their deviations along each axis, the other columns
+        held fixed, (K, d)."""
+        return part_widths(self.base)
 
     def _split(self, counts: Sequence[int]) -> None:
         """Divide the base into what the rule resolves and narrow Gaussians."""
@@ -229,8 +226,8 @@ class LatticeQuadrature:
         self.log_square = 2.0 * self.peak + math.log(max(square, 1e-300))
 
     def _sum_box(self, rule: BoxRule) -> tuple[float, float]:
-        """Integrals over the box of e^f and e^{2 f} times the shared part of the base, less that of
-        the base alone where the domain is open; over e^peak and e^{2 peak}."""
+        """Integrals over the box of e^f and e^{2 f} times the shared part of the base, divided by
+        e^peak and e^{2 peak}; where the domain is open, without that of the base alone."""
         if self.shared is None:
             return 0.0, 0.0
         floor, mass, square = self._floor, 0.0, 0.0
@@ -243,8 +240,8 @@ class LatticeQuadrature:
 
     @functools.cached_property
     def mass_in_box(self) -> float:
-        """Integral of e^f times the shared part of the base over the box, over e^peak: all of it
-        but for the base beyond the box, where f is 0."""
+        """Integral of e^f times the shared part of the base over the box, divided by e^peak: all of
+        it without the base beyond the box, where f is 0."""
         if not self.is_open or self.shared is None:
             return self.shared_mass
         features, of_base = self.features, 0.0
@@ -285,7 +282,7 @@ class LatticeQuadrature:
         return np.clip(total / math.exp(self.value - self.peak), 0.0, 1.0)
 
     def _marginal_density(self, base: Base, v: Array) -> tuple[Array, Array]:
-        """Places along a direction, and the density of x . direction there, over e^peak: of
+        """Places along a direction, and the density of x . direction there, divided by e^peak: of
         (e^f - 1) base where the domain is open, else of e^f base."""
 
         def density(x: Array) -> Array:

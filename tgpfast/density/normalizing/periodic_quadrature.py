@@ -20,7 +20,7 @@ from ...validation import Array
 from ..draws.box_sampling import make_box_cells
 from ..draws.grid_sampling import GridCells
 from ..draws.proposal import QUADRATURE_DIMENSIONS
-from ..draws.rejection import sample_by_rejection
+from ..draws.rejection import draw_by_rejection
 from ..exponents.exponent import Tilt
 from ..grids.base_marginals import find_ends
 from ..grids.box_rule import BoxRule, integrate_to
@@ -107,9 +107,8 @@ class PeriodicQuadrature:
         n : int
         rng : numpy Generator
         """
-        found = sample_by_rejection(self._cells.propose, n, rng, excess=0.0)
-        assert found is not None
-        return domain_of(self.base).wrap(found[0]), found[1]
+        rows, effective = draw_by_rejection(self._cells.propose, n, rng)
+        return domain_of(self.base).wrap(rows), effective
 
     @functools.cached_property
     def _cells(self) -> GridCells:
