@@ -26,7 +26,7 @@ from .base_fits import fit_base
 from .effort import CAREFUL_ROWS
 from .folds import Split, held_out_masks
 from .sample_split import SampleSplit
-from .scoring import Fold, FoldFeatures, HeldOutScore, standard_error
+from .scoring import Fold, FoldFeatures, HeldOutScore, effective_number, standard_error
 
 PILOT_ROWS = 4_500  # rows that candidates are learned from, at most
 LEAST_PILOT_ROWS = 20  # distinct rows from which settings are chosen from the data
@@ -373,7 +373,8 @@ def select(
     best = choose_candidate(
         candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
         is_careful=len(pilot.rows[0]) <= CAREFUL_ROWS and set(space.methods) > {"map"},
-        n_rows=len(pilot.rows[0]), least_gain=LEAST_BRIEF_GAIN if search.is_brief else LEAST_GAIN,
+        n_rows=effective_number(candidates[0].folds),
+        least_gain=LEAST_BRIEF_GAIN if search.is_brief else LEAST_GAIN,
     )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
     return Selection(best, ordered, search.pilot.scott, search.is_brief)
@@ -402,7 +403,7 @@ def choose_candidate(
         For few rows, where lambda is open: keep only MAP, and ask of its m tilts a gain of
         sqrt(2 log m) standard errors, which the best of m gains has by luck alone.
     n_rows : float, default inf
-        Rows from which the standard errors were estimated.
+        Rows from which the standard errors were estimated: Kish's effective number.
     least_gain : float, default 0.002
         Log-likelihood per row.
     """
@@ -426,11 +427,11 @@ def choose_candidate(
     return max(near, key=lambda c: (c.lam, c.gamma_multiple))
 
 
-def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> float:
+def required_gain_errors(n_rows: float) -> float:
     """Standard errors, estimated from so many rows, that a gain must exceed.
 
-    ``errors`` for many rows. The error that few rows give is itself uncertain: a Student variable
-    exceeds the result as rarely as a normal one exceeds ``errors``.
+    LEAST_GAIN_ERRORS for many rows. The error that few rows give is itself uncertain: a Student
+    variable exceeds the result as rarely as a normal one exceeds LEAST_GAIN_ERRORS.
 
     Examples
     --------
@@ -440,8 +441,8 @@ def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> fl
     from scipy.special import ndtr, stdtrit
 
     if not math.isfinite(n_rows):
-        return errors
-    return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-errors)))
+        return LEAST_GAIN_ERRORS
+    return -float(stdtrit(max(n_rows - 1.0, 1.0), ndtr(-LEAST_GAIN_ERRORS)))
 
 
 class FeatureSetting(NamedTuple):
