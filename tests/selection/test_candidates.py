@@ -369,12 +369,13 @@ def test_a_gain_within_its_own_error_is_none(sure):
     assert choose_candidate([bare, dataclasses.replace(lucky, gain_error=0.03)]).score == -1.9
 
 
-@pytest.mark.parametrize("n_rows", [5, 20, 200])
+@pytest.mark.parametrize("n_rows", [7, 20, 200])
 def test_errors_that_few_rows_estimate_count_as_uncertain(n_rows):
     """A Student variable is beyond the required errors as rarely as a normal one beyond three."""
     needed = selection.required_gain_errors(n_rows)
     rarity = distributions.norm.sf(3.0)
-    assert distributions.t.sf(needed, n_rows - 1) == pytest.approx(rarity, rel=1e-9)
+    freedom = n_rows / selection.ROWS_PER_FREEDOM - 1
+    assert distributions.t.sf(needed, freedom) == pytest.approx(rarity, rel=1e-9)
     bare, above = trial(-2.0, math.inf), trial(-2.0 + 1.01 * needed * 0.1, gain_error=0.1)
     below = trial(-2.0 + 0.99 * needed * 0.1, gain_error=0.1)
     assert choose_candidate([bare, above], n_rows=n_rows) is above
@@ -459,8 +460,9 @@ def test_the_error_of_a_gain_is_that_of_the_mean_over_folds():
 
 def test_folds_that_disagree_make_a_gain_uncertain():
     """All rows of a fold gain alike there, but the folds do not: their mean is uncertain."""
-    folds = [HeldOutScore(np.full(4, mean), 0.5, 0.0, np.full(4, 0.25)) for mean in (1.9, -0.7, 4.5)]
-    gains = np.repeat([1.9, -0.7, 4.5], 4)
+    means, quarters = (1.9, -0.7, 4.5), np.full(4, 0.25)
+    folds = [HeldOutScore(np.full(4, mean), 0.5, 0.0, quarters) for mean in means]
+    gains = np.repeat(means, 4)
     usual = gains.std(ddof=1) / math.sqrt(len(gains))
     assert scoring.standard_error(folds) == pytest.approx(usual, rel=1e-12)
     assert scoring.standard_error(folds[:1]) == 0.0  # negative control: one fold alone agrees

@@ -113,18 +113,19 @@ def test_decide_asks_for_more_where_no_rows_can_confirm_a_gain(share, is_kept, m
     search = rows.search(held)
     for candidate in (SMOOTH, ALONE):
         search.score(candidate)
-    found = decide(search, LatticeSpace(), rows.held_out(held))
+    space = LatticeSpace(lams=(lattice_choice.LEAST_LAM, SMOOTH.lam))  # leaves no smoother tilt
+    found = decide(search, space, rows.held_out(held))
     asked = share * found.gain / found.gain_error
     n = rows.held_out(held).effective_number
     assert asked > lattice_choice.required_gain_errors(n) > lattice_choice.CONFIRMED_GAIN_ERRORS
     monkeypatch.setattr(lattice_choice, "required_gain_errors", lambda n_rows: asked)
-    choice = decide(search, LatticeSpace(), rows.held_out(held))
+    choice = decide(search, space, rows.held_out(held))
     assert choice.best.candidate.is_base_alone != is_kept
     # negative control: where folds are left, what other rows must confirm is not asked here
     some = rows.search(held[:-1])
     for candidate in (SMOOTH, ALONE):
         some.score(candidate)
-    assert not decide(some, LatticeSpace(), rows.held_out(held[:-1])).best.candidate.is_base_alone
+    assert not decide(some, space, rows.held_out(held[:-1])).best.candidate.is_base_alone
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,8 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
         rivals = [s for s in alone if s is bare or s.candidate.base == best.candidate.base]
         tempered = replace(best.candidate, lam=min(SMOOTHER * best.candidate.lam, space.lams[1]))
         gain, error = _gain_over(search, rows, best, rivals, needed)
-        if error < gain < SURE_GAIN_ERRORS * error:
+        sure = max(needed, SURE_GAIN_ERRORS)
+        if error < gain < sure * error:
             # gain is concave in the size of a tilt: a smaller one keeps most of it and risks less
             smoother = search.score(tempered)
             its_gain, its_error = _gain_over(search, rows, smoother, rivals, needed)
@@ -271,7 +272,7 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
                 best, gain, error = smoother, its_gain, its_error
         if not gain > needed * error:
             return LatticeChoice(bare, search.scored, gain, error, bare)
-        if gain < SURE_GAIN_ERRORS * error:
+        if gain < sure * error:
             return LatticeChoice(best, search.scored, gain, error, bare)
     values = search.row_values(best, rows)
     most = ALLOWED_PARAMETERS / float(search.held_n.sum())
