@@ -13,7 +13,9 @@ from scipy import stats as distributions
 from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
+from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.quasirandom import logsumexp
+from tgpfast.features.random import Features
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.paper import datasets
 from tgpfast.pipeline import choosing, random_features
@@ -203,7 +205,8 @@ def test_fvpd_of_a_block_is_fvpd_of_its_statistics(kind, weighted):
     fold, points, lam, eta = block.fold, block.fold.draws.points, 5.0, 2.0
     model = tgp.solve(statistics_of(block), fold.base, "fvpd", lam=lam, eta=eta)
     at_draws = model.log_density(points, normalized=False) - fold.base.log_density_at(points)
-    log_z = logsumexp(at_draws + log_ratios(fold.base, points)) - math.log(len(at_draws))
+    ratios = log_ratios(fold.base, points)
+    log_z = logsumexp(at_draws + ratios) - logsumexp(ratios)
     want = model.log_density(fold.split.held, normalized=False) - log_z
     scored = block.score_fvpd(lam, eta)
     # M is lam or more everywhere; phi^T M^-1 m is a sum of S terms
@@ -240,8 +243,9 @@ def test_the_posterior_of_a_block_is_a_maximum(kind):
 
 @pytest.mark.parametrize("kind", BASES)
 def test_held_out_values_are_plain_log_densities(kind):
-    """theta^T phi + log base - log of the mean of exp(theta^T phi) over the draws, each times the
-    ratio of the base's density to that of the draws; and shares, which have these ratios too."""
+    """theta^T phi + log base - log of the mean of exp(theta^T phi) over the draws, each weighted by
+    the ratio of the base's density to that of the draws; and shares, which have these ratios too.
+    """
     block = make_block(kind)
     fold, features = block.fold, block.features
     thetas = block.fd((1.0, 100.0))
@@ -252,7 +256,7 @@ def test_held_out_values_are_plain_log_densities(kind):
     far_of_base = ratios @ far / ratios.sum()
     for k, scored in enumerate(block.score_thetas(thetas)):
         e = ratios * np.exp(at_draws[:, k])
-        want = at_held[:, k] + fold.held_base - np.log(e.mean())
+        want = at_held[:, k] + fold.held_base - np.log(e.sum() / ratios.sum())
         # an angle of some 10 errs by 1e-15 of it, and theta^T phi by that times |theta|_1
         bound = 1e-14 * np.abs(thetas[:, k]).sum() + 1e-13
         assert np.abs(scored.values - want).max() <= bound
@@ -273,7 +277,7 @@ def test_a_score_is_the_mean_over_folds():
     pilot = make_pilot(x, w)
     found = selection.select(pilot, space, n_features=15, seed=SEED, threads=ONE)
     features = tgp.Features.draw(15, gamma, np.eye(2), SEED)
-    means, variances, shares, fars, bare = [], [], [], [], []
+    means, all_values, weights, shares, fars, bare = [], [], [], [], [], []
     for held in held_out_masks(120):
         base = tgp.GaussianBase.from_data(x[~held], sample_weight=w[~held])
         score = base.score_at(x[~held])
@@ -285,10 +289,12 @@ def test_a_score_is_the_mean_over_folds():
         ratios = np.exp(log_ratios(base, draws))
         e = ratios * np.exp(oracle.phi(draws, *parts(features)) @ theta)
         log_base, share = base.log_density(x[held]), w[held] / w[held].sum()
-        values = oracle.phi(x[held], *parts(features)) @ theta + log_base - np.log(e.mean())
+        log_z = np.log(e.sum() / ratios.sum())
+        values = oracle.phi(x[held], *parts(features)) @ theta + log_base - log_z
         apart = np.linalg.norm(draws[:, None] - x[~held], axis=2).min(axis=1) > 3 * gamma
         means.append(share @ values)
-        variances.append(share**2 @ (values - means[-1]) ** 2)
+        all_values.append(values)
+        weights.append(share / N_FOLDS)
         shares.append(e.sum() ** 2 / (e @ e) / len(e))
         fars.append(e @ apart / e.sum() - ratios @ apart / ratios.sum())
         bare.append(share @ log_base)
@@ -296,7 +302,9 @@ def test_a_score_is_the_mean_over_folds():
     (got,) = (t for t in found.candidates if t.lam == lam)
     (alone,) = (t for t in found.candidates if math.isinf(t.lam))
     assert got.score == pytest.approx(np.mean(means), abs=1e-9)
-    assert got.error == pytest.approx(math.sqrt(sum(variances)) / N_FOLDS, rel=1e-9)
+    away, share = np.concatenate(all_values) - np.mean(means), np.concatenate(weights)
+    error = math.sqrt(share**2 @ away**2 / (1.0 - share @ share))
+    assert got.error == pytest.approx(error, rel=1e-9)
     assert got.effective_share == pytest.approx(min(shares), rel=1e-9)
     assert got.far_share == pytest.approx(max(fars), abs=1e-9)
     assert got.gamma_multiple * found.scott == pytest.approx(gamma, rel=1e-14)
@@ -361,13 +369,14 @@ def test_a_gain_within_its_own_error_is_none(sure):
     assert choose_candidate([bare, dataclasses.replace(lucky, gain_error=0.03)]).score == -1.9
 
 
-@pytest.mark.parametrize("n_rows", [5, 20, 200])
-def test_errors_that_few_rows_estimate_count_as_uncertain(n_rows):
+@pytest.mark.parametrize(("n_rows", "most"), [(7, 2.0), (20, 1.02), (200, 1.001)])
+def test_errors_that_few_rows_estimate_count_as_uncertain(n_rows, most):
     """A Student variable is beyond the required errors as rarely as a normal one beyond three:
     never more often, and the approximation asks for little more than the exact quantile."""
     needed = selection.required_gain_errors(n_rows)
-    exact = distributions.t.isf(distributions.norm.sf(3.0), n_rows - 1)
-    assert exact <= needed <= (1.003 if n_rows >= 10 else 1.03) * exact
+    freedom = n_rows / selection.ROWS_PER_FREEDOM - 1
+    exact = distributions.t.isf(distributions.norm.sf(3.0), freedom)
+    assert exact <= needed <= most * exact
     bare, above = trial(-2.0, math.inf), trial(-2.0 + 1.01 * needed * 0.1, gain_error=0.1)
     below = trial(-2.0 + 0.99 * needed * 0.1, gain_error=0.1)
     assert choose_candidate([bare, above], n_rows=n_rows) is above
@@ -418,7 +427,7 @@ def judged(values, lam=1.0, **other):
 
 def with_error(mean, error, n=100):
     """n numbers of this mean, whose mean has this standard error."""
-    return mean + error * math.sqrt(n) * np.tile([-1.0, 1.0], n // 2)
+    return mean + error * math.sqrt(n - 1) * np.tile([-1.0, 1.0], n // 2)
 
 
 @pytest.mark.parametrize("error", [0.03, 0.04])
@@ -437,17 +446,41 @@ def test_the_best_base_alone_must_be_beaten_too(error):
 def test_the_error_of_a_gain_is_that_of_the_mean_over_folds():
     rng = np.random.default_rng(1)
     some, other = ([
-        HeldOutScore(rng.normal(size=n), 0.5, 0.0, w / w.sum())
+        HeldOutScore(rng.normal(size=n) + 3.0 * n, 0.5, 0.0, w / w.sum())
         for n, w in ((7, np.arange(1.0, 8.0)), (5, np.ones(5)))
     ] for _ in range(2))  # fmt: skip
     a, b = trial(folds=tuple(some)), trial(folds=tuple(other))
-    variance = 0.0
-    for p, q in zip(some, other, strict=True):
-        gain = p.values - q.values
-        variance += (p.weights**2 * (gain - (p.weights * gain).sum()) ** 2).sum()
-    assert a.error_of_gain(b) == pytest.approx(math.sqrt(variance) / 2, rel=1e-14)
+    gains = np.concatenate([p.values - q.values for p, q in zip(some, other, strict=True)])
+    shares = np.concatenate([p.weights for p in some]) / 2
+    of_weights = (shares**2 * (gains - shares @ gains) ** 2).sum() / (1.0 - (shares**2).sum())
+    assert a.error_of_gain(b) == pytest.approx(math.sqrt(of_weights), rel=1e-14)
     assert a.error_of_gain(a) == 0.0
     assert a.error_of_gain(trial()) == 0.0
+    assert scoring.effective_number(some) == pytest.approx(1.0 / (shares**2).sum(), rel=1e-14)
+
+
+def test_folds_that_disagree_make_a_gain_uncertain():
+    """All rows of a fold gain alike there, but the folds do not: their mean is uncertain."""
+    means, quarters = (1.9, -0.7, 4.5), np.full(4, 0.25)
+    folds = [HeldOutScore(np.full(4, mean), 0.5, 0.0, quarters) for mean in means]
+    gains = np.repeat(means, 4)
+    usual = gains.std(ddof=1) / math.sqrt(len(gains))
+    assert scoring.standard_error(folds) == pytest.approx(usual, rel=1e-12)
+    assert scoring.standard_error(folds[:1]) == 0.0  # negative control: one fold alone agrees
+    lone = HeldOutScore(np.ones(1), 0.5, 0.0, np.ones(1))
+    assert scoring.standard_error([lone]) == math.inf  # one row says nothing of its error
+
+
+def test_the_normalizer_of_a_score_takes_the_mass_of_its_base_from_the_same_draws():
+    """A constant exponent leaves a density as it is, also where few draws miss the base's mass."""
+    x = np.random.default_rng(0).normal(size=(40, 8))
+    split = Split.at(x, np.ones(40), np.arange(40) < 8)
+    fold = scoring.Fold(GaussianBase.from_data(split.kept), split, split.kept, 5, 0)
+    block = scoring.FoldFeatures(Features.draw(4, 1.0, np.eye(8), 0), fold, Threads())
+    missed = scoring.logsumexp(fold.draws.log_ratios) - math.log(32)
+    assert abs(missed) > 1e-3  # negative control: these draws do miss it
+    found = block.score(np.full(8, 0.7), np.full(32, 0.7))
+    np.testing.assert_allclose(found.values, fold.held_base, rtol=0, atol=1e-12)
 
 
 def test_one_standard_error_takes_the_smoothest_that_is_near():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import interpolate
+from scipy import integrate, interpolate
 
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.features.lattice import LatticeFeatures
@@ -113,17 +113,69 @@ def test_decide_asks_for_more_where_no_rows_can_confirm_a_gain(share, is_kept, m
     search = rows.search(held)
     for candidate in (SMOOTH, ALONE):
         search.score(candidate)
-    found = decide(search, LatticeSpace(), rows.held_out(held))
+    space = LatticeSpace(lams=(lattice_choice.LEAST_LAM, SMOOTH.lam))  # leaves no smoother tilt
+    found = decide(search, space, rows.held_out(held))
     asked = share * found.gain / found.gain_error
-    assert asked > lattice_choice.UNCONFIRMED_GAIN_ERRORS > lattice_choice.CONFIRMED_GAIN_ERRORS
-    monkeypatch.setattr(lattice_choice, "UNCONFIRMED_GAIN_ERRORS", asked)
-    choice = decide(search, LatticeSpace(), rows.held_out(held))
+    n = rows.held_out(held).effective_number
+    assert asked > lattice_choice.required_gain_errors(n) > lattice_choice.CONFIRMED_GAIN_ERRORS
+    monkeypatch.setattr(lattice_choice, "required_gain_errors", lambda n_rows: asked)
+    choice = decide(search, space, rows.held_out(held))
     assert choice.best.candidate.is_base_alone != is_kept
     # negative control: where folds are left, what other rows must confirm is not asked here
     some = rows.search(held[:-1])
     for candidate in (SMOOTH, ALONE):
         some.score(candidate)
-    assert not decide(some, LatticeSpace(), rows.held_out(held[:-1])).best.candidate.is_base_alone
+    assert not decide(some, space, rows.held_out(held[:-1])).best.candidate.is_base_alone
+
+
+@pytest.mark.parametrize(
+    ("gains", "factor"),
+    [
+        ([(0.10, 0.030), (0.09, 0.020)], 4.0),  # the smoother tilt gains surely more
+        ([(0.10, 0.030), (0.05, 0.015)], 1.0),
+        ([(0.10, 0.019)], 1.0),  # a sure gain is not questioned
+    ],
+)
+def test_a_doubtful_tilt_is_smoothed_where_that_gains_more_surely(gains, factor, monkeypatch):
+    rows, held = two_clusters(), list(range(FOLDS))
+    search = rows.search(held)
+    for candidate in (SMOOTH, ALONE):
+        search.score(candidate)
+    given = iter(gains)
+    monkeypatch.setattr(HeldOutRows, "expected_gain", lambda *_: next(given))
+    choice = decide(search, LatticeSpace(), rows.held_out(held))
+    assert choice.best.candidate.lam == factor * SMOOTH.lam
+    assert next(given, None) is None
+
+
+def test_the_expected_gain_is_that_of_a_dirichlet_process():
+    """Random shares of the rows, and of rows of the base, have the mean and the deviation."""
+    rng = np.random.default_rng(0)
+    gains, of_base = rng.normal(0.3, 0.5, 6), rng.normal(-1.0, 1.5, 50)
+    rows = HeldOutRows(np.zeros((6, 1)), np.zeros(6, int), np.ones(6))
+    prior = np.full(50, lattice_search.PRIOR_ROWS / 50)
+    shares = rng.dirichlet(np.append(np.ones(6), prior), 200_000)
+    drawn = shares @ np.append(gains, of_base)
+    moments = float(of_base.mean()), float(np.square(of_base).mean())
+    mean, error = rows.expected_gain(float(gains.mean()), gains, moments)
+    assert mean == pytest.approx(drawn.mean(), abs=5 * drawn.std() / 200_000**0.5)
+    assert error == pytest.approx(drawn.std(), rel=0.01)
+    # negative control: without what the base says the gain is larger
+    assert rows.expected_gain(float(gains.mean()), gains, (0.0, 0.0))[0] > mean + 0.1
+
+
+def test_gains_under_the_base_are_integrals():
+    rows = two_clusters()
+    search = rows.search([0, 1])
+    tilt, grid = search.score(SMOOTH), np.linspace(-12.0, 12.0, 200_001)
+    means = []
+    for place in (0, 1):
+        base = search.bases["empirical"][place].log_density_at(grid[:, None])
+        at = HeldOutRows(grid[:, None], np.full(len(grid), place), np.ones(len(grid)))
+        gain = search.row_values(tilt, at) - base
+        density = np.exp(base)
+        means.append([integrate.trapezoid(density * gain**k, grid) for k in (1, 2)])
+    np.testing.assert_allclose(search.gains_under_base(tilt), np.mean(means, axis=0), rtol=2e-3)
 
 
 @pytest.mark.parametrize("weights", [np.ones(7), np.array([4.0, 1.0, 1.0])])

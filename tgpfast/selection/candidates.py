@@ -26,7 +26,14 @@ from .base_fits import fit_base
 from .effort import CAREFUL_ROWS
 from .folds import Split, held_out_masks
 from .sample_split import SampleSplit
-from .scoring import Fold, FoldFeatures, HeldOutScore, PosteriorFeatures, standard_error
+from .scoring import (
+    Fold,
+    FoldFeatures,
+    HeldOutScore,
+    PosteriorFeatures,
+    effective_number,
+    standard_error,
+)
 
 PILOT_ROWS = 4_500  # rows that candidates are learned from, at most
 LEAST_PILOT_ROWS = 20  # distinct rows from which settings are chosen from the data
@@ -59,6 +66,10 @@ LEAST_BRIEF_GAIN = 0.01
 # standard errors of its gain by which it must beat them too: the best of many tilts that are no
 # better than their base gains two by luck
 LEAST_GAIN_ERRORS = 3.0
+# Held-out rows for each degree of freedom of such an error: what one row gains by another that was
+# learned from, the other gains by it in turn, and so few rows err together. With one row each, two
+# of some 80 tilts of 20 weighted rows that promised 4.5 errors lost 0.01 to 0.1 nats.
+ROWS_PER_FREEDOM = 3.0
 CONFIRMED_GAIN_ERRORS = 2.0  # the same where rows that were not searched confirm the gain
 # Share of the gain of averaging, measured on draws of the average, that a mixture is credited with.
 # Members are refitted to all rows, which makes them more alike, and other bases gain by more rows
@@ -378,7 +389,8 @@ def select(
     best = choose_candidate(
         candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
         is_careful=len(pilot.rows[0]) <= CAREFUL_ROWS and set(space.methods) > {"map"},
-        n_rows=len(pilot.rows[0]), least_gain=LEAST_BRIEF_GAIN if search.is_brief else LEAST_GAIN,
+        n_rows=effective_number(candidates[0].folds),
+        least_gain=LEAST_BRIEF_GAIN if search.is_brief else LEAST_GAIN,
     )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
     return Selection(best, ordered, search.pilot.scott, search.is_brief)
@@ -407,7 +419,7 @@ def choose_candidate(
         For few rows, where lambda is open: keep only MAP, and ask of its m tilts a gain of
         sqrt(2 log m) standard errors, which the best of m gains has by luck alone.
     n_rows : float, default inf
-        Rows from which the standard errors were estimated.
+        Rows from which the standard errors were estimated: Kish's effective number.
     least_gain : float, default 0.002
         Log-likelihood per row.
     """
@@ -431,23 +443,23 @@ def choose_candidate(
     return max(near, key=lambda c: (c.lam, c.gamma_multiple))
 
 
-def required_gain_errors(n_rows: float, errors: float = LEAST_GAIN_ERRORS) -> float:
+def required_gain_errors(n_rows: float) -> float:
     """Standard errors, estimated from so many rows, that a gain must exceed.
 
-    ``errors`` for many rows. The error that few rows give is itself uncertain: a Student variable
-    exceeds the result as rarely as a normal one exceeds ``errors``. That quantile is Wallace's
-    approximation, within 0.3 % from ten rows on: the exact one needs scipy.special, whose import
-    takes as long as a fit of a few rows.
+    LEAST_GAIN_ERRORS for many rows. The error that few rows give is itself uncertain: a Student
+    variable exceeds the result as rarely as a normal one exceeds LEAST_GAIN_ERRORS. That quantile
+    is Wallace's approximation, which errs upwards, by 0.3 % from ten degrees of freedom on: the
+    exact one needs scipy.special, whose import takes as long as a fit of a few rows.
 
     Examples
     --------
     >>> [round(required_gain_errors(n), 2) for n in (20, 200, 1e9)]
-    [3.45, 3.04, 3.0]
+    [5.12, 3.12, 3.0]
     """
     if not math.isfinite(n_rows):
-        return errors
-    degrees = max(n_rows - 1.0, 1.0)
-    normal = errors * (8.0 * degrees + 3.0) / (8.0 * degrees + 1.0)
+        return LEAST_GAIN_ERRORS
+    degrees = max(n_rows / ROWS_PER_FREEDOM - 1.0, 1.0)
+    normal = LEAST_GAIN_ERRORS * (8.0 * degrees + 3.0) / (8.0 * degrees + 1.0)
     return math.sqrt(degrees * math.expm1(normal**2 / degrees))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,9 +37,6 @@ MOST_TILTED_PARTS = 24
 SMOOTHER = 4.0  # factor of lambda, by which it is raised for another base
 WORTH_ANOTHER_BASE = 0.001  # nats a row that a base other than the preferred one must gain
 NEGLIGIBLE_GAIN = 2e-5  # nats a row that do not count as better
-# standard errors that a tilt must gain where no rows are left that could confirm it. With 3, eight
-# of 168 fits of up to 500 rows lost true gains of 0.06 to 0.6 nats; with 2.5, two were losses
-UNCONFIRMED_GAIN_ERRORS = 2.75
 SURE_GAIN_ERRORS = 5.0  # standard errors that the best of many candidates does not gain by luck
 
 
@@ -262,18 +260,27 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     alone = [s for s in search.scored if s.candidate.is_base_alone]
     best = _prefer_base(search, space.bases[0], rows, tilts)
     bare = _prefer_base(search, space.simplest, rows, alone) if alone else None
-    values, needed = search.row_values(best, rows), CONFIRMED_GAIN_ERRORS
+    needed = CONFIRMED_GAIN_ERRORS
     if len(search.held) == len(search.folds):  # none is left that could confirm the gain
-        luck = math.sqrt(2.0 * math.log(len(tilts)))  # standard errors that the best of them gains
-        needed = max(luck, required_gain_errors(rows.effective_number, UNCONFIRMED_GAIN_ERRORS))
+        needed = required_gain_errors(rows.effective_number)
     gain, error = math.nan, math.nan
     if bare is not None:
-        own = [s for s in alone if s.candidate.base == best.candidate.base]
-        for other in (bare, *own):  # what would be taken instead, and what the tilt tilts
-            gain = best.score - other.score
-            error = rows.standard_error(values - search.row_values(other, rows))
-            if not gain > needed * error:
-                return LatticeChoice(bare, search.scored, gain, error, bare)
+        # what would be taken instead, and what the tilt tilts
+        rivals = [s for s in alone if s is bare or s.candidate.base == best.candidate.base]
+        tempered = replace(best.candidate, lam=min(SMOOTHER * best.candidate.lam, space.lams[1]))
+        gain, error = _gain_over(search, rows, best, rivals, needed)
+        sure = max(needed, SURE_GAIN_ERRORS)
+        if error < gain < sure * error:
+            # gain is concave in the size of a tilt: a smaller one keeps most of it and risks less
+            smoother = search.score(tempered)
+            its_gain, its_error = _gain_over(search, rows, smoother, rivals, needed)
+            if its_gain - needed * its_error > gain - needed * error:
+                best, gain, error = smoother, its_gain, its_error
+        if not gain > needed * error:
+            return LatticeChoice(bare, search.scored, gain, error, bare)
+        if gain < sure * error:
+            return LatticeChoice(best, search.scored, gain, error, bare)
+    values = search.row_values(best, rows)
     most = ALLOWED_PARAMETERS / float(search.held_n.sum())
     near = [best]
     for other in tilts:
@@ -284,6 +291,21 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
             near.append(other)
     chosen = max(near, key=lambda s: s.candidate.smoothness)
     return LatticeChoice(chosen, search.scored, gain, error, bare)
+
+
+def _gain_over(
+    search: LatticeSearch, rows: HeldOutRows, tilt: ScoredCandidate,
+    rivals: Sequence[ScoredCandidate], needed: float,
+) -> tuple[float, float]:  # fmt: skip
+    """Expected gain of a tilt over that rival over which it is least sure, and its error."""
+    values, of_base = search.row_values(tilt, rows), search.gains_under_base(tilt)
+    found = [
+        rows.expected_gain(
+            tilt.score - rival.score, values - search.row_values(rival, rows), of_base
+        )
+        for rival in rivals
+    ]
+    return min(found, key=lambda pair: pair[0] - needed * pair[1])
 
 
 def confirm(

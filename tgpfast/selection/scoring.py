@@ -79,20 +79,29 @@ class HeldOutScore:
         """Held-out log-likelihood per row; -inf where the score is not reliable."""
         return float(self.weights @ self.values) if self.is_reliable else -np.inf
 
-    @property
-    def variance(self) -> float:
-        """Variance of the weighted mean of the values."""
-        away = self.values - self.weights @ self.values
-        return float(np.square(self.weights) @ np.square(away))
-
     def gain_over(self, values: Array) -> HeldOutScore:
         """The score with gains over other log densities as its values."""
         return replace(self, values=self.values - values)
 
 
 def standard_error(scores: Sequence[HeldOutScore]) -> float:
-    """Standard error of the mean over folds of their weighted means."""
-    return float(np.sqrt(sum(score.variance for score in scores))) / len(scores)
+    """Standard error of the mean over folds of their weighted means.
+
+    The values of all folds are one sample: folds of few rows have densities that differ, and so do
+    their means.
+    """
+    values = np.concatenate([score.values for score in scores])
+    weights = np.concatenate([score.weights for score in scores]) / len(scores)
+    squares = float(weights @ weights)  # 1 over Kish's number of rows
+    if squares >= 1.0:
+        return math.inf
+    away = values - weights @ values
+    return math.sqrt(float(np.square(weights) @ np.square(away)) / (1.0 - squares))
+
+
+def effective_number(scores: Sequence[HeldOutScore]) -> float:
+    """Kish's effective number of the rows that are held out in all folds."""
+    return len(scores) ** 2 / sum(float(score.weights @ score.weights) for score in scores)
 
 
 class Draws(NamedTuple):
@@ -323,10 +332,12 @@ class FoldFeatures:
         if not (np.isfinite(at_draws).all() and np.isfinite(at_held).all()):
             return HeldOutScore(np.full(len(at_held), -np.inf), 0.0, 1.0, weights)
         at_draws = at_draws + ratios
-        total = float(logsumexp(at_draws))
-        shares, of_base = np.exp(at_draws - total), np.exp(ratios - logsumexp(ratios))
+        total, of_ratios = float(logsumexp(at_draws)), float(logsumexp(ratios))
+        shares, of_base = np.exp(at_draws - total), np.exp(ratios - of_ratios)
         is_far = fold.distances > FAR_BANDWIDTHS * self.features.bandwidth
-        values = fold.held_base + at_held - (total - np.log(len(at_draws)))
+        # over what the same draws make of the base's mass, which is 1: few draws in many columns
+        # miss it by as much as small tilts gain
+        values = fold.held_base + at_held - (total - of_ratios)
         effective = 1.0 / float(shares @ shares) / len(at_draws)
         return HeldOutScore(values, effective, float((shares - of_base) @ is_far), weights)
 
