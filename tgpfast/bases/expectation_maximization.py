@@ -406,15 +406,19 @@ class Learner:
         counts = moments.counts[..., None]
         log_widths = 0.5 * (counts * np.log(variances) + BORROWED_ROWS * np.log(usual))
         widths = np.exp(log_widths / (counts + BORROWED_ROWS))
-        return pooled / np.outer(spread, spread) * widths[..., :, None] * widths[..., None, :]
+        targets = widths[..., :, None] * widths[..., None, :]
+        targets *= pooled / np.outer(spread, spread)
+        return targets
 
     def find_covariances(self, moments: Moments, targets: Array) -> Array:
         """Covariances (..., K, d, d) of components with enough rows."""
         counts = moments.counts[..., None, None]
-        blurred = moments.scatters + np.diag(np.square(self.floor))
-        total = counts * blurred + self.strength * targets
+        total = moments.scatters + np.diag(np.square(self.floor))
+        total *= counts
+        total += self.strength * targets
         divisor = counts + self.strength
-        return total / np.maximum(divisor - self.correction, 0.5 * divisor)
+        total /= np.maximum(divisor - self.correction, 0.5 * divisor)
+        return total
 
     def maximize(
         self, rows: Rows, moments: Moments, targets: Array
