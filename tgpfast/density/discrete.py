@@ -25,14 +25,15 @@ from .bin_masses import MASS_TOLERANCE, evaluate_around, integrate_bins, make_ru
 from .column_choice import check_level, check_levels, find_columns, read_box, read_values
 from .conditionals import choose_names, is_table_of_values
 from .describing import DerivedDensity
+from .draw_means import error_of_mean
 from .expectations import EXPECTATION_METHODS
 from .integration import ANSWER_REPLICATES
 from .local_modes import Modes
-from .marginal_rules import average_sets
+from .marginal_rules import average_logs
 from .marginals import MarginalDensity
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .probabilities import invert_cdf
-from .regions import HighestDensityRegion, region_of_draws
+from .regions import HighestDensityRegion, LogDensities, region_of_draws
 
 DISCRETE_KIND = "discrete"  # of a saved file
 SLOPE_NODES = {1: 12, 2: 6, 3: 4}  # nodes along each column for gradients
@@ -223,9 +224,8 @@ class DiscreteDensity(DerivedDensity):
             rows, owners = merge_equal_rows(rows)
         columns, steps = list(self.steps), np.array(list(self.steps.values()))
         sets = self.inner.log_mass_sets(rows, columns, steps, seed)[:, owners]
-        values, errors = average_sets(sets)
-        values = values + 0.5 * np.square(errors)  # the log of a mean is too low by that
-        return values - self.log_normalizer.value - self._log_given, sets
+        values = average_logs(sets)[0] - self.log_normalizer.value - self._log_given
+        return values, sets
 
     def _inner_log_density(self, rows: Array) -> Array:
         return np.asarray(self.inner.log_density(rows), dtype=float)
@@ -538,7 +538,7 @@ class DiscreteDensity(DerivedDensity):
             found, sets = density._rough_sets(rows[:, columns], seed)
             values = values + sign * found
             means = means + sign * sets.mean(axis=1)
-        of_sets = float(means.std(ddof=1)) / len(means) ** 0.5 if len(means) > 1 else 0.0
+        of_sets = float(error_of_mean(means)) if len(means) > 1 else 0.0
         of_rows = float(values.std(ddof=1)) / MEAN_ROWS**0.5
         error = math.hypot(of_rows, of_sets, self.log_normalizer.standard_error)
         return Answer(float(values.mean()), error, "draws")
@@ -623,12 +623,15 @@ class DiscreteDensity(DerivedDensity):
         """
         share, seed = check_level("level", level), as_seed(seed)
 
-        def draw(number: int) -> tuple[Array, Array]:
+        def draw(number: int) -> LogDensities:
             rows = Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole()
             # a value at the edge is one or the other: `contains` must find the same value for it
             is_rough = len(self.steps) < self.inner.dimension
-            log_p = self._evaluate(rows, is_rough=is_rough)[0].reshape(ANSWER_REPLICATES, -1)
-            return log_p, np.ones(log_p.shape)
+            values, errors = (
+                found.reshape(ANSWER_REPLICATES, -1)
+                for found in self._evaluate(rows, is_rough=is_rough)
+            )
+            return LogDensities(values, np.ones(values.shape), errors)
 
         return region_of_draws(self, share, draw, seed)
 

@@ -11,6 +11,21 @@ from ..validation import Array
 from .answers import Answer
 
 
+def error_of_mean(values: Array) -> Array:
+    """Standard error of the mean along the first axis of values of R independent sets.
+
+    The spread of few sets is itself uncertain: a mean over the plain error has the t distribution
+    of R - 1 degrees. The error is larger by its standard deviation, so that z-scores have 1.
+
+    Examples
+    --------
+    >>> float(error_of_mean(np.arange(5.0)))
+    1.0
+    """
+    R = len(values)
+    return values.std(axis=0, ddof=1) * math.sqrt((R - 1.0) / (R * max(R - 3.0, 1.0)))
+
+
 class AddedTerm(NamedTuple):
     """A term that is added to a mean, and depends on the same sets of draws.
 
@@ -24,7 +39,7 @@ class AddedTerm(NamedTuple):
     @property
     def standard_error(self) -> float:
         """That of the term alone."""
-        return float(self.deviations.std(ddof=1)) / math.sqrt(len(self.deviations))
+        return float(error_of_mean(self.deviations))
 
 
 def mean_over_draws(values: Array, weights: Array, added: AddedTerm | None = None) -> Answer:
@@ -51,7 +66,7 @@ def mean_over_draws(values: Array, weights: Array, added: AddedTerm | None = Non
     mean, deviations = float(means[0]), deviations[:, 0]
     if added is not None:
         mean, deviations = mean + added.value, deviations + added.deviations
-    error = float(deviations.std(ddof=1)) / math.sqrt(len(weights))
+    error = float(error_of_mean(deviations))
     if error == 0.0 and values.any() and not (values == values.flat[0]).all():
         error = 1.0 / effective_number(weights)
     return Answer(mean, error, "draws")
@@ -60,7 +75,7 @@ def mean_over_draws(values: Array, weights: Array, added: AddedTerm | None = Non
 def means_over_draws(values: Array, weights: Array) -> tuple[Array, Array]:
     """Weighted means (k,) of columns of values (R, n, k), and their standard errors (k,)."""
     means, deviations = _deviate(values, weights)
-    return means, deviations.std(axis=0, ddof=1) / np.sqrt(len(weights))
+    return means, error_of_mean(deviations)
 
 
 def _deviate(values: Array, weights: Array) -> tuple[Array, Array]:

@@ -19,9 +19,9 @@ from .answers import Answer
 from .base_marginals import find_ends, part_widths
 from .box_integrals import HEAVY_TAIL, UNKNOWN_REACH, wave_band
 from .box_rule import BoxRule
-from .draw_means import mean_over_draws
+from .draw_means import error_of_mean, mean_over_draws
 from .expectations import draw_log_z, draw_replicates, is_drawn, log_density_at
-from .marginal_rules import LARGE_REPLICATES, average_sets, rough_sets
+from .marginal_rules import LARGE_REPLICATES, average_logs, rough_sets
 from .proposal import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 
@@ -187,9 +187,7 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     of_sets = np.zeros((LARGE_REPLICATES, len(few)))
     for sign, some in left:
         sets = rough_sets(model, some, np.ascontiguousarray(few[:, some]), seed)
-        mean, errors = average_sets(sets)
-        # the log of a mean of draws is too low by half the square of its error
-        rest += sign * (mean + 0.5 * np.square(errors))
+        rest += sign * average_logs(sets)[0]
         of_sets += sign * sets
     carried = of_few > 0.0
     rest, of_sets = np.where(carried, rest, 0.0), np.where(carried, of_sets, 0.0)
@@ -203,7 +201,7 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     normalizer = model.log_normalizer
     errors_of = [
         found.standard_error, remainder.standard_error,
-        float(means.std(ddof=1)) / math.sqrt(LARGE_REPLICATES),
+        float(error_of_mean(means)),
     ]  # fmt: skip
     if not is_drawn(model):
         errors_of.append(abs(count) * normalizer.standard_error)

@@ -47,6 +47,7 @@ from .conditional_draws import (
     is_known_for_rows,
     split_rows,
 )
+from .draw_means import error_of_mean
 from .proposal import QUADRATURE_DIMENSIONS
 from .tilted_density import TiltedDensity
 from .whitened_grid import resolving_steps
@@ -122,9 +123,7 @@ def bin_log_masses(
     """
     log_z = model.log_normalizer
     if is_rough:
-        sets = rough_bin_sets(model, kept, bins)
-        values, errors = average_sets(sets)
-        values = values + 0.5 * np.square(errors)  # the log of a mean is too low by that
+        values, errors = average_logs(rough_bin_sets(model, kept, bins))
     else:
         values, errors = _draw_until_good(model, kept, bins.rows, bins)
     return values - log_z.value, errors + log_z.standard_error
@@ -174,13 +173,14 @@ def line_log_density(model: TiltedDensity, column: int, line: Array) -> tuple[Ar
     return values - log_z.value, errors + log_z.standard_error + rounding_of(model.tilt)
 
 
-def rough_log_density(model: TiltedDensity, kept: list[int], y: Array) -> Array:
-    """Log density of some columns at rows (n, a) whose values are averaged, so that fewer draws do.
-
-    The log of a mean of draws is too low by half the square of its error, which is added.
-    """
-    values, errors = average_sets(rough_sets(model, kept, y))
-    return np.asarray(values + 0.5 * np.square(errors) - model.log_normalizer.value)
+def rough_log_density(
+    model: TiltedDensity, kept: list[int], y: Array
+) -> tuple[Array, Array]:
+    """Log density of some columns, and its error, at rows (n, a) whose values are averaged, so that
+    fewer draws do."""
+    values, errors = average_logs(rough_sets(model, kept, y))
+    log_z = model.log_normalizer
+    return values - log_z.value, errors + log_z.standard_error
 
 
 def rough_sets(model: TiltedDensity, kept: list[int], y: Array, seed: int = 0) -> Array:
@@ -448,5 +448,12 @@ def average_sets(sets: Array) -> tuple[Array, Array]:
     """Logs (n,) of the means of what sets (R, n) are the logs of, and their standard errors."""
     values = logsumexp(sets, axis=0) - math.log(len(sets))
     with np.errstate(invalid="ignore"):
-        spread = np.exp(sets - values).std(axis=0, ddof=1) / math.sqrt(len(sets))
-    return values, np.where(np.isfinite(values), spread, 0.0)
+        errors = error_of_mean(np.exp(sets - values))
+    return values, np.where(np.isfinite(values), errors, 0.0)
+
+
+def average_logs(sets: Array) -> tuple[Array, Array]:
+    """The same for logs that are averaged over rows: the log of a mean is too low by half the
+    square of its error, which is added."""
+    values, errors = average_sets(sets)
+    return values + 0.5 * np.square(errors), errors

@@ -50,7 +50,7 @@ from .marginal_rules import (
 )
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 from .proposal import QUADRATURE_DIMENSIONS
-from .regions import HighestDensityRegion, measure_line, region_of_draws
+from .regions import HighestDensityRegion, LogDensities, measure_line, region_of_draws
 from .saving import density_members
 
 MARGINAL_KIND = "marginal"  # of a saved file
@@ -420,7 +420,7 @@ class MarginalDensity(DerivedDensity):
         x, weights = self.joint.weighted_sample(2**DIVERGENCE_LOG2_DRAWS, as_seed(seed))
         rows = np.ascontiguousarray(x[:, self.columns])
         theirs = np.asarray(other.log_density(self.table.frame(rows)), dtype=float)
-        values = np.where(weights > 0.0, self._rough_log_density(rows) - theirs, 0.0)
+        values = np.where(weights > 0.0, self._rough_log_density(rows)[0] - theirs, 0.0)
         shape = ANSWER_REPLICATES, -1
         found = mean_over_draws(values.reshape(shape), weights.reshape(shape))
         of_other = getattr(getattr(other, "log_normalizer", None), "standard_error", 0.0)
@@ -444,15 +444,18 @@ class MarginalDensity(DerivedDensity):
         if self.dimension == 1 or not uses_draws(self.joint, self._kept):
             return np.asarray(self.log_density(Y), dtype=float)
         _, x, u, far = self._read(Y)
-        values = rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
+        values = rough_log_density(self.joint, self._kept, u)[0] + self._scaling.log_slope(x)
         return np.where(far | np.isnan(values), -np.inf, values)
 
-    def _rough_log_density(self, rows: Array) -> Array:
-        """Log densities of rows (n, k) that are averaged, which needs fewer draws for each."""
-        if self.dimension == 1:
-            return np.asarray(self.log_density(rows))
+    def _rough_log_density(self, rows: Array) -> tuple[Array, Array]:
+        """Log densities of rows (n, k) that are averaged, which needs fewer draws for each, and
+        their errors."""
         _, x, u, _ = self._read(rows)
-        return rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
+        if self.dimension == 1:
+            values, errors = self._values(u)
+        else:
+            values, errors = rough_log_density(self.joint, self._kept, u)
+        return values + self._scaling.log_slope(x), errors
 
     # -- steps of discrete columns -----------------------------------------------------------------
 
@@ -524,15 +527,18 @@ class MarginalDensity(DerivedDensity):
         """
         share = check_level("level", level)
 
-        def draw(number: int) -> tuple[Array, Array]:
+        def draw(number: int) -> LogDensities:
             if self.dimension == 1:
                 u, weights = draw_replicates(self.joint, number)
             else:
                 u, weights = self.joint.integrator.weighted_draws(REGION_ROWS, number)
                 weights = weights.reshape(ANSWER_REPLICATES, -1)
             rows = np.ascontiguousarray(self.joint.scaling.invert(u)[:, self.columns])
-            log_p = np.where(weights.ravel() > 0.0, self._rough_log_density(rows), -np.inf)
-            return log_p.reshape(weights.shape), weights
+            values, errors = self._rough_log_density(rows)
+            values = np.where(weights.ravel() > 0.0, values, -np.inf)
+            return LogDensities(
+                values.reshape(weights.shape), weights, errors.reshape(weights.shape)
+            )
 
         measure = None if self.dimension > 1 else partial(measure_line, self, share)
         return region_of_draws(self, share, draw, as_seed(seed), measure=measure)
