@@ -39,6 +39,7 @@ from .box_integrals import (
 from .box_rule import tensor_rows
 from .conditional_draws import (
     LEAST_LOG2_POINTS,
+    MOST_LINE_LOG2_POINTS,
     NODES_AT_A_TIME,
     PointSets,
     condition_student,
@@ -67,6 +68,8 @@ MARGINAL_REACH = 7.5  # standard deviations: e^-28 of a Gaussian's mass lies bey
 DRAW_REPLICATES, DRAW_LOG2_POINTS, MOST_LOG2_POINTS = 16, 5, 8
 # The same along a line, and for values that are averaged: larger sets have smaller errors.
 LARGE_REPLICATES, LARGE_LOG2_POINTS = 8, 9
+# The same along a line for modes: sets, and base-2 logarithm of the draws for one place, roughly.
+ROUGH_LINE = 2, 12
 GRADIENT_LOG2_POINTS = 12  # of the one set behind gradients
 GOOD_DRAW_ERROR = 0.01  # of a log density
 DRAW_WORK = 4e8  # features times points behind values that are averaged: a second
@@ -150,23 +153,28 @@ def uses_draws(model: TiltedDensity, kept: list[int]) -> bool:
     return b > RULE_DIMENSIONS or (b > 1 and model.dimension > QUADRATURE_DIMENSIONS and many)
 
 
-def line_log_density(model: TiltedDensity, column: int, line: Array) -> tuple[Array, Array]:
+def line_log_density(
+    model: TiltedDensity, column: int, line: Array, *, is_rough: bool = False
+) -> tuple[Array, Array]:
     """Log density of one column, and its error, at places (n,) of the model's coordinates.
 
     It is as smooth as the density even where it comes from draws, for tables.
+
+    is_rough : whether few draws do, for the places of modes
     """
     kept, y = [column], line[:, None]
     if not uses_draws(model, kept) or not is_known_for_rows(model.base):
         return marginal_log_density(model, kept, y)
     rest = split_columns(model.dimension, kept)[1]
-    points = PointSets(range(LARGE_REPLICATES), LARGE_LOG2_POINTS)
-    sets = np.full((LARGE_REPLICATES, len(y)), -np.inf)
-    for part in draw_along_line(model.base, column, line, points):
+    count, most = ROUGH_LINE if is_rough else (LARGE_REPLICATES, MOST_LINE_LOG2_POINTS)
+    points = PointSets(range(count), LARGE_LOG2_POINTS)
+    sets = np.full((count, len(y)), -np.inf)
+    for part in draw_along_line(model.base, column, line, points, most):
         u = np.empty((*part.draws.shape[:2], model.dimension))
         u[:, :, column], u[:, :, rest] = line[part.places][:, None], part.draws
         log_weights = part.log_density[:, None] - part.log2_points * LOG_2
         masses = _log_masses(model, (part.places, u, log_weights))
-        masses = logsumexp(masses.reshape(len(u), LARGE_REPLICATES, -1), axis=2)
+        masses = logsumexp(masses.reshape(len(u), count, -1), axis=2)
         sets[:, part.places] = np.logaddexp(sets[:, part.places], masses.T)
     values, errors = average_sets(sets)
     log_z = model.log_normalizer

@@ -62,7 +62,10 @@ TABLE_GAIN = 4.0  # factor by which twice as many entries must reduce the error 
 DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
 REGION_ROWS = 4_096  # draws of several columns behind the threshold of a region; as many check it
 MODE_LEVELS = (1e-4, 1.0 - 1e-4)  # quantiles between which modes and best values are sought
-MODE_PLACES = 4_001  # between them
+# Places between them, and quantiles that are places too: spikes lie between equispaced ones.
+MODE_PLACES, MODE_QUANTILES = 301, np.linspace(0.01, 0.99, 99)
+SAME_PLACE = 1e-6  # of the range: between nearer places roundings would look like modes
+MODE_HALF_LINE = 5  # places on each side of a mode, on SEARCH_ROUNDS lines one after another
 SEARCH_PLACES, SEARCH_ROUNDS = 33, 3  # places of a line, and lines, the next around the best place
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
 DIVERGENCE_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind a divergence
@@ -578,7 +581,10 @@ class MarginalDensity(DerivedDensity):
         else:
             low, high = self.quantile(MODE_LEVELS, seed=seed)
         places = np.linspace(low, high, MODE_PLACES)[: -1 if is_turning else None]
-        log_p = np.asarray(self.log_density(places[:, None]))
+        places = np.sort(np.append(places, self.quantile(MODE_QUANTILES, seed=seed)))
+        cells = np.floor((places - low) / (SAME_PLACE * (high - low)))
+        places = places[np.unique(cells, return_index=True)[1]]
+        log_p = self._smooth_log_density(places)
         peaks, valleys = find_peaks(log_p, is_turning=is_turning)
         edges = errors = np.zeros(0)
         if len(valleys):
@@ -591,11 +597,32 @@ class MarginalDensity(DerivedDensity):
             errors = np.concatenate([[0.0], errors, [0.0]])
             errors = np.hypot(errors[1:], errors[:-1])
         kept = np.flatnonzero(shares >= least)
-        kept = kept[np.argsort(-log_p[peaks[kept]])]
-        at = peaks[kept]
-        return Modes(
-            self.table.frame(places[at][:, None]), log_p[at], shares[kept], errors[kept], "grid"
-        )
+        x = self._climb_line(places, peaks[kept])[:, None]
+        top = np.asarray(self.log_density(x))
+        order = np.argsort(-top)
+        kept, x = kept[order], x[order]
+        return Modes(self.table.frame(x), top[order], shares[kept], errors[kept], "grid")
+
+    def _smooth_log_density(self, x: Array) -> Array:
+        """Rough log densities of one column at places (n,), as smooth as the density."""
+        u, column = self._scaling.apply(x[:, None])[:, 0], self.columns[0]
+        found = line_log_density(self.joint, column, u, is_rough=True)[0]
+        return found + self._scaling.log_slope(x[:, None])
+
+    def _climb_line(self, line: Array, at: NDArray[np.int64]) -> Array:
+        """The maxima (k,) next to some places ``line[at]``: the best of places around them, on
+        finer and finer lines."""
+        rows, last = np.arange(len(at)), len(line) - 1
+        low, best, high = (line[np.clip(at + step, 0, last)] for step in (-1, 0, 1))
+        for _ in range(SEARCH_ROUNDS):
+            lines = [np.linspace(a, b, MODE_HALF_LINE) for a, b in ((low, best), (best, high))]
+            places = np.concatenate([lines[0], lines[1][1:]]).T
+            log_p = self._smooth_log_density(places.ravel()).reshape(places.shape)
+            top = log_p.argmax(axis=1)
+            low, best, high = (
+                places[rows, np.clip(top + step, 0, places.shape[1] - 1)] for step in (-1, 0, 1)
+            )
+        return best
 
     def explain(self, Y: Any) -> Any:
         """Which columns make rows unlikely.
@@ -724,14 +751,14 @@ def find_peaks(
     >>> [found.tolist() for found in find_peaks(values, is_turning=True)]
     [[0, 2], [3, 1]]
     >>> [found.tolist() for found in find_peaks(values, is_turning=False)]
-    [[2], []]
+    [[0, 2], [1]]
     """
     before, after = np.roll(values, 1), np.roll(values, -1)
+    if not is_turning:  # an end may be a maximum: at a wall
+        before[0] = after[-1] = -np.inf
     is_peak = (values > before) & (values >= after)
-    if not is_turning:
-        is_peak[[0, -1]] = False
     peaks = np.flatnonzero(is_peak)
-    if not len(peaks):  # flat, or largest at an end
+    if not len(peaks):  # flat
         peaks = np.array([int(np.argmax(values))])
     pairs = [(a, b) for a, b in itertools.pairwise(peaks.tolist())]
     if is_turning:

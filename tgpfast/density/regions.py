@@ -254,5 +254,5 @@ def _gaussian_region(
     log_ball = 0.5 * d * math.log(2.0 * math.pi * half_square) - float(gammaln(0.5 * d + 1.0))
     # e^-top is sqrt(det 2 pi covariance), in the units of the data
     volume = math.exp(log_ball - 0.5 * d * math.log(2.0 * math.pi) - top)
-    found = (Answer(value, 0.0, "exact") for value in (top - half_square, level, volume))
-    return HighestDensityRegion(level, *found, model)
+    edge, share, size = (Answer(one, 0.0, "exact") for one in (top - half_square, level, volume))
+    return HighestDensityRegion(level, edge, share, size, model)
