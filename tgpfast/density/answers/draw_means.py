@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ...validation import Array
-from ..draws.replicates import AddedTerm
+from ..draws.replicates import AddedTerm, error_of_mean
 from .answer import Answer
 
 
@@ -35,7 +33,7 @@ def mean_over_draws(values: Array, weights: Array, added: AddedTerm | None = Non
     mean, deviations = float(means[0]), deviations[:, 0]
     if added is not None:
         mean, deviations = mean + added.value, deviations + added.deviations
-    error = float(deviations.std(ddof=1)) / math.sqrt(len(weights))
+    error = float(error_of_mean(deviations))
     if error == 0.0 and values.any() and not (values == values.flat[0]).all():
         error = 1.0 / effective_number(weights)
     return Answer(mean, error, "draws")
@@ -44,7 +42,7 @@ def mean_over_draws(values: Array, weights: Array, added: AddedTerm | None = Non
 def means_over_draws(values: Array, weights: Array) -> tuple[Array, Array]:
     """Weighted means (k,) of columns of values (R, n, k), and their standard errors (k,)."""
     means, deviations = _deviate(values, weights)
-    return means, deviations.std(axis=0, ddof=1) / np.sqrt(len(weights))
+    return means, error_of_mean(deviations)
 
 
 def _deviate(values: Array, weights: Array) -> tuple[Array, Array]:

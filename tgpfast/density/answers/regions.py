@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,18 @@ LINE_TAIL = 1e-4  # most probability beyond each of the two quantiles that give 
 TIE_ROUNDING = 1e-9
 
 
+class LogDensities(NamedTuple):
+    """Log densities of R independent sets of draws, in the units of the data.
+
+    values, weights : (R, n) arrays
+    errors : of the values, (R, n) or one for all
+    """
+
+    values: Array
+    weights: Array
+    errors: Array | float
+
+
 @dataclass(frozen=True, eq=False)
 class HighestDensityRegion:
     """The rows whose density is at least a threshold: the smallest set of its probability.
@@ -39,8 +51,9 @@ class HighestDensityRegion:
     ----------
     level : float
         The share of the probability that was asked for.
-    threshold : float
-        Log density at the edge of the region, in the units of the data.
+    threshold : Answer
+        Log density at the edge of the region, in the units of the data. Its error includes that of
+        log densities there.
     probability : Answer
         Share of fresh draws in the region, with its error: what the threshold in fact holds.
     volume : Answer
@@ -51,7 +64,7 @@ class HighestDensityRegion:
     """
 
     level: float
-    threshold: float
+    threshold: Answer
     probability: Answer
     volume: Answer
     model: Any = field(repr=False)
@@ -116,7 +129,7 @@ def find_region(model: TiltedDensity, level: float, seed: int) -> HighestDensity
 
 
 def region_of_draws(
-    model: Any, level: float, draw: Callable[[int], tuple[Array, Array]], seed: int,
+    model: Any, level: float, draw: Callable[[int], LogDensities], seed: int,
     log_z: Callable[[int], AddedTerm] | None = None,
     measure: Callable[[float], float] | None = None,
 ) -> HighestDensityRegion:  # fmt: skip
@@ -127,8 +140,7 @@ def region_of_draws(
     model : density
     level : float
     draw : callable
-        Takes a seed and returns log densities (R, n) of R independent sets of draws, in the units
-        of the data, and weights (R, n).
+        Takes a seed and returns log densities of R independent sets of draws.
     seed : int
         Of the draws that give the threshold, and of fresh ones that check it.
     log_z : callable, default None
@@ -137,17 +149,21 @@ def region_of_draws(
         Takes the threshold and returns the volume, where that is known; draws give it by default.
     """
     first = (THRESHOLD_SAMPLES + 1) * seed
-    pairs = [draw(number) for number in range(first, first + THRESHOLD_SAMPLES)]
+    samples = [draw(number) for number in range(first, first + THRESHOLD_SAMPLES)]
     # each sample has a weight of 1
-    weights = np.concatenate([w / w.sum() for _, w in pairs])
-    log_p = np.concatenate([values for values, _ in pairs])
+    weights = np.concatenate([one.weights / one.weights.sum() for one in samples])
+    log_p = np.concatenate([one.values for one in samples])
     order = np.argsort(-log_p, axis=None)
+    heights = log_p.ravel()[order]
     running = np.cumsum(weights.ravel()[order]) / weights.sum()
-    edge = order[min(int(np.searchsorted(running, level)), len(order) - 1)]
-    threshold = float(log_p.ravel()[edge]) - TIE_ROUNDING
+    threshold = float(heights[_find_share(running, level)]) - TIE_ROUNDING
     edge_error = float(share_of_draws(_is_inside(log_p, threshold), weights)[1][0])
+    ends = [_find_share(running, share) for share in (level - edge_error, level + edge_error)]
+    errors = np.concatenate([np.broadcast_to(one.errors, one.values.shape) for one in samples])
+    errors = errors.ravel()[order[ends[0] : ends[1] + 1]]
+    of_edge = math.hypot(0.5 * (heights[ends[0]] - heights[ends[1]]), float(errors.mean()))
     check = first + THRESHOLD_SAMPLES
-    log_p, weights = draw(check)  # fresh ones: the edge fits the first
+    log_p, weights, _ = draw(check)  # fresh ones: the edge fits the first
     shares, errors = share_of_draws(_is_inside(log_p, threshold), weights)
     # the spread of the first samples is that of the check: more sets make it surer
     spreads = np.array([edge_error**2 * THRESHOLD_SAMPLES, float(errors[0]) ** 2])
@@ -159,9 +175,15 @@ def region_of_draws(
         found = _volume_of_draws(log_p, weights, threshold, gap)
     error = math.hypot(found.standard_error, math.exp(gap.value - threshold) * edge_error)
     return HighestDensityRegion(
-        level, threshold, Answer(float(shares[0]), error_of_share, "draws"),
+        level, Answer(threshold, of_edge, "draws"),
+        Answer(float(shares[0]), error_of_share, "draws"),
         Answer(found.value, error, "draws"), model,
     )  # fmt: skip
+
+
+def _find_share(running: Array, share: float) -> int:
+    """Number of the first of some running sums, which end at 1, that reaches a share."""
+    return min(int(np.searchsorted(running, share)), len(running) - 1)
 
 
 def _volume_of_draws(
@@ -213,11 +235,12 @@ def _is_inside(log_p: Array, threshold: float) -> Array:
     return np.asarray(log_p >= threshold, dtype=float)[:, :, None]
 
 
-def _draw_log_densities(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
-    """Log densities of draws in the units of the data, and weights of the draws, (R, n) each."""
+def _draw_log_densities(model: TiltedDensity, seed: int) -> LogDensities:
+    """Log densities of draws in the units of the data."""
     u, weights = draw_replicates(model, seed)
     log_p = log_density_at(model, u) + model.scaling.log_slope_at(u)
-    return log_p.reshape(weights.shape), weights
+    error = model.log_normalizer.standard_error
+    return LogDensities(log_p.reshape(weights.shape), weights, error)
 
 
 def _gaussian_region(
@@ -232,6 +255,5 @@ def _gaussian_region(
     log_ball = 0.5 * d * math.log(2.0 * math.pi * half_square) - float(gammaln(0.5 * d + 1.0))
     # e^-top is sqrt(det 2 pi covariance), in the units of the data
     volume = math.exp(log_ball - 0.5 * d * math.log(2.0 * math.pi) - top)
-    return HighestDensityRegion(
-        level, top - half_square, Answer(level, 0.0, "exact"), Answer(volume, 0.0, "exact"), model
-    )
+    edge, share, size = (Answer(one, 0.0, "exact") for one in (top - half_square, level, volume))
+    return HighestDensityRegion(level, edge, share, size, model)

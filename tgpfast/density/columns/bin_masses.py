@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...bases.quasirandom import logsumexp, sobol_uniforms
 from ...validation import Array
+from ..draws.replicates import error_of_mean
 from .conditionals import PLACES_AT_A_TIME
 
 # Nodes along each discrete column, by the number of such columns: the next rule is used for the
@@ -104,7 +105,7 @@ def _integrate_by_draws(
     safe = np.where(np.isfinite(top), top, 0.0)
     means = np.exp(log_q - safe[:, None]).reshape(len(rows), BIN_REPLICATES, -1).mean(axis=2)
     mean = means.mean(axis=1)
-    error = means.std(axis=1, ddof=1) / math.sqrt(BIN_REPLICATES)
+    error = error_of_mean(means.T)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(mean) + safe, np.where(mean > 0.0, error / mean, 0.0)
 

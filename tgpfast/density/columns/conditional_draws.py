@@ -263,8 +263,9 @@ class LineDraws(NamedTuple):
 
 
 def draw_along_line(
-    base: Base, column: int, line: Array, sets: PointSets
-) -> Iterator[LineDraws]:
+    base: Base, column: int, line: Array, sets: PointSets,
+    most_log2_points: int = MOST_LINE_LOG2_POINTS,
+) -> Iterator[LineDraws]:  # fmt: skip
     """Draws of the other columns given places (n,) of one column.
 
     Each component of a mixture is a stratum with as many draws for all places, so that sums over
@@ -288,7 +289,7 @@ def draw_along_line(
     with np.errstate(all="ignore"):
         given = condition_mixture(factor, [mine.index(column)], places)
     means = np.sqrt(np.exp(given.log_shares).mean(axis=0))
-    least = _least_log2_points(factor.n_components * len(sets.seeds))
+    least = _least_log2_points(factor.n_components * len(sets.seeds), most_log2_points)
     for k, root in enumerate(given.cholesky):
         rows = np.flatnonzero(given.log_shares[:, k] > LEAST_LINE_LOG_SHARE)
         if not len(rows):
@@ -307,9 +308,9 @@ def draw_along_line(
             yield LineDraws(some, log_density, draws, stratum.log2_points)
 
 
-def _least_log2_points(n_sets: int) -> int:
+def _least_log2_points(n_sets: int, most: int) -> int:
     """Base-2 logarithm of the points in each set of a stratum: fewer of more sets."""
-    affordable = MOST_LINE_LOG2_POINTS - math.ceil(math.log2(n_sets))
+    affordable = most - math.ceil(math.log2(n_sets))
     return min(max(affordable, LEAST_STRATUM_LOG2_POINTS), LEAST_LOG2_POINTS)
 
 

@@ -26,11 +26,12 @@ from ..answers.expectations import EXPECTATION_METHODS
 from ..answers.local_modes import Modes
 from ..answers.probabilities import invert_cdf
 from ..answers.questions import DerivedDensity
-from ..answers.regions import HighestDensityRegion, region_of_draws
+from ..answers.regions import HighestDensityRegion, LogDensities, region_of_draws
+from ..draws.replicates import error_of_mean
 from ..normalizing.integration import ANSWER_REPLICATES
 from .bin_masses import MASS_TOLERANCE, evaluate_around, integrate_bins, make_rule, merge_equal_rows
 from .conditionals import choose_names, is_table_of_values
-from .marginal_rules import average_sets
+from .marginal_rules import average_logs
 from .marginals import MarginalDensity
 from .missing_values import MISSING_POLICIES, score_incomplete_rows
 
@@ -223,9 +224,8 @@ class DiscreteDensity(DerivedDensity):
             rows, owners = merge_equal_rows(rows)
         columns, steps = list(self.steps), np.array(list(self.steps.values()))
         sets = self.inner.log_mass_sets(rows, columns, steps, seed)[:, owners]
-        values, errors = average_sets(sets)
-        values = values + 0.5 * np.square(errors)  # the log of a mean is too low by that
-        return values - self.log_normalizer.value - self._log_given, sets
+        values = average_logs(sets)[0] - self.log_normalizer.value - self._log_given
+        return values, sets
 
     def _inner_log_density(self, rows: Array) -> Array:
         return np.asarray(self.inner.log_density(rows), dtype=float)
@@ -488,7 +488,7 @@ class DiscreteDensity(DerivedDensity):
             found, sets = density._rough_sets(rows[:, columns], seed)
             values = values + sign * found
             means = means + sign * sets.mean(axis=1)
-        of_sets = float(means.std(ddof=1)) / len(means) ** 0.5 if len(means) > 1 else 0.0
+        of_sets = float(error_of_mean(means)) if len(means) > 1 else 0.0
         of_rows = float(values.std(ddof=1)) / MEAN_ROWS**0.5
         error = math.hypot(of_rows, of_sets, self.log_normalizer.standard_error)
         return Answer(float(values.mean()), error, "draws")
@@ -538,12 +538,15 @@ class DiscreteDensity(DerivedDensity):
         """
         share, seed = check_level("level", level), as_seed(seed)
 
-        def draw(number: int) -> tuple[Array, Array]:
+        def draw(number: int) -> LogDensities:
             rows = Blocks(self.sample(DISCRETE_REGION_ROWS, number)).whole()
             # a value at the edge is one or the other: `contains` must find the same value for it
             is_rough = len(self.steps) < self.inner.dimension
-            log_p = self._evaluate(rows, is_rough=is_rough)[0].reshape(ANSWER_REPLICATES, -1)
-            return log_p, np.ones(log_p.shape)
+            values, errors = (
+                found.reshape(ANSWER_REPLICATES, -1)
+                for found in self._evaluate(rows, is_rough=is_rough)
+            )
+            return LogDensities(values, np.ones(values.shape), errors)
 
         return region_of_draws(self, share, draw, seed)
 

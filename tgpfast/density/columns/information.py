@@ -21,9 +21,10 @@ from ..answers.draw_means import mean_over_draws
 from ..answers.expectations import draw_log_z, draw_replicates, is_drawn, log_density_at
 from ..answers.tilted_density import TiltedDensity
 from ..draws.proposal import QUADRATURE_DIMENSIONS
+from ..draws.replicates import error_of_mean
 from ..grids.base_marginals import find_ends, part_widths
 from ..grids.box_rule import BoxRule
-from .marginal_rules import LARGE_REPLICATES, average_sets, rough_sets
+from .marginal_rules import LARGE_REPLICATES, average_logs, rough_sets
 
 STEPS_PER_DEVIATION = 1.5  # steps of the first rule for each deviation of the base's narrowest part
 LEAST_STEPS = 24  # along an axis
@@ -187,9 +188,7 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     of_sets = np.zeros((LARGE_REPLICATES, len(few)))
     for sign, some in left:
         sets = rough_sets(model, some, np.ascontiguousarray(few[:, some]), seed)
-        mean, errors = average_sets(sets)
-        # the log of a mean of draws is too low by half the square of its error
-        rest += sign * (mean + 0.5 * np.square(errors))
+        rest += sign * average_logs(sets)[0]
         of_sets += sign * sets
     carried = of_few > 0.0
     rest, of_sets = np.where(carried, rest, 0.0), np.where(carried, of_sets, 0.0)
@@ -203,7 +202,7 @@ def _average_log_marginals(model: TiltedDensity, terms: list[Term], seed: int) -
     normalizer = model.log_normalizer
     errors_of = [
         found.standard_error, remainder.standard_error,
-        float(means.std(ddof=1)) / math.sqrt(LARGE_REPLICATES),
+        float(error_of_mean(means)),
     ]  # fmt: skip
     if not is_drawn(model):
         errors_of.append(abs(count) * normalizer.standard_error)

@@ -37,11 +37,13 @@ from ..answers.box_integrals import (
 )
 from ..answers.tilted_density import TiltedDensity
 from ..draws.proposal import QUADRATURE_DIMENSIONS
+from ..draws.replicates import error_of_mean
 from ..grids.base_marginals import cover_base
 from ..grids.box_rule import tensor_rows
 from ..grids.whitened_grid import resolving_steps
 from .conditional_draws import (
     LEAST_LOG2_POINTS,
+    MOST_LINE_LOG2_POINTS,
     PointSets,
     condition_student,
     draw_along_line,
@@ -65,6 +67,8 @@ MARGINAL_REACH = 7.5  # standard deviations: e^-28 of a Gaussian's mass lies bey
 DRAW_REPLICATES, DRAW_LOG2_POINTS, MOST_LOG2_POINTS = 16, 5, 8
 # The same along a line, and for values that are averaged: larger sets have smaller errors.
 LARGE_REPLICATES, LARGE_LOG2_POINTS = 8, 9
+# The same along a line for modes: sets, and base-2 logarithm of the draws for one place, roughly.
+ROUGH_LINE = 2, 12
 GRADIENT_LOG2_POINTS = 12  # of the one set behind gradients
 GOOD_DRAW_ERROR = 0.01  # of a log density
 DRAW_WORK = 4e8  # features times points behind values that are averaged: a second
@@ -121,9 +125,7 @@ def bin_log_masses(
     """
     log_z = model.log_normalizer
     if is_rough:
-        sets = rough_bin_sets(model, kept, bins)
-        values, errors = average_sets(sets)
-        values = values + 0.5 * np.square(errors)  # the log of a mean is too low by that
+        values, errors = average_logs(rough_bin_sets(model, kept, bins))
     else:
         values, errors = _draw_until_good(model, kept, bins.rows, bins)
     return values - log_z.value, errors + log_z.standard_error
@@ -150,36 +152,42 @@ def uses_draws(model: TiltedDensity, kept: list[int]) -> bool:
     return b > RULE_DIMENSIONS or (b > 1 and model.dimension > QUADRATURE_DIMENSIONS and many)
 
 
-def line_log_density(model: TiltedDensity, column: int, line: Array) -> tuple[Array, Array]:
+def line_log_density(
+    model: TiltedDensity, column: int, line: Array, *, is_rough: bool = False
+) -> tuple[Array, Array]:
     """Log density of one column, and its error, at places (n,) of the model's coordinates.
 
     It is as smooth as the density even where it comes from draws, for tables.
+
+    is_rough : whether few draws do, for the places of modes
     """
     kept, y = [column], line[:, None]
     if not uses_draws(model, kept) or not is_known_for_rows(model.base):
         return marginal_log_density(model, kept, y)
     rest = split_columns(model.dimension, kept)[1]
-    points = PointSets(range(LARGE_REPLICATES), LARGE_LOG2_POINTS)
-    sets = np.full((LARGE_REPLICATES, len(y)), -np.inf)
-    for part in draw_along_line(model.base, column, line, points):
+    count, most = ROUGH_LINE if is_rough else (LARGE_REPLICATES, MOST_LINE_LOG2_POINTS)
+    points = PointSets(range(count), LARGE_LOG2_POINTS)
+    sets = np.full((count, len(y)), -np.inf)
+    for part in draw_along_line(model.base, column, line, points, most):
         u = np.empty((*part.draws.shape[:2], model.dimension))
         u[:, :, column], u[:, :, rest] = line[part.places][:, None], part.draws
         log_weights = part.log_density[:, None] - part.log2_points * LOG_2
         masses = _log_masses(model, (part.places, u, log_weights))
-        masses = logsumexp(masses.reshape(len(u), LARGE_REPLICATES, -1), axis=2)
+        masses = logsumexp(masses.reshape(len(u), count, -1), axis=2)
         sets[:, part.places] = np.logaddexp(sets[:, part.places], masses.T)
     values, errors = average_sets(sets)
     log_z = model.log_normalizer
     return values - log_z.value, errors + log_z.standard_error + rounding_of(model.tilt)
 
 
-def rough_log_density(model: TiltedDensity, kept: list[int], y: Array) -> Array:
-    """Log density of some columns at rows (n, a) whose values are averaged, so that fewer draws do.
-
-    The log of a mean of draws is too low by half the square of its error, which is added.
-    """
-    values, errors = average_sets(rough_sets(model, kept, y))
-    return np.asarray(values + 0.5 * np.square(errors) - model.log_normalizer.value)
+def rough_log_density(
+    model: TiltedDensity, kept: list[int], y: Array
+) -> tuple[Array, Array]:
+    """Log density of some columns, and its error, at rows (n, a) whose values are averaged, so that
+    fewer draws do."""
+    values, errors = average_logs(rough_sets(model, kept, y))
+    log_z = model.log_normalizer
+    return values - log_z.value, errors + log_z.standard_error
 
 
 def rough_sets(model: TiltedDensity, kept: list[int], y: Array, seed: int = 0) -> Array:
@@ -441,5 +449,12 @@ def average_sets(sets: Array) -> tuple[Array, Array]:
     """Logs (n,) of the means of what sets (R, n) are the logs of, and their standard errors."""
     values = logsumexp(sets, axis=0) - math.log(len(sets))
     with np.errstate(invalid="ignore"):
-        spread = np.exp(sets - values).std(axis=0, ddof=1) / math.sqrt(len(sets))
-    return values, np.where(np.isfinite(values), spread, 0.0)
+        errors = error_of_mean(np.exp(sets - values))
+    return values, np.where(np.isfinite(values), errors, 0.0)
+
+
+def average_logs(sets: Array) -> tuple[Array, Array]:
+    """The same for logs that are averaged over rows: the log of a mean is too low by half the
+    square of its error, which is added."""
+    values, errors = average_sets(sets)
+    return values + 0.5 * np.square(errors), errors

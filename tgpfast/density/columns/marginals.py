@@ -33,7 +33,7 @@ from ..answers.draw_means import mean_over_draws
 from ..answers.expectations import draw_replicates, expect, find_log_z_error
 from ..answers.local_modes import Modes
 from ..answers.questions import DerivedDensity
-from ..answers.regions import HighestDensityRegion, measure_line, region_of_draws
+from ..answers.regions import HighestDensityRegion, LogDensities, measure_line, region_of_draws
 from ..draws.proposal import QUADRATURE_DIMENSIONS
 from ..grids.base_marginals import find_ends
 from ..normalizing.integration import ANSWER_REPLICATES
@@ -62,7 +62,11 @@ TABLE_GAIN = 4.0  # factor by which twice as many entries must reduce the error 
 DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its error
 REGION_ROWS = 4_096  # draws of several columns behind the threshold of a region; as many check it
 MODE_LEVELS = (1e-4, 1.0 - 1e-4)  # quantiles between which modes and best values are sought
-MODE_PLACES = 4_001  # between them
+# Places between them, and quantiles that are places too: spikes lie between equispaced ones.
+MODE_PLACES, MODE_QUANTILES = 301, np.linspace(0.01, 0.99, 99)
+SAME_PLACE = 1e-6  # of the range: between nearer places roundings would look like modes
+# places on each side of a mode, on so many lines one after another
+MODE_HALF_LINE, MODE_LINES = 5, 3
 SEARCH_CELLS, SEARCH_ROUNDS = 32, 2  # of a line of places, and finer lines around the best place
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
 DIVERGENCE_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind a divergence
@@ -358,7 +362,7 @@ class MarginalDensity(DerivedDensity):
         x, weights = self.joint.weighted_sample(2**DIVERGENCE_LOG2_DRAWS, seed)
         rows = np.ascontiguousarray(x[:, self.columns])
         theirs = np.asarray(other.log_density(self.table.frame(rows)), dtype=float)
-        values = np.where(weights > 0.0, self._rough_log_density(rows) - theirs, 0.0)
+        values = np.where(weights > 0.0, self._rough_log_density(rows)[0] - theirs, 0.0)
         shape = ANSWER_REPLICATES, -1
         found = mean_over_draws(values.reshape(shape), weights.reshape(shape))
         errors = (
@@ -383,15 +387,18 @@ class MarginalDensity(DerivedDensity):
         if self.dimension == 1 or not uses_draws(self.joint, self._kept):
             return np.asarray(self.log_density(Y), dtype=float)
         _, x, u, far = self._read(Y)
-        values = rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
+        values = rough_log_density(self.joint, self._kept, u)[0] + self._scaling.log_slope(x)
         return np.where(far | np.isnan(values), -np.inf, values)
 
-    def _rough_log_density(self, rows: Array) -> Array:
-        """Log densities of rows (n, k) that are averaged, which needs fewer draws for each."""
-        if self.dimension == 1:
-            return np.asarray(self.log_density(rows))
+    def _rough_log_density(self, rows: Array) -> tuple[Array, Array]:
+        """Log densities of rows (n, k) that are averaged, which needs fewer draws for each, and
+        their errors."""
         _, x, u, _ = self._read(rows)
-        return rough_log_density(self.joint, self._kept, u) + self._scaling.log_slope(x)
+        if self.dimension == 1:
+            values, errors = self._values(u)
+        else:
+            values, errors = rough_log_density(self.joint, self._kept, u)
+        return values + self._scaling.log_slope(x), errors
 
     # -- steps of discrete columns -----------------------------------------------------------------
 
@@ -449,15 +456,18 @@ class MarginalDensity(DerivedDensity):
         """
         share = check_level("level", level)
 
-        def draw(number: int) -> tuple[Array, Array]:
+        def draw(number: int) -> LogDensities:
             if self.dimension == 1:
                 u, weights = draw_replicates(self.joint, number)
             else:
                 u, weights = self.joint.integrator.weighted_draws(REGION_ROWS, number)
                 weights = weights.reshape(ANSWER_REPLICATES, -1)
             rows = np.ascontiguousarray(self.joint.scaling.invert(u)[:, self.columns])
-            log_p = np.where(weights.ravel() > 0.0, self._rough_log_density(rows), -np.inf)
-            return log_p.reshape(weights.shape), weights
+            values, errors = self._rough_log_density(rows)
+            values = np.where(weights.ravel() > 0.0, values, -np.inf)
+            return LogDensities(
+                values.reshape(weights.shape), weights, errors.reshape(weights.shape)
+            )
 
         measure = None if self.dimension > 1 else partial(measure_line, self, share)
         return region_of_draws(self, share, draw, as_seed(seed), measure=measure)
@@ -497,7 +507,10 @@ class MarginalDensity(DerivedDensity):
         else:
             low, high = self.quantile(MODE_LEVELS, seed=seed)
         places = np.linspace(low, high, MODE_PLACES)[: -1 if is_turning else None]
-        log_p = np.asarray(self.log_density(places[:, None]))
+        places = np.sort(np.append(places, self.quantile(MODE_QUANTILES, seed=seed)))
+        cells = np.floor((places - low) / (SAME_PLACE * (high - low)))
+        places = places[np.unique(cells, return_index=True)[1]]
+        log_p = self._smooth_log_density(places)
         peaks, valleys = find_peaks(log_p, is_turning=is_turning)
         edges = errors = np.zeros(0)
         if len(valleys):
@@ -510,11 +523,32 @@ class MarginalDensity(DerivedDensity):
             errors = np.concatenate([[0.0], errors, [0.0]])
             errors = np.hypot(errors[1:], errors[:-1])
         kept = np.flatnonzero(shares >= least)
-        kept = kept[np.argsort(-log_p[peaks[kept]])]
-        at = peaks[kept]
-        return Modes(
-            self.table.frame(places[at][:, None]), log_p[at], shares[kept], errors[kept], "grid"
-        )
+        x = self._climb_line(places, peaks[kept])[:, None]
+        top = np.asarray(self.log_density(x))
+        order = np.argsort(-top)
+        kept, x = kept[order], x[order]
+        return Modes(self.table.frame(x), top[order], shares[kept], errors[kept], "grid")
+
+    def _smooth_log_density(self, x: Array) -> Array:
+        """Rough log densities of one column at places (n,), as smooth as the density."""
+        u, column = self._scaling.apply(x[:, None])[:, 0], self.columns[0]
+        found = line_log_density(self.joint, column, u, is_rough=True)[0]
+        return found + self._scaling.log_slope(x[:, None])
+
+    def _climb_line(self, line: Array, at: NDArray[np.int64]) -> Array:
+        """The maxima (k,) next to some places ``line[at]``: the best of places around them, on
+        finer and finer lines."""
+        rows, last = np.arange(len(at)), len(line) - 1
+        low, best, high = (line[np.clip(at + step, 0, last)] for step in (-1, 0, 1))
+        for _ in range(MODE_LINES):
+            lines = [np.linspace(a, b, MODE_HALF_LINE) for a, b in ((low, best), (best, high))]
+            places = np.concatenate([lines[0], lines[1][1:]]).T
+            log_p = self._smooth_log_density(places.ravel()).reshape(places.shape)
+            top = log_p.argmax(axis=1)
+            low, best, high = (
+                places[rows, np.clip(top + step, 0, places.shape[1] - 1)] for step in (-1, 0, 1)
+            )
+        return best
 
     def explain(self, Y: Any) -> Any:
         """Which columns make rows unlikely.
@@ -636,14 +670,14 @@ def find_peaks(
     >>> [found.tolist() for found in find_peaks(values, is_turning=True)]
     [[0, 2], [3, 1]]
     >>> [found.tolist() for found in find_peaks(values, is_turning=False)]
-    [[2], []]
+    [[0, 2], [1]]
     """
     before, after = np.roll(values, 1), np.roll(values, -1)
+    if not is_turning:  # an end may be a maximum: at a wall
+        before[0] = after[-1] = -np.inf
     is_peak = (values > before) & (values >= after)
-    if not is_turning:
-        is_peak[[0, -1]] = False
     peaks = np.flatnonzero(is_peak)
-    if not len(peaks):  # flat, or largest at an end
+    if not len(peaks):  # flat
         peaks = np.array([int(np.argmax(values))])
     pairs = [(a, b) for a, b in itertools.pairwise(peaks.tolist())]
     if is_turning:

@@ -5,7 +5,24 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from ...validation import Array
+
+
+def error_of_mean(values: Array) -> Array:
+    """Standard error of the mean along the first axis of values of R independent sets.
+
+    The spread of few sets is itself uncertain: a mean over the plain error has the t distribution
+    of R - 1 degrees. The error is larger by its standard deviation, so that z-scores have 1.
+
+    Examples
+    --------
+    >>> float(error_of_mean(np.arange(5.0)))
+    1.0
+    """
+    R = len(values)
+    return np.asarray(values.std(axis=0, ddof=1) * math.sqrt((R - 1) / (R * max(R - 3, 1))))
 
 
 class AddedTerm(NamedTuple):
@@ -21,4 +38,4 @@ class AddedTerm(NamedTuple):
     @property
     def standard_error(self) -> float:
         """That of the term alone."""
-        return float(self.deviations.std(ddof=1)) / math.sqrt(len(self.deviations))
+        return float(error_of_mean(self.deviations))
