@@ -63,7 +63,7 @@ DIRECT_ROWS = 4_096  # with more rows, the largest table serves whatever its err
 REGION_ROWS = 4_096  # draws of several columns behind the threshold of a region; as many check it
 MODE_LEVELS = (1e-4, 1.0 - 1e-4)  # quantiles between which modes and best values are sought
 MODE_PLACES = 4_001  # between them
-SEARCH_CELLS, SEARCH_ROUNDS = 32, 2  # of a line of places, and finer lines around the best place
+SEARCH_PLACES, SEARCH_ROUNDS = 33, 3  # places of a line, and lines, the next around the best place
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
 DIVERGENCE_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind a divergence
 
@@ -545,8 +545,8 @@ class MarginalDensity(DerivedDensity):
             log_p = np.asarray(self.log_density(moved.reshape(-1, self.dimension)))
             return log_p.reshape(places.shape)
 
-        places = np.tile(np.linspace(low, high, SEARCH_CELLS + 1), (len(rows), 1))
-        return climb_lines(log_density, places, SEARCH_ROUNDS, SEARCH_CELLS)
+        places = np.tile(np.linspace(low, high, SEARCH_PLACES), (len(rows), 1))
+        return climb_lines(log_density, places, SEARCH_ROUNDS, SEARCH_PLACES)
 
     # -- other densities, files --------------------------------------------------------------------
 
