@@ -482,7 +482,7 @@ def invert_cholesky(covariances: Array) -> Array:
             roots = np.linalg.cholesky(covariances.reshape(-1, d, d))
             for root in roots:  # its transpose is the upper factor in the order of LAPACK
                 root[:] = dtrtri(root.T)[0].T
-            return roots
+            return np.asarray(roots)
     a = np.ascontiguousarray(np.moveaxis(covariances.reshape(-1, d, d), 0, -1))
     factor, inverse = np.zeros_like(a), np.zeros_like(a)
     for j in range(d):

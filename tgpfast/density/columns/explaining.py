@@ -13,7 +13,7 @@ from ..answers.local_modes import find_local_modes
 from ..answers.tilted_density import TiltedDensity
 from .conditionals import PLACES_AT_A_TIME, evaluate_along, search_places
 
-REFINEMENTS, REFINED_CELLS = 2, 32  # rounds, and cells around the best place of the round before
+BEST_LINES, BEST_PLACES = 3, 33  # lines around the best place, and places of all but the first
 LEAST_MODE_SHARE = 0.001  # share of the probability of a mode of one column that counts
 
 
@@ -46,7 +46,7 @@ def compare_with_best(own: Array, best: Sequence[Array]) -> Array:
 
 
 def climb_lines(
-    log_density: Callable[[Array], Array], places: Array, rounds: int, cells: int
+    log_density: Callable[[Array], Array], places: Array, n_lines: int, n_places: int
 ) -> Array:
     """Highest value along a line of places for each row, (n,).
 
@@ -56,19 +56,20 @@ def climb_lines(
         Takes places (n, G) and returns values (n, G).
     places : (n, G) array
         Increasing.
-    rounds : int
-        Finer lines, each between the neighbors of the best place of the one before.
-    cells : int
-        Equal steps of these lines.
+    n_lines : int
+        Lines: the given one, and others, each between the neighbors of the best place of the one
+        before.
+    n_places : int
+        Places of these other lines.
     """
     rows, top = np.arange(len(places)), np.full(len(places), -np.inf)
-    for _ in range(rounds + 1):
+    for _ in range(n_lines):
         log_p = log_density(places)
         best = log_p.argmax(axis=1)
         top = np.maximum(top, log_p[rows, best])
         low = places[rows, np.maximum(best - 1, 0)]
         high = places[rows, np.minimum(best + 1, places.shape[1] - 1)]
-        places = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, cells + 1)
+        places = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, n_places)
     return top
 
 
@@ -101,4 +102,4 @@ def _best_in_batch(model: TiltedDensity, columns: list[int], target: int, at: Ar
         return log_q + of_others + slopes.reshape(places.shape)
 
     places = search_places(model, columns, target, at)
-    return climb_lines(log_density, places, REFINEMENTS, REFINED_CELLS)
+    return climb_lines(log_density, places, BEST_LINES, BEST_PLACES)

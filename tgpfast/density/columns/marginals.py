@@ -67,7 +67,7 @@ MODE_PLACES, MODE_QUANTILES = 301, np.linspace(0.01, 0.99, 99)
 SAME_PLACE = 1e-6  # of the range: between nearer places roundings would look like modes
 # places on each side of a mode, on so many lines one after another
 MODE_HALF_LINE, MODE_LINES = 5, 3
-SEARCH_CELLS, SEARCH_ROUNDS = 32, 2  # of a line of places, and finer lines around the best place
+SEARCH_PLACES, SEARCH_ROUNDS = 33, 3  # of a line of places, and finer lines around the best place
 GRADIENT_ROWS = 64  # rows whose gradients are computed together
 DIVERGENCE_LOG2_DRAWS = 11  # base-2 logarithm of the draws behind a divergence
 
@@ -579,8 +579,8 @@ class MarginalDensity(DerivedDensity):
             log_p = np.asarray(self.log_density(moved.reshape(-1, self.dimension)))
             return log_p.reshape(places.shape)
 
-        places = np.tile(np.linspace(low, high, SEARCH_CELLS + 1), (len(rows), 1))
-        return climb_lines(log_density, places, SEARCH_ROUNDS, SEARCH_CELLS)
+        places = np.tile(np.linspace(low, high, SEARCH_PLACES), (len(rows), 1))
+        return climb_lines(log_density, places, SEARCH_ROUNDS, SEARCH_PLACES)
 
     # -- other densities, files --------------------------------------------------------------------
 
