@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..bases.base import check_base
+from ..features.random import Kernel
 from ..features.spectral_density import SMOOTH_KERNELS
 from ..statistics.feature_means import FeatureMeans
 from ..statistics.lattice_statistics import LatticeStatistics
@@ -24,9 +25,10 @@ def check_pair(stats: Any, base: Any, *, sums_serve: bool = False) -> None:
         raise ValueError("the statistics have no rows")
 
 
-def check_kernel(kernel: str, method: str) -> None:
+def check_kernel(kernel: Kernel, method: str) -> None:
     """ValueError where a method needs the Laplacian of functions that have none."""
-    if method != "map" and kernel not in SMOOTH_KERNELS:
+    kernels = {kernel} if isinstance(kernel, str) else set(kernel)
+    if method != "map" and not kernels <= set(SMOOTH_KERNELS):
         expected = ", ".join(map(repr, SMOOTH_KERNELS))
         raise ValueError(
             f'kernel={kernel!r}: method={method!r} takes one of {expected}, whose functions have a '

@@ -12,6 +12,7 @@ from ..density.density import Density
 from ..density.exponents.exponent import PointTilt, PredictiveTilt, Tilt
 from ..density.exponents.lattice_exponent import LatticeTilt
 from ..features.lattice import LatticeFeatures
+from ..features.random import as_listed
 from ..kernels.thread_choice import Threads
 from ..statistics.fisher import fd_system, ncfd_system
 from ..statistics.lattice_statistics import LatticeStatistics, doubled
@@ -266,7 +267,7 @@ def _facts_of(stats: Any) -> dict[str, Any]:
     else:
         kind = {"features": "random", "seed": features.seed}
     return kind | {
-        "kernel": features.kernel, "n_features": features.n_features, "n": stats.n,
+        "kernel": as_listed(features.kernel), "n_features": features.n_features, "n": stats.n,
         "provenance": dict(stats.provenance),
     }  # fmt: skip
 
