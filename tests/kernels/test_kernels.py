@@ -623,6 +623,47 @@ def test_quadratic_tilt(kernels, n_features, d, n):
     assert_within(found, t.quadratic, t.quadratic_error)
 
 
+@pytest.mark.parametrize("reach", [1.0, 1e9])
+@pytest.mark.parametrize("d", [3, 9, 40])
+def test_frequencies_of_few_columns(kernels, d, reach):
+    """Of 0 to 5 columns each, in any order, in all kernels of angles; with angles of every size.
+
+    One column that is lost, or taken twice, changes a value by about 1.
+    """
+    rng = np.random.default_rng(d)
+    n_features, n = 37, 300
+    z = rng.normal(size=(n_features, d))
+    for s, row in enumerate(z):
+        row[rng.permutation(d)[s % 6 :]] = 0.0
+    x, phases, b = rng.normal(size=(n, d)), rng.uniform(0.0, 6.0, n_features), np.ones(n_features)
+    x *= np.where(np.arange(d) == 1, reach, 1.0)
+    long = np.longdouble
+    angle = x.astype(long) @ z.T.astype(long) + phases.astype(long)
+    slopes = -np.sin(angle)
+    atol = 1e-15 * (10.0 + np.abs(angle).max()) * n_features
+    angles = (x, np.zeros(d), z, phases)
+    np.testing.assert_allclose(call_tilt(kernels, angles, b), np.cos(angle).sum(axis=1), atol=atol)
+    value, gradient = call_tilt_gradient(kernels, angles, b)
+    np.testing.assert_allclose(value, np.cos(angle).sum(axis=1), atol=atol)
+    np.testing.assert_allclose(gradient, slopes @ z, atol=4.0 * atol)
+    found = call_quadratic_tilt(kernels, angles, 1.0, np.eye(n_features), b)
+    np.testing.assert_allclose(
+        found, (0.5 * np.cos(angle) ** 2 + np.cos(angle)).sum(axis=1), atol=2.0 * atol
+    )
+    dphi, phi = np.empty((2, n_features, n))
+    sums, inputs = sums_buffers(n_features, d), (frozen(x), np.empty(0), *angles[1:], 1.0)
+    kernels.feature_block(*inputs, dphi, phi, *sums, 1)
+    np.testing.assert_allclose(phi.T, np.cos(angle), atol=atol)
+    np.testing.assert_allclose(dphi.T, slopes, atol=atol)
+    np.testing.assert_allclose(sums[2], slopes.T @ x, atol=n * reach * atol)
+    # products with x are left out on request, and the rest stays the same
+    again, few = np.empty_like(dphi), sums_buffers(n_features, d)
+    kernels.feature_block(*inputs, again, phi, *few[:2], np.empty((0, d)), 1)
+    np.testing.assert_array_equal(again, dphi)
+    for found, expected in zip(few[:2], sums[:2], strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_quadratic_tilt_of_an_ill_conditioned_factor(kernels):
     # the bound follows the factor: columns that grow from 1 to 1e-6 cost digits, and no more
     # than |L^-1| |L| says

@@ -160,6 +160,6 @@ def _fill(
     with kernels.threads(module, count):
         module.feature_block(
             read_only(rows), root_weights, *angles, dphi, phi, sum_phi, np.zeros(S),
-            np.zeros((S, d)), count,
+            np.empty((0, d)), count,
         )  # fmt: skip
     return sum_phi

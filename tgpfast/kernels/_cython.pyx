@@ -78,7 +78,7 @@ NAME = "cython"
 OPENMP = bool(TGP_HAS_OPENMP)
 SIMD = ("baseline", "avx2", "avx512")[tgp_level]
 
-cdef int64_t FEATURE_GROUP = 64  # features of one task of feature_block, at most
+cdef int64_t FEATURE_GROUP = 256  # features of one task of feature_block, at most
 cdef int64_t DIRECTION_GROUP = 4  # directions of one task of marginal_mass
 cdef int64_t POINT_GROUP = 32  # points of one task of log_kernel_sums
 
@@ -135,8 +135,8 @@ cdef inline void feature_tile(
 cdef void feature_task(
     const double[:, ::1] x, const double *root_weights, const double[::1] origin,
     const double[:, ::1] frequencies, const double[::1] phases, double amplitude, int64_t first,
-    int64_t stop, real[:, ::1] dphi, real *phi, double[::1] sum_phi, double[::1] sum_dphi, double[:, ::1] sum_dphi_x,
-    double *xt
+    int64_t stop, real[:, ::1] dphi, real *phi, double[::1] sum_phi, double[::1] sum_dphi,
+    double *sum_dphi_x, double *xt
 ) noexcept nogil:
     cdef int64_t n = x.shape[0], d = x.shape[1], start, m
     start = 0
@@ -146,7 +146,7 @@ cdef void feature_task(
         feature_tile(
             xt, d, m, root_weights + start if root_weights != NULL else NULL, &frequencies[0, 0],
             &phases[0], amplitude, first, stop, start, dphi.shape[1], &dphi[0, 0], phi,
-            &sum_phi[0], &sum_dphi[0], &sum_dphi_x[0, 0])
+            &sum_phi[0], &sum_dphi[0], sum_dphi_x)
         start += TGP_ROW_TILE
 
 
@@ -163,13 +163,14 @@ def feature_block(
     cdef double[:, ::1] xt = np.empty((n_threads, x.shape[1] * TGP_ROW_TILE))
     cdef const double *root = &root_weights[0] if root_weights.shape[0] else NULL
     cdef real *cosines = &phi[0, 0] if phi.shape[0] else NULL
+    cdef double *products = &sum_dphi_x[0, 0] if sum_dphi_x.shape[0] else NULL
     if x.shape[0] == 0:
         return
     for group in prange(groups, nogil=True, schedule="dynamic", num_threads=n_threads):
         slot = threadid()
         feature_task(
             x, root, origin, frequencies, phases, amplitude, group * size,
-            min((group + 1) * size, n_features), dphi, cosines, sum_phi, sum_dphi, sum_dphi_x,
+            min((group + 1) * size, n_features), dphi, cosines, sum_phi, sum_dphi, products,
             &xt[slot, 0])
 
 

@@ -352,9 +352,36 @@ def _transpose(x, origin, start, n, out):
 
 
 @_inner
+def _places(frequencies):
+    """How many entries are not zero, or 4 where more than three, and the places of the first."""
+    count, first, second, third = 0, 0, 0, 0
+    for k in range(frequencies.shape[0]):
+        if frequencies[k] != 0.0:
+            if count == 0:
+                first = k
+            elif count == 1:
+                second = k
+            elif count == 2:
+                third = k
+            else:
+                return 4, first, second, third
+            count += 1
+    return count, first, second, third
+
+
+@_inner
 def _angles(xt, m, frequencies, phase, reach, angle):
     """The angles of one feature over a row tile; returns whether none can pass ANGLE_LIMIT."""
-    _linear(xt, m, frequencies, phase, angle)
+    count, first, second, third = _places(frequencies)
+    if count > 3:
+        _linear(xt, m, frequencies, phase, angle)
+    else:
+        a = frequencies[first] if count > 0 else 0.0
+        b = frequencies[second] if count > 1 else 0.0
+        c = frequencies[third] if count > 2 else 0.0
+        row_a, row_b, row_c = xt[first], xt[second], xt[third]
+        for i in range(m):
+            angle[i] = phase + (a * row_a[i] + b * row_b[i] + c * row_c[i])
     limit = abs(phase)
     for k in range(reach.shape[0]):
         limit += abs(frequencies[k]) * reach[k]
@@ -389,7 +416,8 @@ def _feature_tile(
             )
             sum_phi[s] += total
             sum_dphi[s] += dtotal
-        _product(weighted[: last - group], xt, m, 1.0, sum_dphi_x[group:last], xt.shape[0])
+        if sum_dphi_x.size:
+            _product(weighted[: last - group], xt, m, 1.0, sum_dphi_x[group:last], xt.shape[0])
 
 
 @_inner
@@ -410,15 +438,14 @@ def feature_block(
     for slot in prange(n_threads):
         xt, work = np.empty((d, ROW_TILE)), _work(ROW_TILE, d, dphi)
         sums = (sum_phi, sum_dphi, sum_dphi_x)
-        for group in range(slot, groups, n_threads):
-            first = group * FEATURE_GROUP
-            stop = min(first + FEATURE_GROUP, n_features)
-            for start in range(0, n, ROW_TILE):
-                m = min(ROW_TILE, n - start)
-                _transpose(x, origin, start, m, xt)
+        for start in range(0, n, ROW_TILE):
+            m = min(ROW_TILE, n - start)
+            _transpose(x, origin, start, m, xt)
+            for group in range(slot, groups, n_threads):
+                first = group * FEATURE_GROUP
                 _feature_tile(
                     xt, m, root_weights[start : start + m], frequencies, phases, amplitude,
-                    first, stop, start, dphi, phi, sums, work,
+                    first, min(first + FEATURE_GROUP, n_features), start, dphi, phi, sums, work,
                 )
 
 
@@ -565,8 +592,9 @@ def tilt_gradient(x, origin, frequencies, phases, coefficients, value, gradient,
                     total[i] += coefficient * cosine[i]
                 for k in range(d):
                     row, slope = gt[k], coefficient * frequencies[s, k]
-                    for i in range(m):
-                        row[i] -= slope * sine[i]
+                    if slope != 0.0:
+                        for i in range(m):
+                            row[i] -= slope * sine[i]
             value[start : start + m] = total[:m]
             for i in range(m):
                 for k in range(d):

@@ -47,7 +47,8 @@ def feature_block(
     x : (n, d) float64; root_weights : (n,) or (0,) float64; origin : (d,) float64
     frequencies : (S, d) float64, z / gamma; phases : (S,) float64; amplitude : sqrt(2 / S)
     dphi : (S, >= n) float64 or float32; phi : the same, or (0, 0)
-    sum_phi, sum_dphi : (S,) float64; sum_dphi_x : (S, d) float64
+    sum_phi, sum_dphi : (S,) float64; sum_dphi_x : (S, d) float64, or (0, d) to skip it
+    Compiled kernels of angles multiply only the columns that a frequency involves, if at most three
     """
     n = len(x)
     centered = x - origin
@@ -61,7 +62,8 @@ def feature_block(
     weighted = dphi[:, :n] * root
     sum_phi += (cosine * (root * root)).sum(axis=1)
     sum_dphi += weighted.sum(axis=1)
-    sum_dphi_x += weighted @ centered
+    if sum_dphi_x.size:
+        sum_dphi_x += weighted @ centered
 
 
 def rank_k(block, n, gram, scratch, n_threads):

@@ -171,26 +171,35 @@ TGP_INLINE void tgp_add_products(const double *TGP_RESTRICT v, int64_t rows,
     }
 }
 
-/* The first d - 3 products of an angle are summed by tgp_lead, the rest in the loop of sine and
- * cosine, which saves that loop a load and a store. */
-TGP_INLINE void tgp_lead(const double *TGP_RESTRICT xt, int64_t lead, int64_t n, const double *f,
-                         double constant, double *TGP_RESTRICT out)
+/* at[0], at[1], at[2] = places of the entries of f that are not zero; returns their number, or 4 where
+ * there are more than three. */
+TGP_INLINE int64_t tgp_places(const double *f, int64_t d, int64_t *at)
 {
-    if (lead > 0)
-        tgp_linear(xt, TGP_ROW_TILE, lead, n, f, constant, out);
-    else
-        for (int64_t i = 0; i < n; i++) out[i] = constant;
+    int64_t count = 0;
+    for (int64_t k = 0; k < d; k++)
+        if (f[k] != 0.0) {
+            if (count == 3) return 4;
+            at[count++] = k;
+        }
+    return count;
 }
 
-/* out[i] = phase + f . xt[:, i]; returns how many of them lie beyond TGP_ANGLE_LIMIT. */
+/* out[i] = phase + f . xt[:, i]; returns how many of them lie beyond TGP_ANGLE_LIMIT. Up to three
+ * entries of f that are not zero, or the last three of more, are multiplied in the last loop, which
+ * saves a load and a store. */
 TGP_INLINE int64_t tgp_angles(const double *TGP_RESTRICT xt, int64_t d, int64_t n, const double *f,
                               double phase, double *TGP_RESTRICT out)
 {
-    int64_t lead = d > 3 ? d - 3 : 0, far = 0;
-    const double *x = xt + lead * TGP_ROW_TILE;
-    const double *y = d > 1 ? x + TGP_ROW_TILE : x, *z = d > 2 ? y + TGP_ROW_TILE : x;
-    double a = f[lead], b = d > 1 ? f[lead + 1] : 0.0, e = d > 2 ? f[lead + 2] : 0.0;
-    tgp_lead(xt, lead, n, f, phase, out);
+    int64_t at[3] = {0, 0, 0}, count = tgp_places(f, d, at), far = 0;
+    if (count > 3) {
+        for (int64_t j = 0; j < 3; j++) at[j] = d - 3 + j;
+        tgp_linear(xt, TGP_ROW_TILE, d - 3, n, f, phase, out);
+    } else
+        for (int64_t i = 0; i < n; i++) out[i] = phase;
+    const double *x = xt + at[0] * TGP_ROW_TILE, *y = xt + at[1] * TGP_ROW_TILE;
+    const double *z = xt + at[2] * TGP_ROW_TILE;
+    double a = count > 0 ? f[at[0]] : 0.0, b = count > 1 ? f[at[1]] : 0.0;
+    double e = count > 2 ? f[at[2]] : 0.0;
     for (int64_t i = 0; i < n; i++) {
         out[i] += a * x[i] + b * y[i] + e * z[i];
         far += !(fabs(out[i]) <= TGP_ANGLE_LIMIT);
@@ -199,7 +208,7 @@ TGP_INLINE int64_t tgp_angles(const double *TGP_RESTRICT xt, int64_t d, int64_t 
 }
 
 /* Features first..stop of one row tile: to columns start.. of dphi (and of phi, unless NULL), and
- * their sums. root is NULL for unit weights. Angles that may reach beyond TGP_ANGLE_LIMIT are left
+ * their sums (sum_dphi_x unless NULL). root is NULL for unit weights. Angles that may reach beyond TGP_ANGLE_LIMIT are left
  * to the C library. */
 #define TGP_FEATURE_TILE(REAL)                                                                     \
 TGP_INLINE void tgp_feature_tile_##REAL##_body(                                                    \
@@ -248,7 +257,7 @@ TGP_INLINE void tgp_feature_tile_##REAL##_body(                                 
         }                                                                                          \
         sum_phi[s] += total;                                                                       \
         sum_dphi[s] += dtotal;                                                                     \
-        if ((s - first) % 4 == 3 || s == stop - 1) {                                               \
+        if (sum_dphi_x && ((s - first) % 4 == 3 || s == stop - 1)) {                               \
             int64_t rows = (s - first) % 4 + 1;                                                    \
             tgp_add_products(weighted, rows, xt, d, m, sum_dphi_x + (s + 1 - rows) * d);           \
         }                                                                                          \
@@ -307,6 +316,7 @@ TGP_INLINE void tgp_tilt_gradient_tile_body(const double *TGP_RESTRICT xt, int64
     double *TGP_RESTRICT gt)
 {
     double angle[TGP_ROW_TILE], slopes[4 * TGP_ROW_TILE], sine, cosine;
+    int64_t at[3];
     for (int64_t i = 0; i < m; i++) value[i] = 0.0;
     for (int64_t i = 0; i < d * TGP_ROW_TILE; i++) gt[i] = 0.0;
     for (int64_t group = 0; group < n_features; group += 4) {
@@ -325,6 +335,22 @@ TGP_INLINE void tgp_tilt_gradient_tile_body(const double *TGP_RESTRICT xt, int64
                     value[i] += coefficient * cosine;
                     slope[i] = -coefficient * sine;
                 }
+        }
+        int64_t few = 0; /* products, where frequencies of few columns are taken one by one */
+        for (int64_t t = 0; t < count; t++) {
+            int64_t columns = tgp_places(frequencies + (group + t) * d, d, at);
+            few += columns > 3 ? d : columns;
+        }
+        if (few < d) {
+            for (int64_t t = 0; t < count; t++) {
+                const double *f = frequencies + (group + t) * d, *p = slopes + t * TGP_ROW_TILE;
+                int64_t columns = tgp_places(f, d, at);
+                for (int64_t j = 0; j < columns; j++) {
+                    double *TGP_RESTRICT row = gt + at[j] * TGP_ROW_TILE, a = f[at[j]];
+                    for (int64_t i = 0; i < m; i++) row[i] += a * p[i];
+                }
+            }
+            continue;
         }
         for (int64_t k = 0; k < d; k++) {
             const double *f = frequencies + group * d + k;

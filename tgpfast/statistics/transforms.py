@@ -123,6 +123,6 @@ def sum_waves(
             root = NO_WEIGHTS if w is None else read_only(np.sqrt(w[part]))
             backend.feature_block(
                 read_only(y[part]), root, *angles, block, block[:0, :0], cosines, sines,
-                np.zeros((m, d)), n_threads,
+                np.empty((0, d)), n_threads,
             )  # fmt: skip
     return cosines - 1j * sines
