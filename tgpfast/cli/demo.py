@@ -34,7 +34,7 @@ LAM = 10.0  # lambda of the paper's methods: smooth enough for a few hundred row
 N_DIRECTIONS, N_DRAWS = 100, 50_000  # that measure the distances of each model
 AUTOMATIC = "fit(X)"  # the model whose settings are all chosen from the data
 GIVEN = 1.0  # value of the first column in the question about the second
-LEVEL = 0.9  # probability of the region and of the interval
+SHOWN_LEVEL = 0.9  # probability of the region and of the interval
 ANSWER_SIDE, ANSWER_OPACITY = 160, 0.5  # grid points along a side of the region; how it is drawn
 
 
@@ -108,7 +108,7 @@ class Answers:
     Attributes
     ----------
     region : HighestDensityRegion
-        With the probability LEVEL.
+        With the probability SHOWN_LEVEL.
     low, high : float
         Ends of the interval with that probability of y given x = GIVEN, with equal tails.
     mean : float
@@ -124,14 +124,14 @@ class Answers:
     def of(cls, model: Density) -> Answers:
         """Ask a model of two columns."""
         rest = model.conditional({0: GIVEN})
-        low, high = rest.quantile([(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
+        low, high = rest.quantile([(1.0 - SHOWN_LEVEL) / 2.0, (1.0 + SHOWN_LEVEL) / 2.0])
         mean = float(rest.expectation(lambda y: y[:, 0]))
-        return cls(model.highest_density_region(LEVEL), float(low), float(high), mean)
+        return cls(model.highest_density_region(SHOWN_LEVEL), float(low), float(high), mean)
 
 
 def _print_answers(model: Density, answers: Answers) -> None:
     """Print what the model is, and answers to three questions."""
-    region, share = answers.region, f"{LEVEL:.0%}"
+    region, share = answers.region, f"{SHOWN_LEVEL:.0%}"
     print_pairs({
         "model = tgp.fit(X)": str(model),
         f"region with {share} of the mass": f"area {region.volume:.3g}, where the log density is "
@@ -183,7 +183,7 @@ def _draw_answers(figure: Any, answers: Answers) -> None:
                       alpha=ANSWER_OPACITY)  # fmt: skip
     axes.plot([GIVEN, GIVEN], [answers.low, answers.high], color=BLACK, linewidth=2.0)
     axes.plot([GIVEN], [answers.mean], color=BLACK, marker="o", markersize=5)
-    share = f"{100 * LEVEL:.0f} %"
+    share = f"{100 * SHOWN_LEVEL:.0f} %"
     draw_legend(figure, {
         "contours around 25, 50, 75, 95 %": (VERMILION, "solid"),
         f"fit(X): region with {share} of the mass": (SKY, "s"),
