@@ -59,7 +59,7 @@ def fit(
 
     A setting that is "auto" is chosen by the log-likelihood of rows held out. The base alone is one
     of the candidates; a tilt is kept only if its gain over the base exceeds about three times its
-    standard error, and a little more with few rows, whose errors are uncertain: the best of many
+    standard error, and up to five times with few rows, whose errors are uncertain: the best of many
     candidates may be luck. Up to 300 rows only MAP tilts are kept. ``model.selection`` lists the
     candidates.
 

@@ -12,7 +12,12 @@ from ..bases.part_widths import part_widths
 from ..features.lattice import LatticeFeatures
 from ..features.spectral_density import KERNELS
 from ..runtime.records import record
-from .candidates import BASE_ALONE, CONFIRMED_GAIN_ERRORS, required_gain_errors
+from .candidates import (
+    BASE_ALONE,
+    CONFIRMED_GAIN_ERRORS,
+    LEAST_GAIN_ERRORS,
+    required_gain_errors,
+)
 from .lattice_search import HeldOutRows, LatticeCandidate, LatticeSearch, ScoredCandidate
 
 FIRST_MODES = {1: 16, 2: 8, 3: 4}  # along the longest axis, by dimension: the coarsest level
@@ -311,8 +316,8 @@ def _gain_over(
 def confirm(
     choice: LatticeChoice, search: LatticeSearch, rows: HeldOutRows, share: float
 ) -> LatticeChoice:
-    """The choice if its tilt gains CONFIRMED_GAIN_ERRORS standard errors over its base once rows
-    that took no part in the search count too; else the base alone.
+    """The choice if its tilt gains LEAST_GAIN_ERRORS standard errors over its base once rows that
+    took no part in the search count too; else the base alone.
 
     Parameters
     ----------
@@ -330,7 +335,7 @@ def confirm(
     error = rows.standard_error(search.row_values(found, rows) - search.row_values(alone, rows))
     gain = share * (found.score - alone.score) + (1.0 - share) * choice.gain
     error = math.hypot(share * error, (1.0 - share) * choice.gain_error)
-    return choice if gain > CONFIRMED_GAIN_ERRORS * error else replace(choice, best=choice.alone)
+    return choice if gain > LEAST_GAIN_ERRORS * error else replace(choice, best=choice.alone)
 
 
 def _prefer_base(
