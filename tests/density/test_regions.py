@@ -1,6 +1,7 @@
 """Highest-density regions and local modes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,10 @@ from answer_models import SCALE, SHIFT, Product, covariance, mixture, of_base, t
 from scipy import stats
 
 import tgpfast as tgp
-from tgpfast.bases.bounded import UniformBase
+from tgpfast.bases.bounded import ProductBase, UniformBase
+from tgpfast.data.column_maps import ColumnMap, ColumnMaps, MappedScaling
+from tgpfast.density.draw_means import error_of_mean
+from tgpfast.density.marginals import MarginalDensity
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
@@ -25,7 +29,8 @@ def test_regions_of_a_gaussian_are_exact_and_draws_agree(d):
     drawn = of_base(twice).highest_density_region(0.9)
     assert abs(drawn.probability - 0.9) < 5 * drawn.standard_error
     assert abs(drawn.volume - exact.volume) < 5 * drawn.volume.standard_error
-    assert abs(drawn.threshold - exact.threshold) < 0.05
+    assert exact.threshold.standard_error == 0.0
+    assert abs(drawn.threshold - exact.threshold) < 5 * drawn.threshold.standard_error < 0.05
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
@@ -121,3 +126,72 @@ def test_levels_outside_zero_and_one_are_refused(level):
         model.highest_density_region(level)
     with pytest.raises(ValueError, match="above 0 and below 1"):
         model.mode(min_share=level)
+
+
+def test_errors_of_thresholds_contain_those_of_marginals():
+    """Points behind the marginal do not change with the seed: the spread of draws misses them."""
+    product, level = Product(5), 0.8
+    heights = np.sort(product.p / SCALE)[::-1]
+    shares = np.cumsum(heights) * SCALE * (product.line[1] - product.line[0])
+    truth = math.log(heights[np.searchsorted(shares, level)])
+    part = product.model.marginal(0)
+    errors = part.log_density(np.linspace(0.0, 10.0, 300)[:, None], return_error=True)[1]
+    for seed in range(3):
+        threshold = part.highest_density_region(level, seed=seed).threshold
+        assert abs(threshold - truth) < 4 * threshold.standard_error
+        assert errors.min() < threshold.standard_error < 0.02
+
+
+@pytest.mark.parametrize("sets", [8, 16])
+def test_errors_of_few_sets_give_z_scores_of_deviation_one(sets):
+    values = np.random.default_rng(0).normal(size=(sets, 100_000))
+    z = values.mean(axis=0) / error_of_mean(values)
+    assert abs(z.std() - 1.0) < 0.01
+    plain = values.std(axis=0, ddof=1) / math.sqrt(sets)
+    assert (values.mean(axis=0) / plain).std() > 1.05  # of the t distribution
+
+
+def with_wall():
+    """The logarithm of the first of two columns."""
+    maps = ColumnMap.plain(low=0.0), ColumnMap.plain()
+    return MappedScaling(np.zeros(2), np.ones(2), ColumnMaps(maps))
+
+
+def test_a_wall_without_a_bound_is_a_mode():
+    """A log-normal density of deviation 6 is highest at e^-36, on the wall; of deviation 1 inside.
+    Beside the wall the other column has the median of what leads there."""
+    for deviation in (1.0, 6.0):
+        base = tgp.GaussianBase([0.0, 3.0], np.diag([deviation**2, 1.0]))
+        found = replace(of_base(base), scaling=with_wall()).mode()
+        assert len(found) == found.share[0] == 1
+        if deviation == 1.0:
+            assert np.allclose(found.value, [[math.exp(-1.0), 3.0]])
+            assert np.isfinite(found.log_density).all()
+        else:
+            assert found.value[0, 0] == 0.0
+            assert abs(found.value[0, 1] - 3.0) < 0.3
+            assert found.log_density[0] == np.inf
+
+
+def test_a_flat_density_has_one_mode():
+    for base in (
+        UniformBase([0.0, 0.0], [1.0, 2.0]),
+        ProductBase([UniformBase([0.0], [1.0]), tgp.GaussianBase([0.0], [[1.0]])], [[0], [1]]),
+    ):
+        found = of_base(base).mode()
+        assert len(found) == found.share[0] == 1
+    parts = tgp.MixtureBase([0.5, 0.5], [[-5.0], [5.0]], [[[1.0]]] * 2)  # as high, and apart
+    assert len(of_base(parts).mode()) == 2
+
+
+def test_modes_of_marginals_are_found_in_spikes_and_at_walls():
+    spike = tgp.MixtureBase([0.9, 0.1], [np.zeros(5), np.full(5, 0.4)],
+                            [np.eye(5), 1e-6 * np.eye(5)])  # fmt: skip
+    found = MarginalDensity(of_base(spike), [0]).mode()
+    assert abs(found.value[0, 0] - 0.4) < 1e-4
+    assert abs(found.value[:, 0]).min() < 0.01
+    both = tgp.MixtureBase([0.5, 0.5], [[0.0, 0.0], [2.0, 0.0]],
+                           [np.diag([36.0, 1.0]), np.diag([0.01, 1.0])])  # fmt: skip
+    found = MarginalDensity(replace(of_base(both), scaling=with_wall()), [0]).mode()
+    assert found.value[0, 0] < 1e-6
+    assert abs(found.value[1, 0] - math.exp(1.99)) < 0.01

@@ -503,18 +503,20 @@ class MarginalDensity(DerivedDensity):
         domain = domain_of(self.joint.base).choose(self.columns)
         is_turning = bool(domain.periodic[0])
         if is_turning:
-            low, high = self._scaling.invert(np.array([domain.low, domain.high]))[:, 0]
+            low, high = domain.low[0], domain.high[0]
         else:
-            low, high = self.quantile(MODE_LEVELS, seed=seed)
+            low, high = self._to_line(self.quantile(MODE_LEVELS, seed=seed))
         places = np.linspace(low, high, MODE_PLACES)[: -1 if is_turning else None]
-        places = np.sort(np.append(places, self.quantile(MODE_QUANTILES, seed=seed)))
+        of_draws = self._to_line(self.quantile(MODE_QUANTILES, seed=seed))
+        places = np.sort(np.append(places, of_draws))
         cells = np.floor((places - low) / (SAME_PLACE * (high - low)))
         places = places[np.unique(cells, return_index=True)[1]]
         log_p = self._smooth_log_density(places)
         peaks, valleys = find_peaks(log_p, is_turning=is_turning)
         edges = errors = np.zeros(0)
         if len(valleys):
-            edges, errors = self.cdf(places[valleys][:, None], return_error=True, seed=seed)
+            x = self._scaling.invert(places[valleys, None])
+            edges, errors = self.cdf(x, return_error=True, seed=seed)
         if is_turning:  # from one valley to the next, around the circle
             shares = np.diff(edges, append=edges[:1]) % 1.0 if len(peaks) > 1 else np.ones(1)
             errors = np.hypot(errors, np.roll(errors, -1)) * (len(peaks) > 1)
@@ -523,17 +525,21 @@ class MarginalDensity(DerivedDensity):
             errors = np.concatenate([[0.0], errors, [0.0]])
             errors = np.hypot(errors[1:], errors[:-1])
         kept = np.flatnonzero(shares >= least)
-        x = self._climb_line(places, peaks[kept])[:, None]
+        x = self._scaling.invert(self._climb_line(places, peaks[kept])[:, None])
         top = np.asarray(self.log_density(x))
         order = np.argsort(-top)
         kept, x = kept[order], x[order]
         return Modes(self.table.frame(x), top[order], shares[kept], errors[kept], "grid")
 
-    def _smooth_log_density(self, x: Array) -> Array:
-        """Rough log densities of one column at places (n,), as smooth as the density."""
-        u, column = self._scaling.apply(x[:, None])[:, 0], self.columns[0]
-        found = line_log_density(self.joint, column, u, is_rough=True)[0]
-        return found + self._scaling.log_slope(x[:, None])
+    def _to_line(self, x: Array) -> Array:
+        """Values (n,) of one column in the model's coordinates."""
+        return np.asarray(self._scaling.apply(x[:, None])[:, 0])
+
+    def _smooth_log_density(self, u: Array) -> Array:
+        """Rough log densities of one column at places (n,) of the model's coordinates, as smooth as
+        the density."""
+        found = line_log_density(self.joint, self.columns[0], u, is_rough=True)[0]
+        return found + self._scaling.log_slope_at(u[:, None])
 
     def _climb_line(self, line: Array, at: NDArray[np.int64]) -> Array:
         """The maxima (k,) next to some places ``line[at]``: the best of places around them, on
