@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from answer_models import SCALE, SHIFT, Product, covariance, mixture, of_base, tilted
 from scipy import stats
-from tgpfast.density.draw_means import error_of_mean
+from tgpfast.density.draws.replicates import error_of_mean
 from tgpfast.density.marginals import MarginalDensity
 
 import tgpfast as tgp
