@@ -79,6 +79,21 @@ def test_boxes_of_bases(d):
         assert (answer.method == "exact") == (d == 1)
 
 
+def test_large_mixtures_of_three_columns_take_draws():
+    """Their grids take minutes; few components are integrated."""
+    for count, method in ((8, "quadrature"), (9, "draws")):
+        base = tgp.MixtureBase(np.ones(count) / count, np.zeros((count, 3)), [np.eye(3)] * count)
+        model = tilted(3, base, size=0.3, S=3)
+        exact = tilted(3, tgp.GaussianBase(np.zeros(3), np.eye(3)), size=0.3, S=3)
+        upper = {0: SHIFT + 1.0, 2: SHIFT}
+        answer, truth = (one.probability(None, upper) for one in (model, exact))
+        assert answer.method == method
+        assert within(answer, truth, 1e-6)
+        place = model.quantile(0.3, column=1)
+        assert abs(model.cdf([place], columns=1)[0] - 0.3) < 1e-5
+        assert abs(place - exact.quantile(0.3, column=1)) < (0.02 if count == 9 else 1e-5)
+
+
 def test_boxes_of_a_student_base():
     base = tgp.StudentBase([0.0, 1.0], [[1.0, 0.5], [0.5, 2.0]], 3.0)
     answer = of_base(base).probability({1: 2.0}, None)

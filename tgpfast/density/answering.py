@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 class AnsweringDensity(SharedQuestions):
     """Probabilities, quantiles and expectations of a density, each with its error.
 
-    In one to three columns they are integrals on grids; in more columns, means over 131,072
-    quasi-random draws. A density that is its base alone has closed forms where there are any.
+    In one to three columns they are integrals on grids; in more columns, and in three for mixtures
+    of more than eight components, whose grids take minutes, means over 131,072 quasi-random draws.
+    A density that is its base alone has closed forms where there are any.
     """
 
     method: str

@@ -42,7 +42,7 @@ def expect(
             f'method="quadrature" serves at most {QUADRATURE_DIMENSIONS} columns, and this density '
             f'has {model.dimension}, or periods and heavy tails; use "draws"'
         )
-    if method == "auto" and _has_many_components(model):
+    if method == "auto" and has_many_components(model):
         method = "draws"
     if method == "draws" or not uses_grid:
         return _expect_by_draws(model, function, seed, added)
@@ -102,7 +102,7 @@ def draw_replicates(model: TiltedDensity, seed: int) -> tuple[Array, Array]:
     return sets.reshape(-1, model.dimension), weights
 
 
-def _has_many_components(model: TiltedDensity) -> bool:
+def has_many_components(model: TiltedDensity) -> bool:
     """Whether the base is a mixture whose integrals in three columns would take long."""
     if model.dimension < QUADRATURE_DIMENSIONS or not isinstance(model.base, MixtureBase):
         return False

@@ -22,6 +22,7 @@ from ..normalizing.quadrature import LOG_Z_TOLERANCE
 from .answer import Answer
 from .box_integrals import integrate_in_box
 from .draw_means import share_of_draws
+from .expectations import has_many_components
 from .periodic_boxes import split_boxes
 from .tilted_density import TiltedDensity, zero_tilt
 
@@ -72,7 +73,7 @@ def _line_cdf(model: TiltedDensity, column: int, seed: int) -> ColumnCDF:
             lambda x: base_cdf(model.base, axis, (x - shift) / scale),
             lambda x: np.full(len(x), size), "exact" if is_closed else "quadrature",
         )  # fmt: skip
-    if model.integrator.uses_quadrature:
+    if model.integrator.uses_quadrature and not has_many_components(model):
         size = max(model.log_normalizer.standard_error, LOG_Z_TOLERANCE[model.dimension])
         return ColumnCDF(
             lambda x: model.integrator.marginal_cdf(axis, x, scaling),
@@ -201,7 +202,9 @@ def _scaled_probabilities(
     if integrator.tilt.is_zero and base.dimension == 1 and isinstance(base, CLOSED_FORMS):
         values = [base_cdf(base, np.ones(1), ends[:, 0]) for ends in (low, high)]
         return np.maximum(values[1] - values[0], 0.0), np.zeros(n), "exact"
-    if integrator.uses_quadrature:
+    if integrator.uses_quadrature and not (
+        integrator is model.integrator and has_many_components(model)
+    ):
         found = [integrate_in_box(integrator, a, b) for a, b in zip(low, high, strict=True)]
         shares = np.clip([one.value for one in found], 0.0, 1.0)
         return shares, np.array([one.error for one in found]), "quadrature"

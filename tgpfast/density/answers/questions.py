@@ -142,8 +142,8 @@ class SharedQuestions(DescribedDensity, abc.ABC):
         float or array
             In the units of the data. Of one column: a float, or (Q,) for several shares. Of all
             columns: (d,), or (Q, d). ``cdf`` of a quantile is q to within 1e-8 in one and two
-            columns, 1e-6 in three, and 1e-5 in more. Of a discrete column it is the least value on
-            its grid at which ``cdf`` reaches q.
+            columns, 1e-6 on grids in three, and 1e-5 with draws. Of a discrete column it is the
+            least value on its grid at which ``cdf`` reaches q.
 
         Raises
         ------
