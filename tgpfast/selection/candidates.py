@@ -63,9 +63,6 @@ BRIEF_LAMS = (10.0, 1.0, 0.1)  # of MAP in a brief search, falling
 RUNG_SHARES = (0.5, 1.0)  # of features and rows, in the rounds of successive halving
 FREQUENCY_SHAPES = ("data", "identity", "precision")  # names of frequency covariances
 LEAST_GAIN = 0.002  # log-likelihood per row by which a tilt must beat the bases
-# The same in a brief search, where the mixture of each fold is weaker than the average that the
-# tilt gets in the end: gains of 0.004 to 0.008 nats were losses of up to 0.0007 on fresh rows.
-LEAST_BRIEF_GAIN = 0.01
 # standard errors of its gain by which it must beat them too: the best of many tilts that are no
 # better than their base gains two by luck
 LEAST_GAIN_ERRORS = 3.0
@@ -396,7 +393,6 @@ def select(
         candidates, lam_is_open=space.lams is None, one_standard_error=one_standard_error,
         is_careful=len(pilot.rows[0]) <= CAREFUL_ROWS and set(space.methods) > {"map"},
         n_rows=effective_number(candidates[0].folds),
-        least_gain=LEAST_BRIEF_GAIN if search.is_brief else LEAST_GAIN,
     )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
     return Selection(best, ordered, search.pilot.scott, search.is_brief)
@@ -404,12 +400,12 @@ def select(
 
 def choose_candidate(
     candidates: Sequence[Candidate], *, lam_is_open: bool = True, one_standard_error: bool = False,
-    is_careful: bool = False, n_rows: float = math.inf, least_gain: float = LEAST_GAIN,
+    is_careful: bool = False, n_rows: float = math.inf,
 ) -> Candidate:  # fmt: skip
     """The highest score among candidates that are kept.
 
     A tilt is kept only if its gain over its own base, and over the best base alone, exceeds
-    ``least_gain`` and `required_gain_errors` standard errors of that gain. Without one the best
+    LEAST_GAIN and `required_gain_errors` standard errors of that gain. Without one the best
     base alone is chosen.
 
     Parameters
@@ -426,8 +422,6 @@ def choose_candidate(
         sqrt(2 log m) standard errors, which the best of m gains has by luck alone.
     n_rows : float, default inf
         Rows from which the standard errors were estimated: Kish's effective number.
-    least_gain : float, default 0.002
-        Log-likelihood per row.
     """
     alone = [c for c in candidates if c.is_base_alone]
     best_alone = max(alone, key=lambda c: c.score)
@@ -439,8 +433,8 @@ def choose_candidate(
             errors = max(errors, math.sqrt(2.0 * math.log(max(len(tilts), 1))))
         tilts = [
             c for c in tilts
-            if c.score - own[c.base] > max(least_gain, errors * c.gain_error)
-            and c.score - best_alone.score > max(least_gain, errors * c.error_of_gain(best_alone))
+            if c.score - own[c.base] > max(LEAST_GAIN, errors * c.gain_error)
+            and c.score - best_alone.score > max(LEAST_GAIN, errors * c.error_of_gain(best_alone))
         ]  # fmt: skip
     best = max(tilts, key=lambda c: c.score, default=best_alone)
     if not one_standard_error or best is best_alone:
