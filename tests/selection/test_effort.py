@@ -9,8 +9,9 @@ from tgpfast.features.random import as_listed
 from tgpfast.kernels import thread_choice
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.pipeline.settings import Settings
-from tgpfast.selection.candidates import BRIEF_LAMS, BRIEF_SETTINGS
-from tgpfast.selection.effort import EFFORTS, Budget
+from tgpfast.selection.candidates import BRIEF_LAMS, BRIEF_SETTINGS, Candidate, CandidateSearch
+from tgpfast.selection.effort import EFFORTS, LARGER_COUNTS, Budget
+from tgpfast.selection.scoring import HeldOutScore
 
 
 def skewed_rows(n, seed=0):
@@ -29,6 +30,49 @@ def test_more_effort_is_more_work():
         assert (balanced.n_brief is None) == (d <= 3)
         if d > 3:
             assert fast.n_brief <= balanced.n_brief <= len(BRIEF_SETTINGS)
+
+
+class GivenScores(CandidateSearch):
+    """A search whose held-out values are known for each number of features."""
+
+    def __init__(self, values, budget):
+        self.values, self.budget, self.n_features = values, budget, 192
+        self.pilot, self.asked = type("Pilot", (), {"scott": 1.0}), []  # all that is read of it
+
+    def _features(self, base, setting, *, for_posterior=False):
+        self.asked.append(self.n_features)
+        return [self]
+
+    def posterior(self, lams):
+        return lams
+
+    def score_thetas(self, lams):
+        values = self.values[self.n_features]
+        effective = float(np.isfinite(values).all())
+        return [HeldOutScore(values, effective, 0.0, np.full(len(values), 1.0 / len(values)))]
+
+
+@pytest.mark.parametrize(
+    ("gains", "want", "asked"),
+    [
+        ((0.01, 0.02, 0.9), None, 3),  # within a standard error twice: 4,000 are not tried
+        ((0.5, 0.3, 0.6), 4000, 4),
+        ((0.02, 0.5, 0.4), 2000, 4),
+        ((-0.5, -0.5, 0.9), None, 3),
+        ((0.2, 0.5, np.nan), 2000, 4),  # no reliable score
+    ],
+)
+def test_rows_held_out_choose_larger_numbers_of_features(gains, want, asked):
+    """By more than one standard error of the gain, which is 0.05 here."""
+    noise = np.tile([0.5, -0.5], 50)
+    values = {256: np.zeros(100)}
+    for count, gain in zip(LARGER_COUNTS, gains, strict=True):
+        values[count] = np.full(100, -np.inf) if np.isnan(gain) else gain + noise
+    tilt = Candidate("mixture", "map", "identity", 1.0, 1.0, np.nan, 0.0, 0.0, 1.0)
+    search = GivenScores(values, Budget(most_features=256, larger_counts=LARGER_COUNTS))
+    assert search.grow_features(tilt) == want
+    assert search.asked == [256, *LARGER_COUNTS][:asked]
+    assert GivenScores(values, Budget()).grow_features(tilt) is None
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +99,8 @@ def test_the_chosen_features_are_those_of_the_model(brief):
     assert [as_listed(features.kernel), as_listed(features.interactions)] == [
         settings["kernel"], settings["interactions"],
     ]  # fmt: skip
-    assert features.n_features == settings["n_features"] == 256
+    assert features.n_features == settings["n_features"]
+    assert features.n_features in (256, *LARGER_COUNTS)
     new = skewed_rows(4_000, seed=1)
     base = brief.base.log_density(brief.scaling.apply(new)) - brief.scaling.log_volume
     gain = brief.log_density(new) - base

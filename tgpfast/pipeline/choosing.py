@@ -199,7 +199,7 @@ def _choose_from_pilot(settings: Settings, rows: Rows) -> Choice:
         pilot, _search_space(settings, rows, pilot),
         n_features=settings.with_fallbacks().n_features, seed=settings.seed,
         threads=settings.threads, one_standard_error=settings.one_standard_error,
-        progress=settings.progress,
+        progress=settings.progress, grows="n_features" in settings.auto,
     )  # fmt: skip
     if selection is None:
         return _leave_base_alone(_fall_back(settings, rows, n_distinct=rows.n), settings, rows)
@@ -340,6 +340,8 @@ def _most_features(selection: Selection, rows: Rows) -> int:
     """The number of features that a brief search leads to, or the most that are refined."""
     assert rows.split is not None
     budgeted, usual = rows.split.budget.most_features, most_features(rows.blocks.n_rows)
+    if selection.n_features is not None:
+        return selection.n_features
     if selection.is_brief and budgeted is not None:
         return budgeted
     if selection.best.method == "fvpd" and usual == FEW_ROWS_FEATURES[0]:

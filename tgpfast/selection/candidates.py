@@ -280,12 +280,15 @@ class Selection:
     is_brief : bool, default False
         Whether the search was brief: it learned from all rows of the sample that are kept, with a
         few settings, and nothing is refined after it.
+    n_features : int or None, default None
+        Features of the model that rows held out prefer to those of the budget.
     """
 
     best: Candidate
     candidates: list[Candidate]
     scott: float
     is_brief: bool = False
+    n_features: int | None = None
 
     def best_tilt_of(self, base: str) -> Candidate | None:
         """The best candidate that tilts a base, whether it beats that or not; None without one."""
@@ -354,7 +357,7 @@ class Selection:
 
 def select(
     pilot: Pilot, space: SearchSpace, *, n_features: int, seed: int, threads: Threads,
-    one_standard_error: bool = False, progress: bool = False,
+    one_standard_error: bool = False, progress: bool = False, grows: bool = False,
 ) -> Selection | None:  # fmt: skip
     """Compare candidates on a pilot.
 
@@ -371,6 +374,8 @@ def select(
         See `choose_candidate`.
     progress : bool, default False
         Show a bar on standard error.
+    grows : bool, default False
+        Whether the number of features is chosen too, where the best is a tilt by MAP.
 
     Returns
     -------
@@ -395,7 +400,11 @@ def select(
         n_rows=effective_number(candidates[0].folds),
     )  # fmt: skip
     ordered = sorted(candidates, key=lambda c: -c.score)
-    return Selection(best, ordered, search.pilot.scott, search.is_brief)
+    size = None
+    if grows and best.method == "map" and not best.is_base_alone:
+        with kernels.threads(*threads.resolve()):
+            size = search.grow_features(best)
+    return Selection(best, ordered, search.pilot.scott, search.is_brief, size)
 
 
 def choose_candidate(
@@ -549,6 +558,31 @@ class CandidateSearch:
             for among, kernel, width in BRIEF_SETTINGS
         )  # fmt: skip
         return list(settings)
+
+    def grow_features(self, best: Candidate) -> int | None:
+        """The number of features by which rows held out gain most over the budget's, with the
+        settings of the best tilt; None where none gains more than one standard error, or the
+        budget has no larger numbers."""
+        setting = FeatureSetting(
+            best.frequency_covariance, best.gamma_multiple * self.pilot.scott, best.kernel,
+            best.interactions,
+        )
+        found, most, first, misses = None, 0.0, list[HeldOutScore](), -1
+        larger = self.budget.larger_counts
+        for count in (self.budget.most_features, *larger) if larger else ():
+            self.n_features = count or self.n_features
+            blocks = self._features(best.base, setting, for_posterior=True)
+            scores = [block.score_thetas(block.posterior([best.lam]))[0] for block in blocks]
+            misses += 1
+            if all(score.is_reliable for score in scores):
+                first = first or scores
+                gains = [a.gain_over(b.values) for a, b in zip(scores, first, strict=True)]
+                gain = float(np.mean([g.mean for g in gains]))
+                if gain > max(most, standard_error(gains)):
+                    found, most, misses = count, gain, 0
+            if misses == 2 or not first:
+                break
+        return found
 
     def learn_bases(self) -> dict[str, list[Fold]]:
         """Every base of the search space, learned without each fold in turn.
