@@ -571,7 +571,7 @@ class CandidateSearch:
         larger = self.budget.larger_counts
         for count in (self.budget.most_features, *larger) if larger else ():
             self.n_features = count or self.n_features
-            blocks = self._features(best.base, setting, for_posterior=True)
+            blocks = self._posterior_features(best.base, setting)
             scores = [block.score_thetas(block.posterior([best.lam]))[0] for block in blocks]
             misses += 1
             if all(score.is_reliable for score in scores):
