@@ -39,7 +39,7 @@ class GivenScores(CandidateSearch):
         self.values, self.budget, self.n_features = values, budget, 192
         self.pilot, self.asked = type("Pilot", (), {"scott": 1.0}), []  # all that is read of it
 
-    def _features(self, base, setting, *, for_posterior=False):
+    def _posterior_features(self, base, setting, share=1.0):
         self.asked.append(self.n_features)
         return [self]
 
