@@ -132,9 +132,9 @@ def test_what_has_no_period_is_refused_by_name():
     ):
         with pytest.raises(ValueError, match=message):
             tgp.fit(x, period={1: PERIOD}, **options)
-    everywhere = dict.fromkeys(range(5), PERIOD)
+    everywhere = dict.fromkeys(range(7), PERIOD)
     with pytest.raises(ValueError, match="all have one"):
-        tgp.fit(np.c_[x, x[:, 0] ** 2], period=everywhere, base="mixture", method="map", lam=1.0)
+        tgp.fit(np.c_[x, x[:, :3] ** 2], period=everywhere, base="mixture", method="map", lam=1.0)
 
 
 def test_frequencies_are_whole_in_periodic_columns():

@@ -95,10 +95,10 @@ def test_mixtures_are_wrapped_where_columns_depend_on_the_hour(depends):
 
 def test_many_periodic_columns_are_not_wrapped():
     rng = np.random.default_rng(0)
-    low = np.array([-np.inf] + 5 * [-np.pi])
+    low = np.array([-np.inf] + 7 * [-np.pi])
     domain = Domain(low, -low, np.isfinite(low))
-    x = np.c_[rng.normal(size=200), rng.vonmises(0.0, 1.0, (200, 1)) + np.zeros((200, 5))]
-    x[:, 1:] += 0.1 * rng.normal(size=(200, 5))
+    x = np.c_[rng.normal(size=200), rng.vonmises(0.0, 1.0, (200, 1)) + np.zeros((200, 7))]
+    x[:, 1:] += 0.1 * rng.normal(size=(200, 7))
     x = domain.wrap(x)
     assert not MixtureEnsemble(x, np.ones(200), QUICK, domain=domain).is_wrapped
     few, chosen = domain.choose([0, 1, 2, 3]), np.ascontiguousarray(x[:, :4])

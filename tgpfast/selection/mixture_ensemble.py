@@ -46,7 +46,7 @@ SHARE_STEPS = 50  # steps of EM for the share of the kernel estimate
 KERNEL_ERRORS, LEAST_KERNEL_GAIN = 2.0, 0.02
 # Periodic columns up to which components are wrapped: each doubles their images, at least. On 500
 # and 5,000 rows of four angles in six clusters wrapped mixtures gained 0.4 nats over other bases;
-# on 1,000 rows of six angles 2.0 nats, in a fit of twice the time. Eight took over five minutes.
+# on 1,000 rows of six angles 2.0 nats, in a fit of twice the time.
 MOST_WRAPPED_COLUMNS = 6
 # Standard errors that components of all columns must gain over a product, where some columns have
 # no period. On 60 rows of independent columns they gained up to 2.3 of them by luck, and lost up to
