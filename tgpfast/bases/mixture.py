@@ -492,6 +492,15 @@ def guard_of(moments: Moments) -> tuple[float, Array, Array]:
     return weight, moments.mean, GUARD_WIDTH**2 * moments.covariance
 
 
+def guard_gaussian(base: GaussianBase, n_rows: float) -> MixtureBase:
+    """A Gaussian with the guard of the rows whose moments it has."""
+    weight = GUARD_ROWS / (n_rows + GUARD_ROWS)
+    return MixtureBase(
+        [1.0 - weight, weight], np.stack([base.mean] * 2),
+        np.stack([base.covariance, GUARD_WIDTH**2 * base.covariance]), has_guard=True,
+    )  # fmt: skip
+
+
 def average_mixtures(
     mixtures: Sequence[MixtureBase], shares: Sequence[float] | None = None
 ) -> MixtureBase:

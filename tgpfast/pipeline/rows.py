@@ -177,8 +177,9 @@ def read_rows(X: Any, settings: Settings, sample_weight: Any = None, moments: An
 def split_sample(blocks: Blocks, settings: Settings) -> SampleSplit | None:
     """The sample, with the effort that mixtures may take to grow on it."""
     return SampleSplit.of(
-        blocks, seed=settings.seed, threads=settings.threads, effort=settings.effort
-    )
+        blocks, seed=settings.seed, threads=settings.threads, effort=settings.effort,
+        may_guard=settings.base == "auto" and settings.method in ("auto", "map"),
+    )  # fmt: skip
 
 
 def make_scaling(scale: str, moments: Moments) -> Scaling:

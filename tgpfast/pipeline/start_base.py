@@ -29,8 +29,10 @@ def make_start_base(settings: Settings, rows: Rows) -> Base:
     kind = settings.base
     if isinstance(kind, Base):
         return kind.rescaled(rows.scaling)
-    has_domain = rows.split is not None and rows.split.domain is not None
-    if kind not in EM_BASES and not has_domain:
+    of_sample = rows.split is not None and (
+        rows.split.domain is not None or (kind == "empirical" and rows.split.guards_gaussian)
+    )
+    if kind not in EM_BASES and not of_sample:
         return GaussianBase(rows.mean, rows.covariance)
     if rows.split is None:
         raise ValueError(

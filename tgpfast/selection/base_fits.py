@@ -7,11 +7,14 @@ from typing import Any
 from ..bases.base import Base
 from ..bases.bounded import Domain
 from ..bases.gaussian import GaussianBase
+from ..bases.mixture import guard_gaussian
 from ..bases.student import StudentBase
 from ..validation import Array
 
 
-def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = None) -> Base:
+def fit_base(
+    kind: Any, x: Array, weights: Array, *, domain: Domain | None = None, has_guard: bool = False
+) -> Base:
     """A base learned from rows.
 
     Parameters
@@ -21,6 +24,8 @@ def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = Non
     weights : (n,) array
     domain : Domain, default None
         Its periodic columns have distributions of their own, and the kind is that of the others.
+    has_guard : bool, default False
+        Whether an "empirical" base has a guard component.
 
     Raises
     ------
@@ -36,10 +41,12 @@ def fit_base(kind: Any, x: Array, weights: Array, *, domain: Domain | None = Non
         if not rest.shape[1]:
             check_open_columns(kind)
             return multiply_by_fitted_circles(None, x, weights, domain)
-        return multiply_by_fitted_circles(fit_base(kind, rest, weights), x, weights, domain)
+        base = fit_base(kind, rest, weights, has_guard=has_guard)
+        return multiply_by_fitted_circles(base, x, weights, domain)
     if kind == "student":
         return StudentBase.by_em(x, weights)
-    return GaussianBase.from_data(x, sample_weight=weights)
+    gaussian = GaussianBase.from_data(x, sample_weight=weights)
+    return guard_gaussian(gaussian, float(weights.sum())) if has_guard else gaussian
 
 
 def check_open_columns(kind: str) -> None:

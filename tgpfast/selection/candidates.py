@@ -219,7 +219,10 @@ class Pilot:
             return self.sample.fit_base(kind)
         if isinstance(kind, str) and kind == "mixture":
             return self.sample.ensemble.fit_without(fold)
-        return fit_base(kind, split.kept, split.kept_weights, domain=self.sample.domain)
+        return fit_base(
+            kind, split.kept, split.kept_weights, domain=self.sample.domain,
+            has_guard=self.sample.guards_gaussian,
+        )  # fmt: skip
 
     def expected_gain(self, kind: str) -> float:
         """Nats per row by which the base of the final model is expected to beat those of the folds,

@@ -14,6 +14,7 @@ from ..bases.mixture import EM_ROWS, GUARD_WIDTH, MixtureBase
 from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
 from ..runtime.records import record
+from ..statistics.transforms import TRANSFORM_DIMENSIONS
 from ..validation import Array
 from .base_fits import fit_base
 from .effort import Budget
@@ -48,6 +49,8 @@ class SampleSplit:
         Its periodic columns have bases of their own.
     mapped_walls : (d,) array of bool or None, default None
         Columns whose walls maps have taken to infinity. Guards of mixtures are narrower there.
+    may_guard : bool, default False
+        Whether a Gaussian may have a guard component.
     """
 
     x: Array
@@ -58,12 +61,13 @@ class SampleSplit:
     budget: Budget = field(default_factory=Budget, kw_only=True)
     domain: Domain | None = field(default=None, kw_only=True)
     mapped_walls: Mask | None = field(default=None, kw_only=True)
+    may_guard: bool = field(default=False, kw_only=True)
     _mixtures: dict[bool, Base] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
         cls, rows: Blocks, *, seed: int = 0, threads: Threads | None = None,
-        effort: str = "balanced",
+        effort: str = "balanced", may_guard: bool = False,
     ) -> SampleSplit | None:  # fmt: skip
         """A sample of the rows; None where they can be read only once and none was kept."""
         pilot = rows.pilot(EM_ROWS)
@@ -72,12 +76,21 @@ class SampleSplit:
         x, weights = distinct_rows(pilot)
         held = (assign_folds(len(x), REFINEMENT_FOLDS) == 0) & (len(x) > FEW_ROWS)
         budget = Budget.for_rows(effort, len(x), x.shape[1])
-        return cls(x, weights, held, seed=seed, threads=threads or Threads(), budget=budget)
+        return cls(
+            x, weights, held, seed=seed, threads=threads or Threads(), budget=budget,
+            may_guard=may_guard,
+        )  # fmt: skip
 
     @property
     def holds_out(self) -> bool:
         """Whether there are rows that bases have not seen."""
         return bool(self.held.any())
+
+    @property
+    def guards_gaussian(self) -> bool:
+        """Whether a Gaussian has a guard component, as mixtures have: with few rows one outlier
+        among new ones would cost more than all others gain. Lattices need a plain one."""
+        return self.may_guard and not self.holds_out and self.x.shape[1] > TRANSFORM_DIMENSIONS
 
     @functools.cached_property
     def ensemble(self) -> MixtureEnsemble:
@@ -92,11 +105,15 @@ class SampleSplit:
         """A base learned without the rows held out, unless ``use_all``; see `base_fits`."""
         use_all = use_all or not self.holds_out
         kept = ~self.held | use_all
+        narrow = self.mapped_walls
         if kind != "mixture":
-            return fit_base(kind, self.x[kept], self.weights[kept], domain=self.domain)
+            base = fit_base(
+                kind, self.x[kept], self.weights[kept], domain=self.domain,
+                has_guard=self.guards_gaussian,
+            )  # fmt: skip
+            return base if narrow is None else narrow_guard(base, narrow)
         if use_all not in self._mixtures:
             base = self.ensemble.fit(self.x[kept], self.weights[kept])
-            narrow = self.mapped_walls
             self._mixtures[use_all] = base if narrow is None else narrow_guard(base, narrow)
         return self._mixtures[use_all]
 
