@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dtrtri
 
 from .. import kernels
 from ..data.near_values import merge_near_values
@@ -42,7 +43,9 @@ RESOLUTION_SHARE = 0.1  # share of the rows that may lie closer to another value
 WIDTH_OF_A_STEP = 0.25
 BORROWED_ROWS = 3.0  # rows that the pooled widths count as in the widths of a target
 LANE_ROWS, MOST_LANES = 1_024, 16  # rows a lane of the kernel has at least; lanes at most
-FEW_MATRICES = 32  # matrices up to which LAPACK inverts faster, one by one
+# Matrices up to which LAPACK inverts faster, one by one, and columns from which on it always does
+FEW_MATRICES, LARGE_MATRICES = 32, 10
+CACHED_NUMBERS = 2**16  # of the matrices that are inverted at once, which stay in the cache
 EXP_WORK = 30.0  # operations that the exponential of one term costs
 
 
@@ -303,9 +306,9 @@ class Learner:
 
     @functools.cached_property
     def halves(self) -> Array:
-        """-1/2 for every square among the products; -1 for others, which stand for two, (.., 1)."""
+        """-1/2 for every square among the products; -1 for others, which stand for two."""
         left, right = self.pairs
-        return np.where(left == right, -0.5, -1.0)[:, None]
+        return np.where(left == right, -0.5, -1.0)
 
     @property
     def n_monomials(self) -> int:
@@ -325,27 +328,44 @@ class Learner:
         Tied components lack -y . precision y / 2, which is the same for all (`tied_term`).
         """
         d = len(self.floor)
-        weights, means = components.weights.ravel(), components.means.reshape(-1, d).T
-        root = invert_cholesky(components.covariances)
-        precision = np.einsum("mik,mjk->ijk", root, root)
-        linear = np.einsum("ijk,jk->ik", precision, means)
-        diagonal = np.arange(d)
-        constant = np.log(weights) - 0.5 * d * math.log(2.0 * math.pi)
-        constant += np.log(root[diagonal, diagonal]).sum(axis=0)
-        constant -= 0.5 * (linear * means).sum(axis=0)
-        if blurred:
-            constant -= 0.5 * np.square(self.floor) @ precision[diagonal, diagonal]
-        left, right = self.pairs
-        found = np.empty((len(weights), self.n_monomials))
-        found[:, 0], found[:, 1 : d + 1] = constant, linear.T
-        found[:, d + 1 :] = (self.halves * precision[left, right]).T
+        weights, means = components.weights.ravel(), components.means.reshape(-1, d)
+        covariances = components.covariances.reshape(-1, d, d)
+        found, size = np.empty((len(weights), self.n_monomials)), -(-CACHED_NUMBERS // d**2)
+        for start in range(0, len(weights), size):
+            part = slice(start, start + size)
+            self._fill_coefficients(
+                weights[part], means[part], covariances[part], blurred, found[part]
+            )
         return found.reshape(*components.weights.shape, -1)
+
+    def _fill_coefficients(
+        self, weights: Array, means: Array, covariances: Array, blurred: bool, found: Array
+    ) -> None:
+        """`find_coefficients` of some components, to found (K, P)."""
+        d = len(self.floor)
+        if self.covariances == "diagonal":
+            variances = np.einsum("kii->ki", covariances)
+            linear, products = means / variances, self.halves / variances
+            log_det, trace = np.log(variances).sum(axis=1), np.square(self.floor) / variances
+        else:
+            root = invert_cholesky(covariances[:1] if self.is_tied else covariances)
+            precision = root.transpose(0, 2, 1) @ root
+            linear = (precision @ means[:, :, None])[:, :, 0]
+            left, right = self.pairs
+            products = self.halves * precision.reshape(-1, d * d).take(d * left + right, axis=1)
+            log_det = -2.0 * np.log(np.einsum("kii->ki", root)).sum(axis=1)
+            trace = np.square(self.floor) * np.einsum("kii->ki", precision)
+        constant = np.log(weights) - 0.5 * (d * math.log(2.0 * math.pi) + log_det)
+        constant -= 0.5 * (linear * means).sum(axis=1)
+        if blurred:
+            constant -= 0.5 * trace.sum(axis=1)
+        found[:, 0], found[:, 1 : d + 1], found[:, d + 1 :] = constant, linear, products
 
     def tied_term(self, rows: Rows, components: Components) -> Array | float:
         """-y . precision y / 2 of every row, (n,); 0 unless covariances are tied."""
         if not self.is_tied:
             return 0.0
-        root = invert_cholesky(components.covariances[:1])[:, :, 0]
+        root = invert_cholesky(components.covariances[:1])[0]
         return -0.5 * np.square(rows.y @ root.T).sum(axis=1)
 
     def log_density(self, rows: Rows, components: Components) -> Array:
@@ -386,15 +406,19 @@ class Learner:
         counts = moments.counts[..., None]
         log_widths = 0.5 * (counts * np.log(variances) + BORROWED_ROWS * np.log(usual))
         widths = np.exp(log_widths / (counts + BORROWED_ROWS))
-        return pooled / np.outer(spread, spread) * widths[..., :, None] * widths[..., None, :]
+        targets = widths[..., :, None] * widths[..., None, :]
+        targets *= pooled / np.outer(spread, spread)
+        return targets
 
     def find_covariances(self, moments: Moments, targets: Array) -> Array:
         """Covariances (..., K, d, d) of components with enough rows."""
         counts = moments.counts[..., None, None]
-        blurred = moments.scatters + np.diag(np.square(self.floor))
-        total = counts * blurred + self.strength * targets
+        total = moments.scatters + np.diag(np.square(self.floor))
+        total *= counts
+        total += self.strength * targets
         divisor = counts + self.strength
-        return total / np.maximum(divisor - self.correction, 0.5 * divisor)
+        total /= np.maximum(divisor - self.correction, 0.5 * divisor)
+        return total
 
     def maximize(
         self, rows: Rows, moments: Moments, targets: Array
@@ -425,11 +449,10 @@ class Learner:
         sum_k ((strength - correction) log det C_k + strength trace(C_k^-1 T_k)) / 2
         """
         root = invert_cholesky(components.covariances)
-        diagonal = np.arange(len(root))
-        log_det = -2.0 * np.log(root[diagonal, diagonal]).sum(axis=0)
+        log_det = -2.0 * np.log(np.einsum("kii->ki", root)).sum(axis=1)
         if self.is_tied:
             return count * mean + 0.5 * float(log_det.sum())
-        trace = np.einsum("mik,mjk,kij->k", root, root, targets)
+        trace = np.einsum("kmi,kmj,kij->k", root, root, targets)
         penalty = (self.strength - self.correction) * log_det + self.strength * trace
         return count * mean - 0.5 * float(penalty.sum())
 
@@ -448,16 +471,18 @@ def rows_second_moment(rows: Rows) -> Array:
 
 
 def invert_cholesky(covariances: Array) -> Array:
-    """Inverse lower Cholesky factors of matrices (..., d, d), as (d, d, K).
+    """Inverse lower Cholesky factors of matrices (..., d, d), as (K, d, d).
 
     Column by column for all K matrices at once, which for hundreds of small matrices is several
-    times as fast as a call of LAPACK for each; for few it is slower.
+    times as fast as a call of LAPACK for each; for few or large ones it is slower.
     """
     d = covariances.shape[-1]
-    if covariances.size <= FEW_MATRICES * d * d:
+    if covariances.size <= FEW_MATRICES * d * d or d >= LARGE_MATRICES:
         with contextlib.suppress(np.linalg.LinAlgError):
-            roots = np.linalg.inv(np.linalg.cholesky(covariances.reshape(-1, d, d)))
-            return np.ascontiguousarray(roots.transpose(1, 2, 0))
+            roots = np.asarray(np.linalg.cholesky(covariances.reshape(-1, d, d)), float)
+            for root in roots:  # its transpose is the upper factor in the order of LAPACK
+                root[:] = dtrtri(root.T)[0].T
+            return roots
     a = np.ascontiguousarray(np.moveaxis(covariances.reshape(-1, d, d), 0, -1))
     factor, inverse = np.zeros_like(a), np.zeros_like(a)
     for j in range(d):
@@ -466,7 +491,7 @@ def invert_cholesky(covariances: Array) -> Array:
         factor[j:, j] = column / root
         inverse[j, :j] = -np.einsum("mk,mik->ik", factor[j, :j], inverse[:j, :j]) / root
         inverse[j, j] = 1.0 / root
-    return inverse
+    return np.ascontiguousarray(np.moveaxis(inverse, -1, 0))
 
 
 @record
