@@ -4,53 +4,16 @@ Both sides start from the same means and covariances, take the same number of st
 rows with full covariances, and take turns. A ratio below 0.2 is 5 times as fast.
 """
 
-import warnings
-
 import numpy as np
 
-from tgpfast.bases.expectation_maximization import Components, Learner, Rows, run_em
 from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.mixture_growth import grow_mixture
-from tgpfast.data.scaling import Scaling
 from tgpfast.kernels.thread_choice import Threads
 
 from . import measure
 
 BACKENDS = ["numba", "cython"]
 SHAPES = ["20000x6x20", "20000x10x20", "20000x10x100", "5000x4x60", "10000x28x40"]  # n x d x K
-STEPS = 5
-
-
-class Problem:
-    """Rows of a mixture, and components to start from."""
-
-    def __init__(self, shape):
-        self.n, self.d, self.K = map(int, shape.split("x"))
-        rng = np.random.default_rng(0)
-        centers = rng.normal(0.0, 2.0, (self.K, self.d))
-        self.rows = centers[rng.integers(0, self.K, self.n)] + rng.normal(size=(self.n, self.d))
-        means = self.rows[rng.choice(self.n, self.K, replace=False)]
-        covariances = np.stack([2.0 * np.eye(self.d)] * self.K)
-        self.start = Components(np.full(self.K, 1.0 / self.K), means, covariances)
-
-    def run_ours(self, backend, n_threads):
-        """STEPS steps of EM."""
-        threads = Threads(backend, n_threads)
-        rows = Rows.from_data(self.rows, np.ones(self.n), Scaling.identity(self.d), threads)
-        run_em(rows, Learner(np.full(self.d, 1e-3)), self.start, max_steps=STEPS)
-
-    def run_sklearn(self):
-        """As many steps, which scikit-learn is told not to stop early."""
-        from sklearn.mixture import GaussianMixture
-
-        model = GaussianMixture(
-            self.K, tol=0.0, max_iter=STEPS, weights_init=self.start.weights,
-            means_init=self.start.means, init_params="random_from_data", random_state=0,
-            precisions_init=np.linalg.inv(self.start.covariances),
-        )  # fmt: skip
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it has not converged
-            model.fit(self.rows)
 
 
 class Steps:
@@ -62,7 +25,7 @@ class Steps:
 
     def setup(self, backend, shape, threads):
         measure.require(backend, threads)
-        self.made = Problem(shape)
+        self.made = measure.MixtureRun(shape)
         self.made.run_ours(backend, threads)  # compiles
 
     def time_steps(self, backend, shape, threads):
@@ -93,7 +56,7 @@ class Evaluate:
 
     def setup(self, backend, shape, threads):
         measure.require(backend, threads)
-        made = Problem(shape)
+        made = measure.MixtureRun(shape)
         self.rows, self.mixture = made.rows, MixtureBase(*made.start)
         self.threads = Threads(backend, threads)
         self.mixture.evaluate_at(self.rows[:10], score=True, threads=self.threads)  # compiles

@@ -8,7 +8,9 @@ of a comparison take turns and each counts with its best run. Quiet the machine 
 import argparse
 import concurrent.futures
 import contextlib
+import functools
 import importlib.util
+import itertools
 import json
 import math
 import operator
@@ -44,6 +46,7 @@ MASS_ROWS = 65_536
 MAP_ROWS, MAP_DRAWS, MAP_LAM = 10_000, 100_000, 0.1
 GRADIENT_STEPS, MEASURED_STEPS = 10_000, 100  # of the paper's MAP iteration
 KDE_ROWS, KDE_POINTS = 10_000, 4_096
+EM_ROWS, EM_COLUMNS, EM_COMPONENTS = 10_000, (2, 6, 10, 28), (5, 20, 80)
 EVALUATE_ROWS, RIVAL_DIRECTIONS = 1_000_000, 25  # NumPy's seconds are those of so many, scaled
 # (rows, directions) whose memory is compared. The CDFs of the data are held for as many directions
 # as 64 MB have room for, over 800; fewer take less
@@ -513,6 +516,28 @@ def kernel_density(run):
     yield Figure(name, ">=", math.nan, theirs / mine)
 
 
+# -- Gaussian mixtures -----------------------------------------------------------------------------
+
+
+def mixture_steps(run):
+    """As many steps of EM from the same components: on one thread each, then on two against one."""
+    rows = 2_000 if run.quick else EM_ROWS
+    for d, K in itertools.product(EM_COLUMNS, EM_COMPONENTS):
+        made = measure.MixtureRun(f"{rows}x{d}x{K}")
+        name = f"{measure.EM_STEPS} steps of EM, d={d}, K={K}"
+        for backend in (b for b in kernels.available() if b != "numpy"):
+            sides = {
+                f"{backend}, {count} threads": functools.partial(made.run_ours, backend, count)
+                for count in (1, THREADS)
+            }
+            with measure.blas_threads(1):
+                one, two, theirs = run.compare(
+                    name, rows, sides | {"scikit-learn": made.run_sklearn}
+                )
+            yield Figure(f"{name} / scikit-learn, {backend}, rows/s", ">=", 5.0, theirs / one)
+            yield Figure(f"{name}, two threads / one, {backend}, time", "<", 1.0, two / one)
+
+
 # -- few features ----------------------------------------------------------------------------------
 
 
@@ -769,6 +794,7 @@ FIGURES = {
     "float64": float64, "mixed": mixed, "noise": noise, "numpy": chunked_numpy, "torch": pytorch,
     "cython": cython, "tilt": tilt, "quadratic": quadratic,
     "evaluate": evaluate, "map": maximum_posterior, "kde": kernel_density, "small": few_features,
+    "em": mixture_steps,
     "import": imports, "first-call": first_call, "spectral": spectral, "auto": auto,
 }  # fmt: skip
 

@@ -25,7 +25,10 @@ if importlib.util.find_spec("tgpfast") is None:  # not installed: measure the ch
 
 import tgpfast
 from tgpfast import kernels
+from tgpfast.bases.expectation_maximization import Components, Learner, Rows, run_em
+from tgpfast.data.scaling import Scaling
 from tgpfast.data.table import BLOCK_ROWS
+from tgpfast.kernels.thread_choice import Threads
 from tgpfast.statistics import direct
 from tgpfast.statistics.transforms import sum_waves
 
@@ -410,6 +413,49 @@ class EvaluateRun:
 
     def _marginals(self, n):
         return sorted_marginals(self.x, self.points, self.weights, self.directions[:n])
+
+
+# -- steps of EM -----------------------------------------------------------------------------------
+
+EM_STEPS = 5
+
+
+class MixtureRun:
+    """Rows of a mixture, and components from which both sides take EM_STEPS steps of EM.
+
+    Parameters
+    ----------
+    shape : str
+        "n x d x K", without spaces.
+    """
+
+    def __init__(self, shape):
+        self.n, self.d, self.K = map(int, shape.split("x"))
+        rng = np.random.default_rng(0)
+        centers = rng.normal(0.0, 2.0, (self.K, self.d))
+        self.rows = centers[rng.integers(0, self.K, self.n)] + rng.normal(size=(self.n, self.d))
+        means = self.rows[rng.choice(self.n, self.K, replace=False)]
+        covariances = np.stack([2.0 * np.eye(self.d)] * self.K)
+        self.start = Components(np.full(self.K, 1.0 / self.K), means, covariances)
+
+    def run_ours(self, backend, n_threads):
+        """Full covariances."""
+        threads = Threads(backend, n_threads)
+        rows = Rows.from_data(self.rows, np.ones(self.n), Scaling.identity(self.d), threads)
+        run_em(rows, Learner(np.full(self.d, 1e-3)), self.start, max_steps=EM_STEPS)
+
+    def run_sklearn(self):
+        """As many steps, which scikit-learn is told not to stop early."""
+        from sklearn.mixture import GaussianMixture
+
+        model = GaussianMixture(
+            self.K, tol=0.0, max_iter=EM_STEPS, weights_init=self.start.weights,
+            means_init=self.start.means, init_params="random_from_data", random_state=0,
+            precisions_init=np.linalg.inv(self.start.covariances),
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it has not converged
+            model.fit(self.rows)
 
 
 # -- the spectral engine ---------------------------------------------------------------------------

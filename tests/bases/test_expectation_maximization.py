@@ -353,12 +353,29 @@ def test_weights_are_repetition_in_standard_coordinates():
 # -- pieces ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", [1, 2, 7])
-def test_inverse_cholesky_factors_are_those_of_numpy(d):
+@pytest.mark.parametrize("few", [0, 12])
+@pytest.mark.parametrize("d", [1, 2, 7, 11])
+def test_inverse_cholesky_factors_are_those_of_numpy(d, few, monkeypatch):
+    """By LAPACK where matrices are few or large, else all at once."""
+    monkeypatch.setattr(em, "FEW_MATRICES", few)
     covariances = matrices(np.random.default_rng(0), 12, d).reshape(3, 4, d, d)
     want = np.linalg.inv(np.linalg.cholesky(covariances)).reshape(12, d, d)
     got = em.invert_cholesky(covariances)
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("form", em.COVARIANCES)
+def test_coefficients_do_not_depend_on_how_many_are_made_at_once(form, monkeypatch):
+    rng, d = np.random.default_rng(0), 4
+    covariances = matrices(rng, 12, d)
+    if form != "full":
+        covariances = np.stack([covariances[0]] * 12) * (np.eye(d) if form == "diagonal" else 1.0)
+    components = em.Components(rng.uniform(0.1, 1.0, 12), rng.normal(size=(12, d)), covariances)
+    learner = em.Learner(np.full(d, 0.1), form)
+    want = learner.find_coefficients(components, blurred=True)
+    monkeypatch.setattr(em, "CACHED_NUMBERS", 5 * d**2)
+    got = learner.find_coefficients(components, blurred=True)
+    np.testing.assert_allclose(got, want, rtol=1e-13)
 
 
 def test_rows_by_label_come_in_lanes():

@@ -137,3 +137,19 @@ def test_a_split_has_all_rows_held_out_and_some_that_are_kept():
     assert not sample.held[places].any()
     np.testing.assert_array_equal(split.kept_weights, w[places])
     assert max(places) > 200  # from anywhere, also where rows have an order
+
+
+@pytest.mark.parametrize(
+    ("d", "may_guard", "n"), [(4, True, FEW), (4, True, FEW + 1), (4, False, FEW), (3, True, FEW)]
+)
+def test_a_gaussian_of_few_rows_of_many_columns_has_a_guard(d, may_guard, n):
+    """One outlier among new rows then costs what it costs a mixture. Other rows lose no more than
+    the guard's weight, a quarter of a row."""
+    x, far = np.random.default_rng(0).normal(size=(n, d)), np.full((1, d), 30.0)
+    split, plain = SampleSplit.of(Blocks(x), may_guard=may_guard), tgp.GaussianBase.from_data(x)
+    base = split.fit_base("empirical", use_all=True)
+    has_guard = d == 4 and may_guard and n == FEW
+    assert (base.log_density_at(far)[0] > -100.0) == has_guard
+    assert plain.log_density_at(far)[0] < -1e3  # negative control
+    lost = (plain.log_density_at(x) - base.log_density_at(x)).max()
+    assert lost <= -np.log1p(-0.25 / (n + 0.25) * has_guard) + 1e-12

@@ -479,10 +479,10 @@ def invert_cholesky(covariances: Array) -> Array:
     d = covariances.shape[-1]
     if covariances.size <= FEW_MATRICES * d * d or d >= LARGE_MATRICES:
         with contextlib.suppress(np.linalg.LinAlgError):
-            roots = np.linalg.cholesky(covariances.reshape(-1, d, d))
+            roots = np.asarray(np.linalg.cholesky(covariances.reshape(-1, d, d)), float)
             for root in roots:  # its transpose is the upper factor in the order of LAPACK
                 root[:] = dtrtri(root.T)[0].T
-            return np.asarray(roots)
+            return roots
     a = np.ascontiguousarray(np.moveaxis(covariances.reshape(-1, d, d), 0, -1))
     factor, inverse = np.zeros_like(a), np.zeros_like(a)
     for j in range(d):

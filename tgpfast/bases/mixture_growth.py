@@ -30,7 +30,7 @@ from .mixture import ROUND_STEPS, MixtureBase, components_of, guard_of, mixture_
 MAX_COMPONENTS = 300  # besides the guard
 MAX_WORK = 1e11  # floating-point operations, some seconds on one core
 # rows of a component, divided by d + 1, below which tied or diagonal covariances may be better
-FEW_ROWS_PER_COLUMN = 1.5
+FEW_ROWS_PER_COLUMN = 3.0
 PATIENCE = 3  # rounds in a row without a gain after which growth ends
 STRENGTH_FACTORS = (0.5, 2.0)  # by which the strength of shrinkage may change in a round
 POLISH_STEPS, POLISH_ROUNDS = 2, 10  # steps of EM between looks at held-out rows; looks at most

@@ -130,7 +130,8 @@ def fit(
         Of the features' frequencies, in scaled coordinates: "data" is d V / tr V, "precision" is
         d V^-1 / tr V^-1.
     base : str or Base, default "auto"
-        "empirical": the data's mean and covariance; "scaled": the covariance times a factor chosen
+        "empirical": the data's mean and covariance ("auto" adds a guard against outliers in more
+        than three columns of up to 3,000 rows); "scaled": the covariance times a factor chosen
         on held-out rows; "learned": see ``learn_base``; "mixture": Gaussian mixtures, grown by EM
         as long as held-out rows gain, and averaged in more than three columns; "student":
         heavy tails, by EM; or a base in the units of X. Mixtures serve "fd", "fvpd" and

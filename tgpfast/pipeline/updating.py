@@ -10,6 +10,7 @@ import numpy as np
 from ..bases.base import Base
 from ..bases.domain import Domain, domain_of
 from ..bases.gaussian import GaussianBase
+from ..bases.mixture import MixtureBase, guard_gaussian
 from ..data.blocks import Blocks, as_blocks
 from ..data.column_maps import MappedScaling, OutsideSupportError
 from ..data.missing_rows import MISSING_ROWS, warn_if_dropped
@@ -160,12 +161,14 @@ def _solve_again(model: Density, stats: Any, base: Base, run: dict[str, Any]) ->
 
 def _update_base(model: Density, stats: Any) -> Base:
     """From the moments of all rows where it was so before, and they are known; else as it is."""
-    is_gaussian = isinstance(model.base, GaussianBase)
+    has_guard = isinstance(model.base, MixtureBase)
+    is_gaussian = isinstance(model.base, GaussianBase) or has_guard
     if model.settings.get("base") != "empirical" or not is_gaussian or isinstance(
         stats, FeatureMeans | LatticeStatistics
     ):
         return model.base
     shift: Array = stats.sum_x / stats.n
     covariance = stats.sum_xx / stats.n - np.outer(shift, shift)
-    return GaussianBase(stats.origin + shift, 0.5 * (covariance + covariance.T))
+    gaussian = GaussianBase(stats.origin + shift, 0.5 * (covariance + covariance.T))
+    return guard_gaussian(gaussian, stats.n) if has_guard else gaussian
 

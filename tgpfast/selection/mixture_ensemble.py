@@ -6,7 +6,10 @@ The first follow how columns depend on the hour, the second need fewer component
 
 A mixture that is grown by splits follows the rows that it happens to hold out. The average of a few
 of them, grown without different rows, has a higher held-out likelihood than each: on 15,000 rows of
-ten columns (MAGIC) three had -4.15 to -4.29 nats per row, and their average -3.81.
+ten columns (MAGIC) three had -4.15 to -4.29 nats per row, and their average -3.81. Members begin
+with one component each: from the mixture of twelve that `compare_scales` has grown, all or the
+first of them took as long (0.95 to 0.96 s against 0.97, 5.7 to 5.8 against 5.6), and averages lost
+0.07 or 0.01 nats on MAGIC and on 20 clusters of six columns.
 """
 
 from __future__ import annotations
