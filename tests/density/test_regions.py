@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from answer_models import SCALE, SHIFT, Product, covariance, mixture, of_base, tilted
 from scipy import stats
-from tgpfast.density.marginals import MarginalDensity
+from tgpfast.density.columns.marginals import MarginalDensity
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import ProductBase, UniformBase
