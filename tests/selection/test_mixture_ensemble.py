@@ -105,6 +105,23 @@ def test_many_periodic_columns_are_not_wrapped():
     assert MixtureEnsemble(chosen, np.ones(200), QUICK, domain=few).is_wrapped
 
 
+def test_few_independent_rows_are_not_wrapped_by_luck(monkeypatch):
+    """Five of twelve samples of 60 rows gain by it, none of them two standard errors."""
+    domain = Domain([0.0] + 3 * [-np.inf], [2.0 * np.pi] + 3 * [np.inf], [True] + 3 * [False])
+
+    def count_wrapped(seeds):
+        found = []
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            x = np.c_[rng.vonmises(0.0, 2.0, 60) % (2.0 * np.pi), rng.normal(size=(60, 3))]
+            found.append(MixtureEnsemble(x, np.ones(60), QUICK, domain=domain).is_wrapped)
+        return sum(found)
+
+    assert count_wrapped([2, 5, 6, 8]) == 0
+    monkeypatch.setattr(mixture_ensemble, "WRAPPING_ERRORS", 0.0)
+    assert count_wrapped([2, 5]) == 2
+
+
 def with_members(mixtures):
     """An ensemble whose members are these mixtures; the budget averages three."""
     ensemble = MixtureEnsemble(clustered_rows(40), np.ones(40), QUICK)
