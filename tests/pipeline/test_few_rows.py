@@ -28,6 +28,16 @@ def test_fewer_than_twenty_rows_are_given_their_base_alone(d):
     assert model.log_density(x.mean(axis=0)[None])[0] == pytest.approx(peak, abs=1e-9)
 
 
+def test_a_guarded_base_learns_from_new_rows():
+    x = np.random.default_rng(3).exponential(size=(49, 4))
+    model = tgp.fit(x[:19])
+    assert model.base.has_guard
+    after = model.update(x[19:])
+    want = model.scaling.apply(x).mean(axis=0)
+    np.testing.assert_allclose(after.base.means, [want, want])
+    assert after.base.weights[1] == pytest.approx(0.25 / 49.25)
+
+
 @pytest.mark.parametrize("given", [{"method": "fd"}, {"lam": 10.0}])
 def test_a_method_or_lambda_that_is_given_is_not_questioned(given):
     x = np.random.default_rng(3).exponential(size=(15, 2))
