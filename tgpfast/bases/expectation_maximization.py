@@ -328,16 +328,19 @@ class Learner:
         weights, means = components.weights.ravel(), components.means.reshape(-1, d).T
         left, right = self.pairs
         if self.covariances == "diagonal":
-            inverse = 1.0 / np.einsum("...ii->...i", covariances).reshape(-1, d).T
-            products, linear, log_det = inverse, inverse * means, np.log(inverse).sum(axis=0)
+            variances = np.einsum("...ii->i...", covariances).reshape(d, -1)
+            roots = 1.0 / np.sqrt(variances)
+            products = inverse = np.square(roots)
+            linear = inverse * means
         else:
             # one inverse for all where they are tied
             root = invert_cholesky(covariances.reshape(-1, d, d)[: 1 if self.is_tied else None])
             precision = np.einsum("mik,mjk->ijk", root, root)
             linear = np.einsum("ijk,jk->ik", precision, means)
             products, inverse = precision[left, right], np.einsum("iik->ik", precision)
-            log_det = 2.0 * np.log(np.einsum("iik->ik", root)).sum(axis=0)
-        constant = np.log(weights) + 0.5 * (log_det - d * math.log(2.0 * math.pi))
+            roots = np.einsum("iik->ik", root)
+        constant = np.log(weights) - 0.5 * d * math.log(2.0 * math.pi)
+        constant += np.log(roots).sum(axis=0)
         constant -= 0.5 * (linear * means).sum(axis=0)
         if blurred:
             constant -= 0.5 * np.square(self.floor) @ inverse

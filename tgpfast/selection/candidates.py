@@ -41,16 +41,17 @@ PILOT_LAMS = tuple((10.0 ** np.arange(-1.0, 4.1, 0.5)).tolist())  # of FD
 FVPD_LAMS = PILOT_LAMS[2:9:2]  # of FVPD, which also varies eta
 MAP_LAMS = (100.0, 10.0, 1.0, 0.1)  # of MAP, falling
 ETA_MULTIPLES = (0.3, 1.0, 3.0)  # of 1 / gamma^2
-MIXED = (2, 3, 2, 1), ("gaussian", "matern32", "gaussian", "matern32")
+MIXED = (1, 2, 1, 3), ("matern32", "gaussian", "matern32", "matern32")
 # Settings of the features that a brief search tries with MAP, in the order of what they gained per
-# second on grown mixtures of 6 to 11 columns: columns of a frequency, kernel, and bandwidth in
+# second on grown mixtures of 5 to 28 columns: columns of a frequency, kernel, and bandwidth in
 # standard deviations of the columns.
 BRIEF_SETTINGS = (
-    (2, "gaussian", 1.0), (1, "matern32", 0.7), (MIXED[0], MIXED[1], 1.0), (3, "matern32", 1.2),
-    (None, "gaussian", 2.0), (2, "matern32", 1.0), (None, "matern32", 2.0),
+    (2, "gaussian", 1.0), (1, "matern32", 0.7), (1, "matern32", 0.2), (1, "matern32", 0.07),
+    (*MIXED, 0.7), (3, "matern32", 1.2), (None, "gaussian", 2.0), (2, "matern32", 0.7),
+    (None, "matern32", 2.0),
 )  # fmt: skip
 BRIEF_LAMS = (10.0, 1.0, 0.1)  # of MAP in a brief search, falling
-RUNG_SHARES = (0.25, 0.5, 1.0)  # of features and rows, in the rounds of successive halving
+RUNG_SHARES = (0.5, 1.0)  # of features and rows, in the rounds of successive halving
 FREQUENCY_SHAPES = ("data", "identity", "precision")  # names of frequency covariances
 LEAST_GAIN = 0.002  # log-likelihood per row by which a tilt must beat the bases
 # The same in a brief search, where the mixture of each fold is weaker than the average that the
@@ -506,7 +507,7 @@ class CandidateSearch:
         """
         settings, scores = self._brief_settings()[: self.budget.n_brief], {}
         blocks: dict[FeatureSetting, list[PosteriorFeatures]] = {}
-        for share in RUNG_SHARES[-len(settings).bit_length() :]:  # 1 is left of 1, 2 to 3, 4 to 7
+        for share in RUNG_SHARES[-len(settings).bit_length() :]:
             scores = {}
             for setting in settings:
                 if setting not in blocks:
