@@ -54,7 +54,8 @@ class Verification:
     far_share, far_allowed : float
         Share of the mass farther from every row than rows are from each other.
     ks, ks_allowed : float
-        Largest KS distance between draws and rows over the columns; noise explains the limit.
+        Largest KS distance between rows and draws, rounded to values of the rows, over the columns;
+        noise explains the limit.
     column : int
         The column with that distance.
     gain : float
@@ -154,7 +155,7 @@ class Verifier:
         of_rows = float((self.spacings > far).mean())
         noise = np.sqrt(max(share * (1.0 - share), 1e-4) * (1.0 / n_draws + 1.0 / self.n))
         distances = [
-            ks_distance(column, sort_column(points[:, k], weights))
+            ks_distance(column, sort_column(round_to(column[0], points[:, k]), weights))
             for k, column in enumerate(self.columns)
         ]
         worst = int(np.argmax(distances))
@@ -237,6 +238,12 @@ def sort_column(values: Array, weights: Array) -> tuple[Array, Array]:
     """Values in order, and the share of the weight up to each."""
     order = np.argsort(values)
     return values[order], np.cumsum(weights[order])
+
+
+def round_to(values: Array, points: Array) -> Array:
+    """The nearest of sorted values to each point: no density follows the jumps of a column of
+    rounded values, but what it draws around each of them can be compared."""
+    return np.asarray(values[np.searchsorted(0.5 * (values[1:] + values[:-1]), points)])
 
 
 def ks_distance(a: tuple[Array, Array], b: tuple[Array, Array]) -> float:
