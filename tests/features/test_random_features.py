@@ -93,6 +93,60 @@ def test_interactions_average_the_kernels_of_some_columns(kernel, interactions):
     assert abs(mean - np.mean(values)) < error
 
 
+def test_a_mixed_set_averages_the_kernels_of_its_kinds():
+    """In equal parts; with k columns the bandwidth is sqrt(k / 2) times as large. The negative
+    control has the same bandwidth for all."""
+    kinds = (("gaussian", 1), ("matern32", 2), ("matern52", None))
+    kernels, columns = zip(*kinds, strict=True)
+    features = tgp.Features.draw(
+        300_000, 0.7, COVARIANCE_OF_FOUR, seed=3, kernel=kernels, interactions=columns
+    )
+    difference = np.array([0.5, -0.3, 0.8, 0.2])
+
+    def average(reference):
+        values = []
+        for kernel, count in kinds:
+            k = count or 4
+            width = 0.7 * np.sqrt(k / (reference or k))
+            for subset in itertools.combinations(range(4), k):
+                part, rows = difference[list(subset)], np.ix_(subset, subset)
+                r = np.sqrt(part @ COVARIANCE_OF_FOUR[rows] @ part) / width
+                values.append(kernel_value(kernel, r) / math.comb(4, k) / len(kinds))
+        return sum(values)
+
+    mean, error = mean_cosine(features, difference)
+    assert abs(mean - average(2)) < error < abs(mean - average(None))
+
+
+@pytest.mark.parametrize("interactions", [None, 2])
+def test_no_wave_is_shorter_than_two_steps(interactions):
+    """Between rows on the grid the kernel stays; columns without a step keep their frequencies."""
+    steps, gamma = np.array([0.8, 0.0, 1.1, 0.0]), 0.4
+    options = {"seed": 3, "kernel": "matern32", "interactions": interactions}
+    plain = tgp.Features.draw(100_000, gamma, COVARIANCE_OF_FOUR, **options)
+    features = tgp.Features.draw(100_000, gamma, COVARIANCE_OF_FOUR, **options, steps=steps)
+    z = np.abs(features.frequencies) / gamma * steps
+    assert (z <= np.pi * (1.0 + 1e-12)).all()
+    assert ((np.abs(plain.frequencies) / gamma * steps).max(axis=0)[[0, 2]] > np.pi).all()
+    np.testing.assert_array_equal(features.frequencies[:, [1, 3]], plain.frequencies[:, [1, 3]])
+    np.testing.assert_array_equal(features.frequencies == 0.0, plain.frequencies == 0.0)
+    on_grid = steps * [2, 0, -1, 0] + [0.0, 0.05, 0.0, -0.1]
+    beside = on_grid + [0.4, 0.0, 0.0, 0.0]  # negative control
+    means = [[mean_cosine(f, at)[0] for f in (plain, features)] for at in (on_grid, beside)]
+    assert abs(means[0][0] - means[0][1]) < 1e-10 < abs(means[1][0] - means[1][1])
+
+
+def test_waves_of_periodic_columns_are_whole_and_no_shorter_than_two_steps():
+    """A period of seven steps has no wave of two steps: three waves around it are the most."""
+    options = {"seed": 3, "kernel": "matern12", "periods": [7.0, np.inf]}
+    features = tgp.Features.draw(200, 0.5, np.eye(2), **options, steps=[1.0, 0.0])
+    waves = features.frequencies[:, 0] / 0.5 / (2.0 * np.pi / 7.0)
+    np.testing.assert_allclose(waves, np.round(waves), atol=1e-9)
+    assert set(np.abs(np.round(waves))) == {0.0, 1.0, 2.0, 3.0}
+    free = tgp.Features.draw(200, 0.5, np.eye(2), **options)
+    assert np.abs(free.frequencies[:, 0]).max() / 0.5 > np.pi
+
+
 @pytest.mark.parametrize("interactions", [1, 2, 3])
 def test_a_frequency_involves_exactly_so_many_columns(interactions):
     """Every subset of columns equally often."""
@@ -131,6 +185,24 @@ def test_kernel_and_interactions_are_kept(tmp_path):
     ):  # fmt: skip
         assert (kept.kernel, kept.interactions, kept.seed) == ("matern52", 2, 1)
     assert "kernel='matern52', interactions=2" in repr(features)
+
+
+def test_mixed_kinds_are_kept(tmp_path):
+    """Also by the first of the features, which are as mixed, and by files, as tuples."""
+    kinds = {"kernel": ("matern52", "gaussian"), "interactions": (1, None)}
+    features = tgp.Features.draw(6, 0.5, np.eye(3), seed=1, **kinds)
+    stats = tgp.accumulate(np.random.default_rng(0).standard_normal((50, 3)), features)
+    model = tgp.solve(stats, tgp.GaussianBase(np.zeros(3), np.eye(3)), "fd", lam=10.0)
+    model.save(tmp_path / "model.npz")
+    loaded = tgp.load(tmp_path / "model.npz")
+    assert loaded.settings["kernel"] == model.settings["kernel"] == ["matern52", "gaussian"]
+    assert "matern52 and gaussian kernel" in loaded._repr_html_()
+    for kept in (features, features.first(3), loaded.features):
+        assert (kept.kernel, kept.interactions) == (kinds["kernel"], kinds["interactions"])
+        assert ((kept.frequencies != 0.0).sum(axis=1)[:3] == [1, 3, 1]).all()
+    assert "kernel=('matern52', 'gaussian'), interactions=(1, None)" in repr(features)
+    same = tgp.Features.draw(6, 0.5, np.eye(3), kernel=("matern32", "matern32"))
+    assert (same.kernel, same.interactions) == ("matern32", None)
 
 
 def test_features_of_old_files_are_gaussian():
@@ -205,6 +277,14 @@ def test_bandlimit_is_the_largest_sum_or_difference():
         (lambda: tgp.Features.draw(2, 1.0, np.eye(2), kernel="rbf"), ValueError, "kernel='rbf'"),
         (lambda: tgp.Features.draw(2, 1.0, np.eye(2), interactions=0), ValueError, "interactions"),
         (lambda: tgp.Features.draw(2, 1.0, np.eye(2), interactions=3), ValueError, "at most 2"),
+        (lambda: tgp.Features.draw(2, 1.0, np.eye(2), interactions=()), ValueError, "equal length"),
+        (
+            lambda: tgp.Features.draw(
+                2, 1.0, np.eye(2), kernel=("gaussian",) * 3, interactions=(1, 2)
+            ),
+            ValueError,
+            "equal length",
+        ),
         (
             lambda: tgp.Features([[1.0]], [0.0], 1.0, interactions=1.5),
             ValueError,

@@ -19,6 +19,7 @@ from tgpfast.selection.refinement import (
     Refinement,
     RefinementTrial,
     Tempering,
+    bandwidth_candidates,
     extrapolate_size,
 )
 from tgpfast.selection.sample_split import SampleSplit
@@ -401,3 +402,11 @@ def test_a_bandwidth_that_is_too_large_is_narrowed(monkeypatch, method):
         assert mine >= top - refinement.WORTH_NARROWING
         widths.append(found.bandwidth)
     assert np.exp(np.mean(np.log(widths))) < 0.5
+
+
+@pytest.mark.parametrize(("step", "allowed"), [(0.0, 4), (1.0, 3), (3.0, 1)])
+def test_narrower_bandwidths_leave_no_wave_shorter_than_two_steps(step, allowed):
+    """The longest frequency is pi / 2 with the first bandwidth, which is tried in any case."""
+    features = tgp.Features([[0.5 * np.pi, 0.0], [0.1, 5.0]], np.zeros(2), 1.0)
+    found = bandwidth_candidates(features, np.array([step, 0.0]))
+    assert [few.bandwidth for few in found] == list(refinement.NARROWER_MULTIPLES[:allowed])

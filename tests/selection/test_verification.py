@@ -8,7 +8,7 @@ import pytest
 
 import tgpfast as tgp
 from tgpfast.density.exponent import PointTilt
-from tgpfast.selection import scoring
+from tgpfast.selection import scoring, verification
 from tgpfast.selection.scoring import distances_to
 from tgpfast.selection.verification import Verifier, ks_distance, sort_column
 
@@ -70,6 +70,15 @@ def test_a_repeated_value_is_not_taken_for_few_rows():
     verifier = Verifier(x, np.r_[1_000.0, np.ones(2_000)])
     assert verifier.n == 3_000
     assert verifier.verify(density(0.0)).misfits
+
+
+def test_a_margin_of_rounded_values_is_compared_in_cells(monkeypatch):
+    """Half of a jump is no misfit; the negative control compares draws as they are."""
+    x = normal_rows()
+    x[:, 1] = np.round(2.0 * x[:, 1]) / 2.0
+    assert not Verifier(x, np.ones(len(x))).verify(density(0.0)).misfits
+    monkeypatch.setattr(verification, "round_to", lambda values, points: points)
+    assert Verifier(x, np.ones(len(x))).verify(density(0.0)).misfits
 
 
 def test_ks_of_weighted_samples_equals_scipy():

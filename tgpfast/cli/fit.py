@@ -22,6 +22,7 @@ from ..data.checkpoint import Checkpoint
 from ..data.missing_rows import MISSING_ROWS
 from ..density.density import Density
 from ..density.describing import shorten_base
+from ..features.random import name_kernels
 from ..features.spectral_density import KERNELS
 from ..kernels.thread_choice import Threads
 from ..pipeline import fitting
@@ -204,7 +205,8 @@ def _list_facts(model: Density, seconds: float, output: Path) -> dict[str, Any]:
 def _print_report(model: Density, seconds: float, output: Path) -> None:
     settings, names = model.settings, model.table.columns
     tilt = {
-        "features": f"{model.features.n_features:,} ({settings['features']}, {settings['kernel']})",
+        "features": f"{model.features.n_features:,} ({settings['features']}, "
+        f"{name_kernels(settings['kernel'])})",
         "gamma": f"{model.features.bandwidth:.4g} ({settings['gamma_rule']})",
         "lambda": f"{settings['lam']:.4g}" + (" (auto)" if "lam" in settings["auto"] else ""),
     } if model.method != "base" else {}  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..features.random import name_kernels
 from ..validation import Array, Seed
 
 LONGEST_BASE_TEXT = 80  # characters of a representation that is shown whole
@@ -206,7 +207,7 @@ def describe_briefly(model: Any) -> str:
 def _exponent_text(model: Any) -> str:
     lam, features = model.settings.get("lam"), model.features
     return (
-        f"{features.n_features:,} features, {features.kernel} kernel, "
+        f"{features.n_features:,} features, {name_kernels(features.kernel)} kernel, "
         f"bandwidth {features.bandwidth:.4g}" + (f", lambda {lam:.4g}" if lam else "")
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -35,7 +35,7 @@ MIXED_COLUMNS = 2
 
 # one for all features, or a tuple whose elements the features take in turns
 Kernel: TypeAlias = str | tuple[str, ...]
-Interactions: TypeAlias = int | None | tuple[int | None, ...]
+Interactions: TypeAlias = int | tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,6 +377,22 @@ def _check_bandwidth(bandwidth: Any, frequencies: Array) -> float:
         if not np.isfinite(frequencies / gamma).all():
             raise ValueError(f"frequencies / bandwidth overflows: bandwidth={gamma}")
     return gamma
+
+
+def as_listed(value: Any) -> Any:
+    """A list for a tuple, as files give it back; other values as they are."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def name_kernels(kernel: str | Sequence[str]) -> str:
+    """The names of one kernel or several, each once.
+
+    Examples
+    --------
+    >>> name_kernels(("matern32", "gaussian", "matern32"))
+    'matern32 and gaussian'
+    """
+    return kernel if isinstance(kernel, str) else " and ".join(dict.fromkeys(kernel))
 
 
 def _as_tuple(value: Any) -> Any:

@@ -12,7 +12,7 @@ from ..bases.bounded import domain_of
 from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..density.density import Density
-from ..features.random import Features
+from ..features.random import Features, as_listed
 from ..runtime.records import record
 from ..selection.candidates import BASE_ALONE, PILOT_LAMS, Selection
 from ..selection.effort import FULL_MAP_DRAWS
@@ -176,7 +176,9 @@ class RandomFeaturesPlan:
         trials: tuple[RefinementTrial, ...] = ()
         is_periodic = domain_of(sums.base).periodic.any()  # whole waves fit one bandwidth only
         if "gamma" in auto and not is_periodic:
-            sums = sums.for_bandwidths(features, bandwidth_candidates(features))
+            sums = sums.for_bandwidths(
+                features, bandwidth_candidates(features, rows.split.resolution)
+            )
             if sums.are_cheap:
                 narrowed = refinement.refine_bandwidth(sums, features)
                 features, trials = replace(features, bandwidth=narrowed.bandwidth), narrowed.trials
@@ -296,7 +298,8 @@ class RandomFeaturesProblem:
             "gamma": self.settings.gamma, "eta": self.settings.eta,
             "gamma_rule": self._gamma_rule,
             "frequency_covariance": _word(self.settings.frequency_covariance),
-            "kernel": self.settings.kernel, "interactions": self.settings.interactions,
+            "kernel": as_listed(self.settings.kernel),
+            "interactions": as_listed(self.settings.interactions),
         }  # fmt: skip
 
     @property

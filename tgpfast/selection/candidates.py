@@ -17,7 +17,7 @@ import numpy as np
 from .. import kernels
 from ..bases.base import Base
 from ..bases.bounded import ProductBase
-from ..features.random import Features, Interactions, Kernel
+from ..features.random import Features, Interactions, Kernel, as_listed
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress
 from ..runtime.records import record
@@ -307,7 +307,7 @@ class Selection:
             chosen = self._with_settings(chosen, settings, refined)
         others = [c for c in self.candidates if c is not chosen]
         return [
-            {name: getattr(c, name) for name in names}
+            {name: as_listed(getattr(c, name)) for name in names}
             | {"method": "base" if c.is_base_alone else c.method}
             | {"score": c.score - log_volume, "chosen": c is chosen}
             for c in [chosen, *others]

@@ -22,6 +22,7 @@ from ..kernels.thread_choice import Threads
 from ..runtime.records import record
 from ..statistics.fisher import fd_system
 from ..statistics.required_sums import RowSums, accumulate_like
+from ..validation import Array
 from .candidates import BASE_ALONE
 from .folds import Split, assign_folds
 from .sample_split import SampleSplit
@@ -168,7 +169,7 @@ class Refinement:
         """
         fold, trials = self.make_fold(), list[RefinementTrial]()
         best: RefinementTrial | None = None
-        for few in bandwidth_candidates(features):
+        for few in bandwidth_candidates(features, self.split.resolution):
             rest = self.without_held(sums(few))
             with kernels.threads(*self.threads.resolve()):
                 found = self.score(rest, fold)
@@ -259,10 +260,14 @@ class Refinement:
         return gain.mean > least_errors * standard_error([gain])
 
 
-def bandwidth_candidates(features: Features) -> list[Features]:
-    """The first of the features with every bandwidth that is compared, the largest first."""
+def bandwidth_candidates(features: Features, steps: Array) -> list[Features]:
+    """The first of the features with every bandwidth that is compared, the largest first: those
+    with which no wave becomes shorter than two steps of a column."""
     few = features.first(COMPARED_FEATURES)
-    return [replace(few, bandwidth=m * features.bandwidth) for m in NARROWER_MULTIPLES]
+    least = min(1.0, float((features.bandlimit * steps).max()) / (2.0 * np.pi))
+    return [
+        replace(few, bandwidth=m * features.bandwidth) for m in NARROWER_MULTIPLES if m >= least
+    ]
 
 
 def extrapolate_size(size: int, gain: float, counts: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ from ..density.density import Density
 from ..density.exponent import PointTilt, PredictiveTilt, Tilt
 from ..density.lattice_exponent import LatticeTilt
 from ..features.lattice import LatticeFeatures
+from ..features.random import Kernel, as_listed
 from ..features.spectral_density import SMOOTH_KERNELS
 from ..kernels.thread_choice import Threads
 from ..statistics.fisher import fd_system, ncfd_system
@@ -258,7 +259,7 @@ def _facts_of(stats: Any) -> dict[str, Any]:
     else:
         kind = {"features": "random", "seed": features.seed}
     return kind | {
-        "kernel": features.kernel, "n_features": features.n_features, "n": stats.n,
+        "kernel": as_listed(features.kernel), "n_features": features.n_features, "n": stats.n,
         "provenance": dict(stats.provenance),
     }  # fmt: skip
 
@@ -270,9 +271,10 @@ def check_solver(solver: str, method: str) -> None:
         raise ValueError(f"solver={solver!r}: method={method!r} takes one of {expected}")
 
 
-def check_kernel(kernel: str, method: str) -> None:
+def check_kernel(kernel: Kernel, method: str) -> None:
     """ValueError where a method needs the Laplacian of functions that have none."""
-    if method != "map" and kernel not in SMOOTH_KERNELS:
+    kernels = {kernel} if isinstance(kernel, str) else set(kernel)
+    if method != "map" and not kernels <= set(SMOOTH_KERNELS):
         expected = ", ".join(map(repr, SMOOTH_KERNELS))
         raise ValueError(
             f'kernel={kernel!r}: method={method!r} takes one of {expected}, whose functions have a '
