@@ -31,7 +31,7 @@ from tgpfast.selection.candidates import (
 )
 from tgpfast.selection.effort import Budget
 from tgpfast.selection.folds import FEW_ROWS, N_FOLDS, Split, assign_folds, held_out_masks
-from tgpfast.selection.scoring import Fold, FoldFeatures, HeldOutScore
+from tgpfast.selection.scoring import Fold, FoldFeatures, HeldOutScore, PosteriorFeatures
 from tgpfast.statistics import required_sums
 
 # as in test_bases: solutions err by the condition times 1e-15, and 30 is for the length of the sums
@@ -129,6 +129,35 @@ def trial(score=0.0, lam=1.0, **other):
         "base": "empirical", "method": "fd", "frequency_covariance": "data", "gamma_multiple": 1.0,
         "eta_multiple": math.nan, "error": 0.1, "effective_share": 0.5,
     } | other, score=score, lam=lam)  # fmt: skip
+
+
+def test_features_that_grow_visit_every_value_once(monkeypatch):
+    """And end with the arrays, sums and coefficients of all features and rows at once."""
+    fold = make_fold()
+    features = tgp.Features.draw(30, 0.6, np.eye(2), seed=SEED, interactions=(1, 2))
+    n, cells = len(fold.split.kept), []
+    for name in ("evaluate_features", "sum_features"):
+        known = getattr(scoring, name)
+
+        def counted(features, rows, *args, known=known, **options):
+            cells.append(features.n_features * len(rows))
+            return known(features, rows, *args, **options)
+
+        monkeypatch.setattr(scoring, name, counted)
+    growing = PosteriorFeatures(features, fold, ONE, 8, n // 3)
+    few = growing.posterior([10.0, 1.0])
+    assert few.shape == (8, 2)
+    growing.grow(8, n)
+    growing.grow(30, n)
+    grown = growing.posterior([10.0, 1.0])
+    points = len(fold.split.held) + len(fold.draws.points) + len(fold.nodes.points)
+    assert sum(cells) == 30 * (points + n)
+    whole = FoldFeatures(features, fold, ONE)
+    for name in ("held", "draws", "nodes"):
+        np.testing.assert_allclose(getattr(growing, name), getattr(whole, name), atol=1e-14)
+    np.testing.assert_allclose(growing.sums.sum_phi, whole.sums.sum_phi, atol=1e-11)
+    assert growing.sums.n == whole.sums.n
+    np.testing.assert_allclose(grown, whole.posterior([10.0, 1.0]), atol=1e-9)
 
 
 # -- one fold --------------------------------------------------------------------------------------
