@@ -92,7 +92,7 @@ class Budget:
             )  # fmt: skip
         return replace(
             common,
-            n_brief=3 if is_fast or is_careful else 9,
+            n_brief=1 if is_careful else 3 if is_fast else 9,
             screen_features=64 if is_careful else 128 if is_few else 192,
             log2_draws=10 if is_careful else 11 if is_few else 12,
             most_features=128 if is_fast or is_careful else 256 if is_few else 500,
