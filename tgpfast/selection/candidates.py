@@ -507,7 +507,8 @@ class CandidateSearch:
 
         If rows gain by the best of them, a smaller and a larger bandwidth follow.
         """
-        settings, scores = self._brief_settings()[: self.budget.n_brief], {}
+        settings = self._brief_settings()[: self.budget.n_brief]
+        scores: dict[FeatureSetting, float] = {}
         blocks: dict[FeatureSetting, list[PosteriorFeatures]] = {}
         for share in RUNG_SHARES[-len(settings).bit_length() :]:
             scores = {}
@@ -522,7 +523,7 @@ class CandidateSearch:
                 scores.update(_best_score(setting, candidates))
                 yield from candidates
             settings = sorted(scores, key=lambda s: -scores[s])[: max(len(settings) // 2, 1)]
-        if self.budget.n_brief > 1 and max(scores.values()) > alone.score + LEAST_GAIN:
+        if self.budget.n_brief != 1 and max(scores.values()) > alone.score + LEAST_GAIN:
             for setting in self._fine_settings(scores):
                 yield from self.score_posterior(alone.base, setting, BRIEF_LAMS)
 
