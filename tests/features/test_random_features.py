@@ -130,8 +130,8 @@ def test_no_wave_is_shorter_than_two_steps(interactions):
     assert ((np.abs(plain.frequencies) / gamma * steps).max(axis=0)[[0, 2]] > np.pi).all()
     np.testing.assert_array_equal(features.frequencies[:, [1, 3]], plain.frequencies[:, [1, 3]])
     np.testing.assert_array_equal(features.frequencies == 0.0, plain.frequencies == 0.0)
-    on_grid = steps * [2, 0, -1, 0] + [0.0, 0.05, 0.0, -0.1]
-    beside = on_grid + [0.4, 0.0, 0.0, 0.0]  # negative control
+    on_grid = np.array([2.0 * steps[0], 0.05, -steps[2], -0.1])
+    beside = np.array([0.4, 0.0, 0.0, 0.0]) + on_grid  # negative control
     means = [[mean_cosine(f, at)[0] for f in (plain, features)] for at in (on_grid, beside)]
     assert abs(means[0][0] - means[0][1]) < 1e-10 < abs(means[1][0] - means[1][1])
 

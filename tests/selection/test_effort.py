@@ -9,6 +9,7 @@ from tgpfast.features.random import as_listed
 from tgpfast.kernels import thread_choice
 from tgpfast.kernels.thread_choice import Threads
 from tgpfast.pipeline.settings import Settings
+from tgpfast.selection import candidates
 from tgpfast.selection.candidates import BRIEF_LAMS, BRIEF_SETTINGS
 from tgpfast.selection.effort import EFFORTS, Budget
 
@@ -60,6 +61,17 @@ def test_the_chosen_features_are_those_of_the_model(brief):
     base = brief.base.log_density(brief.scaling.apply(new)) - brief.scaling.log_volume
     gain = brief.log_density(new) - base
     assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))
+
+
+def test_the_search_ends_where_rows_gain_by_no_kind(brief, monkeypatch):
+    """After every kind was tried once; the rows above, which gain, lead to a second round."""
+    monkeypatch.setattr(candidates, "_best_score", lambda setting, found: {setting: -np.inf})
+    short = tgp.fit(skewed_rows(400), scale="standardize", n_threads=1)
+    counts = [
+        sum(np.isfinite(row["lam"]) for row in model.selection) for model in (short, brief)
+    ]
+    each = len(BRIEF_LAMS) * len(BRIEF_SETTINGS)
+    assert counts[0] % each == 0 < counts[1] % each
 
 
 def test_kernel_and_columns_that_are_given_stay():

@@ -505,7 +505,8 @@ class CandidateSearch:
         """MAP with the first of BRIEF_SETTINGS, as many as the budget allows, by successive
         halving: all with few features and rows, and the better half with twice as many of both.
 
-        If rows gain by the best of them, a smaller and a larger bandwidth follow.
+        If rows gain by the best of them, a smaller and a larger bandwidth follow. The search ends
+        where rows gain by none.
         """
         settings = self._brief_settings()[: self.budget.n_brief]
         scores: dict[FeatureSetting, float] = {}
@@ -522,6 +523,8 @@ class CandidateSearch:
                 )
                 scores.update(_best_score(setting, candidates))
                 yield from candidates
+            if max(scores.values()) <= alone.score:
+                return
             settings = sorted(scores, key=lambda s: -scores[s])[: max(len(settings) // 2, 1)]
         if self.budget.n_brief != 1 and max(scores.values()) > alone.score + LEAST_GAIN:
             for setting in self._fine_settings(scores):
