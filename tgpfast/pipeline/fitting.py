@@ -181,7 +181,7 @@ def fit(
         where held-out rows gain.
     interactions : int, None or "auto", default "auto"
         Columns that each frequency involves, at random; None is all. With more than three columns
-        "auto" compares some; else it is None.
+        "auto" compares some, and a mixed set, whose ``model.settings`` have lists; else it is None.
     missing : {"error", "drop"}, default "error"
         What to do with rows that have nan, None or NA. "error" names the first one. "drop" leaves
         them out, with their weights; a warning and ``model.settings["n_missing"]`` say how many.
