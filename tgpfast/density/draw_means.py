@@ -23,7 +23,8 @@ def error_of_mean(values: Array) -> Array:
     1.0
     """
     R = len(values)
-    return values.std(axis=0, ddof=1) * math.sqrt((R - 1.0) / (R * max(R - 3.0, 1.0)))
+    widening = math.sqrt((R - 1.0) / max(R - 3.0, 1.0))
+    return np.asarray(widening * values.std(axis=0, ddof=1) / math.sqrt(R))
 
 
 class AddedTerm(NamedTuple):
