@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from answer_models import SCALE, SHIFT, Product, covariance, mixture, of_base, tilted
 from scipy import stats
-from tgpfast.density.columns.marginals import MarginalDensity
 
 import tgpfast as tgp
 from tgpfast.bases.bounded import ProductBase, UniformBase
 from tgpfast.data.column_maps import ColumnMap, ColumnMaps, MappedScaling
+from tgpfast.density.columns.marginals import MarginalDensity
 from tgpfast.density.draws.replicates import error_of_mean
 
 

@@ -28,7 +28,7 @@ LEAST_CURVATURE = 1e-6  # eigenvalues of the Hessian are taken as at least so la
 # no bound there if it is higher by RISE_AT_WALL nats than at so many deviations from the wall.
 AT_WALL, RISE_AT_WALL = 1e-9, 1.0
 BEYOND_WALL = 1e6  # coordinate of the model that a map turns into the wall itself
-LEVEL = 1e-7  # nats: places of a flat density differ by less, and so do all places between them
+LEVEL_GAP = 1e-7  # nats: places of a flat density differ by less, and so do all places between them
 BETWEEN = np.array([0.25, 0.5, 0.75])[:, None]  # of the way from one place to another
 
 LogDensity = Callable[[Array], Array]  # rows of the model's coordinates -> (n,)
@@ -136,10 +136,10 @@ def _join_level(
     counts = counts.copy()
     for j, k in enumerate(places):
         for i in kept:
-            if not top[places[i]] - top[k] <= LEVEL:
+            if not top[places[i]] - top[k] <= LEVEL_GAP:
                 continue
             between = log_q(x[k] + BETWEEN * (x[places[i]] - x[k]))
-            if (between >= top[k] - LEVEL).all():
+            if (between >= top[k] - LEVEL_GAP).all():
                 counts[i] += counts[j]
                 break
         else:

@@ -22,7 +22,8 @@ def error_of_mean(values: Array) -> Array:
     1.0
     """
     R = len(values)
-    return np.asarray(values.std(axis=0, ddof=1) * math.sqrt((R - 1) / (R * max(R - 3, 1))))
+    widening = math.sqrt((R - 1.0) / max(R - 3.0, 1.0))
+    return np.asarray(widening * values.std(axis=0, ddof=1) / math.sqrt(R))
 
 
 class AddedTerm(NamedTuple):
