@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..bases.base import Base
-from ..bases.domain import Domain
+from ..bases.bounded import Domain
 from ..bases.gaussian import GaussianBase
 from ..bases.student import StudentBase
 from ..validation import Array

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import kernels
 from ..bases.base import Base
-from ..bases.product import ProductBase
+from ..bases.bounded import ProductBase
 from ..features.random import Features
 from ..kernels.thread_choice import Threads
 from ..runtime.progress import Progress

@@ -8,11 +8,9 @@ from dataclasses import field
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import BoundedMixtureBase
-from ..bases.domain import Domain
+from ..bases.bounded import BoundedMixtureBase, Domain, ProductBase
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, GUARD_WIDTH, MixtureBase
-from ..bases.product import ProductBase
 from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
 from ..runtime.records import record
