@@ -264,7 +264,7 @@ def decide(search: LatticeSearch, space: LatticeSpace, rows: HeldOutRows) -> Lat
     bare = _prefer_base(search, space.simplest, rows, alone) if alone else None
     values, needed = search.row_values(best, rows), CONFIRMED_GAIN_ERRORS
     if len(search.held) == len(search.folds):  # none is left that could confirm the gain
-        luck = math.sqrt(2.0 * math.log(len(tilts)))  # standard errors that the best of them gains
+        luck = math.sqrt(2.0 * math.log(len(tilts)))  # errors that the best of so many gains
         needed = max(luck, required_gain_errors(rows.effective_number, UNCONFIRMED_GAIN_ERRORS))
     gain, error = math.nan, math.nan
     if bare is not None:
