@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 import tgpfast as tgp
 from tgpfast import plot
-from tgpfast.bases.bounded import ProductBase
+from tgpfast.bases.product import ProductBase
 from tgpfast.bases.von_mises import VonMisesBase
 from tgpfast.data.scaling import Scaling
 from tgpfast.data.table import Table

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tgpfast.bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
+from tgpfast.bases.bounded import BoundedMixtureBase, UniformBase
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
 from tgpfast.bases.part_widths import part_widths
+from tgpfast.bases.product import ProductBase
 from tgpfast.bases.student import StudentBase
 from tgpfast.density.grids import base_marginals
 from tgpfast.density.grids.base_marginals import base_cdf

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tgpfast.bases.bounded import ProductBase, UniformBase
+from tgpfast.bases.bounded import UniformBase
 from tgpfast.bases.gaussian import GaussianBase
+from tgpfast.bases.product import ProductBase
 from tgpfast.density.draws import box_sampling
 from tgpfast.density.draws.box_sampling import draw_beyond_box, make_box_cells
 from tgpfast.features.lattice import LatticeFeatures

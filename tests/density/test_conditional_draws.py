@@ -9,7 +9,8 @@ from answer_models import covariance
 from scipy import stats
 
 import tgpfast as tgp
-from tgpfast.bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
+from tgpfast.bases.bounded import BoundedMixtureBase, UniformBase
+from tgpfast.bases.product import ProductBase
 from tgpfast.bases.von_mises import VonMisesBase
 from tgpfast.density.columns.conditional_draws import (
     PointSets,

@@ -13,9 +13,10 @@ from scipy import stats
 from scipy.integrate import quad
 
 import tgpfast.density.normalizing.lattice_quadrature as lattice_quadrature
-from tgpfast.bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
+from tgpfast.bases.bounded import BoundedMixtureBase, UniformBase
 from tgpfast.bases.gaussian import GaussianBase
 from tgpfast.bases.mixture import MixtureBase
+from tgpfast.bases.product import ProductBase
 from tgpfast.bases.student import StudentBase
 from tgpfast.density.exponents.lattice_exponent import LatticeTilt
 from tgpfast.density.normalizing.lattice_quadrature import LATTICE_TOLERANCE, LatticeQuadrature

@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate
 
 import tgpfast as tgp
-from tgpfast.bases.bounded import Domain
+from tgpfast.bases.domain import Domain
 from tgpfast.density.answers.periodic_boxes import split_boxes
 
 

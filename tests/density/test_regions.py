@@ -10,7 +10,8 @@ from answer_models import SCALE, SHIFT, Product, covariance, mixture, of_base, t
 from scipy import stats
 
 import tgpfast as tgp
-from tgpfast.bases.bounded import ProductBase, UniformBase
+from tgpfast.bases.bounded import UniformBase
+from tgpfast.bases.product import ProductBase
 from tgpfast.data.column_maps import ColumnMap, ColumnMaps, MappedScaling
 from tgpfast.density.columns.marginals import MarginalDensity
 from tgpfast.density.draws.replicates import error_of_mean

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from ..data.scaling import Scaling
 from ..validation import Array
 from .base import Base, register_base
-from .domain import Domain as Domain
-from .domain import domain_of as domain_of
+from .domain import Domain
 from .gaussian import GaussianBase
 from .mixture import MixtureBase, as_mixture, pool_moments
 from .nested_rule import nested_rule, panel_rule
-from .product import ProductBase as ProductBase
 from .quasirandom import logsumexp, sobol_uniforms
 from .wrapped_moments import GAUSSIAN_REACH, RULE_NODES, wrap_moments
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..bases.base import Base
-from ..bases.bounded import domain_of
+from ..bases.domain import domain_of
 from ..data.scaling import Scaling
 from ..data.table import Table
 from ..kernels.thread_choice import Threads

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..bases.bounded import domain_of
+from ..bases.domain import domain_of
 from ..runtime import memory
 from ..runtime.progress import Progress
 from ..runtime.warnings import PoorSampleWarning, warn

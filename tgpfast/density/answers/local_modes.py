@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...bases.bounded import Domain, domain_of
+from ...bases.domain import Domain, domain_of
 from ...bases.gaussian import GaussianBase, whitening_gaussian
 from ...validation import Array
 from .draw_means import effective_number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...bases.bounded import Domain
+from ...bases.domain import Domain
 from ...validation import Array
 
 SEAM_TOLERANCE = 1e-9  # periods: a bound so close to an end of the period is that end

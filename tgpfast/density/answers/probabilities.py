@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...bases.bounded import domain_of
 from ...bases.conditioning import marginal_base
+from ...bases.domain import domain_of
 from ...bases.gaussian import GaussianBase
 from ...bases.mixture import MixtureBase
 from ...bases.student import StudentBase

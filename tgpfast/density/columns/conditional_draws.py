@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...bases.base import Base
-from ...bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
+from ...bases.bounded import BoundedMixtureBase, UniformBase
 from ...bases.conditioning import (
     MixtureParts,
     SplitMixture,
@@ -21,6 +21,7 @@ from ...bases.conditioning import (
 )
 from ...bases.gaussian import GaussianBase
 from ...bases.mixture import MixtureBase, as_mixture
+from ...bases.product import ProductBase
 from ...bases.quasirandom import sobol_uniforms, to_normals
 from ...bases.student import StudentBase
 from ...validation import Array

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...bases.base import Base
-from ...bases.bounded import domain_of
 from ...bases.conditioning import condition_base, condition_mixture, split_columns
+from ...bases.domain import domain_of
 from ...bases.gaussian import GaussianBase
 from ...bases.mixture import MixtureBase, as_mixture
 from ...data.column_maps import MappedScaling

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...bases.base import Base
-from ...bases.bounded import BoundedMixtureBase, ProductBase, UniformBase
+from ...bases.bounded import BoundedMixtureBase, UniformBase
 from ...bases.conditioning import marginal_base
 from ...bases.gaussian import GaussianBase
+from ...bases.product import ProductBase
 from ...bases.student import StudentBase
 from ...validation import Array
 from ..answers.answer import Answer

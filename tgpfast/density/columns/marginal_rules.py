@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...bases.base import Base
-from ...bases.bounded import BoundedMixtureBase, ProductBase
+from ...bases.bounded import BoundedMixtureBase
 from ...bases.conditioning import condition_mixture, split_columns
 from ...bases.gaussian import GaussianBase
 from ...bases.mixture import MixtureBase, as_mixture
 from ...bases.part_widths import part_widths
+from ...bases.product import ProductBase
 from ...bases.quasirandom import logsumexp
 from ...bases.student import StudentBase
 from ...validation import Array

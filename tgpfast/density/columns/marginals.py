@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...bases.bounded import domain_of
 from ...bases.conditioning import marginal_base
+from ...bases.domain import domain_of
 from ...data import storage
 from ...data.blocks import Blocks
 from ...data.table import Table

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...bases.base import Base
-from ...bases.bounded import domain_of
+from ...bases.domain import domain_of
 from ...bases.gaussian import whitening_gaussian
 from ...bases.mixture import MixtureBase
 from ...kernels.thread_choice import Threads

@@ -11,9 +11,11 @@ import functools
 import numpy as np
 
 from ...bases.base import Base
-from ...bases.bounded import BoundedMixtureBase, Domain, ProductBase, UniformBase, domain_of
+from ...bases.bounded import BoundedMixtureBase, UniformBase
+from ...bases.domain import Domain, domain_of
 from ...bases.gaussian import GaussianBase
 from ...bases.mixture import MixtureBase
+from ...bases.product import ProductBase
 from ...bases.quasirandom import logsumexp
 from ...bases.wrapped_mixture import limit_widths
 from ...kernels.thread_choice import Threads

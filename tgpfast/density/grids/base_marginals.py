@@ -7,11 +7,13 @@ import math
 import numpy as np
 
 from ...bases.base import Base
-from ...bases.bounded import BoundedMixtureBase, ProductBase, UniformBase, domain_of
+from ...bases.bounded import BoundedMixtureBase, UniformBase
 from ...bases.conditioning import marginal_base
+from ...bases.domain import domain_of
 from ...bases.gaussian import GaussianBase
 from ...bases.mixture import MixtureBase, as_mixture
 from ...bases.part_widths import part_widths
+from ...bases.product import ProductBase
 from ...bases.student import StudentBase
 from ...bases.von_mises import VonMisesBase
 from ...validation import Array

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...bases.base import Base
-from ...bases.bounded import domain_of
+from ...bases.domain import domain_of
 from ...data.scaling import Scaling
 from ...kernels.thread_choice import Threads
 from ...validation import Array

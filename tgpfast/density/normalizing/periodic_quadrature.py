@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ...bases.base import Base
-from ...bases.bounded import domain_of
+from ...bases.domain import domain_of
 from ...bases.part_widths import part_widths
 from ...bases.quasirandom import logsumexp
 from ...kernels.thread_choice import Threads
