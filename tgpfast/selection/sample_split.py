@@ -13,6 +13,7 @@ from ..bases.domain import Domain
 from ..bases.expectation_maximization import measure_columns
 from ..bases.gaussian import GaussianBase
 from ..bases.mixture import EM_ROWS, GUARD_WIDTH, MixtureBase
+from ..bases.product import ProductBase
 from ..data.blocks import Blocks
 from ..kernels.thread_choice import Threads
 from ..runtime.records import record
