@@ -1288,10 +1288,7 @@ def test_rows_that_span_too_little_without_a_fold():
     x = moons(100)
     x[:, 1] = 0.0
     x[17, 1] = 1.0
-    with (
-        pytest.warns(RuntimeWarning, match="column 1 holds whole numbers"),
-        pytest.warns(RuntimeWarning, match="samples differ from the data in column 1"),
-    ):
+    with pytest.warns(RuntimeWarning, match="column 1 holds whole numbers"):
         assert fit(x).settings["selected"] is False
     wide = np.random.default_rng(0).standard_normal((45, 40))
     assert fit(wide).settings["selected"] is False

@@ -139,6 +139,7 @@ def domain_of(base: Base) -> Domain:
 
     Examples
     --------
+    >>> from tgpfast import GaussianBase
     >>> domain_of(GaussianBase([0.0], [[1.0]])).is_open
     True
     """

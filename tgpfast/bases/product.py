@@ -36,6 +36,8 @@ class ProductBase(Base):
     --------
     A Gaussian column beside one that is uniform on [0, 1]:
 
+    >>> from tgpfast.bases.bounded import UniformBase
+    >>> from tgpfast.bases.gaussian import GaussianBase
     >>> base = ProductBase([GaussianBase([0.0], [[1.0]]), UniformBase([0.0], [1.0])])
     >>> base.log_density([[0.0, 0.5]]).round(4).tolist()
     [-0.9189]

@@ -166,7 +166,8 @@ class TGPClassifier(ClassifierMixin, DensityEstimator):
         -------
         (n,) array
         """
-        return self.classes_[np.argmax(self._joint_log_density(X), axis=1)]
+        best = np.argmax(self._joint_log_density(X), axis=1)  # first: it names what is not fitted
+        return self.classes_[best]
 
     def predict_log_proba(self, X: Any) -> Array:
         """Log probability of every class for every row.

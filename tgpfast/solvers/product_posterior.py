@@ -95,12 +95,15 @@ class NodeProductObjective(ProductObjective):
         return flops / (4.0 * self.n_nodes * S * FACTOR_SPEED)
 
     def _factorize(self, weights: Array) -> None:
-        """Precondition by the Hessian at some of the nodes; the next time at twice as many."""
+        """Precondition by the Hessian at some of the nodes, unless others carry all the weight; the
+        next time at twice as many."""
         block, share = self.block[:, :: self._step], weights[:: self._step].astype(np.float32)
+        self._products, self._step = 0, max(1, self._step // 2)
+        if not share.any():
+            return
         share /= share.sum()
         covariance = weighted_gram(block - (block @ share)[:, None], share)
         shift = max(self.lam, LEAST_SHIFT * self.n)
-        self._products, self._step = 0, max(1, self._step // 2)
         with contextlib.suppress(np.linalg.LinAlgError):
             factor = cholesky_factor(shifted(float(self.n) * covariance, shift))
             self.precondition = lambda r: np.asarray(
