@@ -48,7 +48,7 @@ def true_log_density(rows):
 )
 def test_probabilities_of_counts(law, support, allowed):
     """They sum to one, and are close to the true ones; chi-square accepts the samples."""
-    # with 2,000 rows Poisson's tilt gains 0.01 nats, hardly more than the errors that it must exceed
+    # the tilt of 2,000 rows of Poisson gains hardly more than the errors that it must exceed
     model = fit_counts(law, n=4_000, support={0: support})
     log_p, errors = model.log_density(COUNTS, return_error=True)
     p, true = np.exp(log_p), law.pmf(COUNTS[:, 0])
