@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from .._version import __version__
 from . import (
@@ -67,17 +67,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return status
         except BrokenPipeError:  # the reader of our output has closed it
-            _discard_output()
+            _discard(sys.stdout)
             return 0
         except OSError as error:  # standard output is on a full disk
-            _discard_output()
+            _discard(sys.stdout)
             print(f"tgpfast: standard output: {describe_error(error)}", file=sys.stderr)
             return FAILED
         except SystemExit:  # raised by the parser after it has printed
             try:
                 sys.stdout.flush()
             except OSError:
-                _discard_output()
+                _discard(sys.stdout)
             raise
 
 
@@ -101,10 +101,12 @@ def _run(argv: Sequence[str] | None) -> int:
         except BrokenPipeError:
             raise
         except (ValueError, TypeError, ImportError, OSError, MemoryError) as error:
-            with contextlib.suppress(BrokenPipeError):  # nobody reads; the status tells
+            try:
                 if arguments.debug:
                     traceback.print_exc()
                 print(f"tgpfast: {in_our_words(describe_error(error))}", file=sys.stderr)
+            except BrokenPipeError:  # nobody reads; the status tells
+                _discard(sys.stderr)
             return FAILED
         except KeyboardInterrupt:
             print("tgpfast: interrupted", file=sys.stderr)
@@ -131,10 +133,11 @@ def _open_streams() -> Iterator[None]:
         yield
 
 
-def _discard_output() -> None:
-    """Redirect standard output to nowhere, so that Python's last flush does not fail again."""
+def _discard(stream: TextIO) -> None:
+    """Redirect a stream to nowhere, so that Python's last flush does not fail again: its status
+    would be 120."""
     with contextlib.suppress(OSError, ValueError):  # the stream has no descriptor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def describe_error(error: BaseException) -> str:
