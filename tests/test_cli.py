@@ -115,6 +115,7 @@ def test_rows_with_missing_values_are_dropped(tmp_path, capsys):
     assert tgp.load(output).settings["n_missing"] == 1
 
 
+@pytest.mark.slow
 def test_a_picture_leaves_rows_with_missing_values_out(model, tmp_path, capsys):
     rows = X.copy()
     rows[3, 1] = np.nan
@@ -271,6 +272,7 @@ def test_score_writes_every_row(model, data, tmp_path, name):
     assert columns == (["log_density"] if name == "s.csv" else None)
 
 
+@pytest.mark.slow
 def test_rows_with_missing_values_are_scored_or_left_out(tmp_path, capsys):
     rng = np.random.default_rng(0)
     rows = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
@@ -460,6 +462,7 @@ def test_query_numbers_columns_as_the_data_do(tmp_path, capsys):
     assert found["probability"]["value"] == rest.probability(None, {1: 3.0}).value
 
 
+@pytest.mark.slow
 def test_outliers_are_the_rows_of_lowest_density(model, data, tmp_path, capsys):
     """By number, by share and by the model's own region; as text, JSON, csv, parquet and npy."""
     values = tgp.load(model).log_density(X)
@@ -515,6 +518,7 @@ def test_evaluate_prints_what_evaluate_finds(model, data, capsys):
 
 
 @pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.slow
 def test_plot_draws_any_number_of_columns(d, tmp_path, capsys):
     """The example of the help draws two columns."""
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((100, d)))
@@ -923,6 +927,7 @@ def example_folder(tmp_path_factory):
     "example",
     [e for c in command_line.COMMANDS.values() if c.name not in RUN_ELSEWHERE for e in c.examples],
 )
+@pytest.mark.slow
 def test_examples_of_the_help_run(example, example_folder, tmp_path, capsys, monkeypatch):
     """As they stand in the help; `cat FILE |` gives the file to standard input."""
     shutil.copytree(example_folder, tmp_path, dirs_exist_ok=True)

@@ -237,6 +237,7 @@ def test_outliers_do_not_shrink_the_picture():
         np.where(np.arange(100)[:, None] < 97, 0.0, 1.0) * [1.0, 5.0],
     ],
 )
+@pytest.mark.slow
 def test_few_rows_and_constant_columns(x):
     """Axes have a width, and hold all rows."""
     pytest.importorskip("matplotlib")
@@ -425,6 +426,7 @@ def test_pairs(five, columns, expected):
     assert_renders(figure)
 
 
+@pytest.mark.slow
 def test_pairs_takes_at_most_six_columns():
     pytest.importorskip("matplotlib")
     x = np.random.default_rng(0).standard_normal((50, 8))
@@ -752,6 +754,7 @@ def test_a_scatter_plot_fits_a_density_of_its_own():
         plot.density_scatter(X, gaussian_model(3))
 
 
+@pytest.mark.slow
 def test_a_curve_with_band_and_rug():
     pytest.importorskip("matplotlib")
     rows = np.random.default_rng(0).normal(5.0, 2.0, size=(800, 1))

@@ -191,6 +191,7 @@ def test_a_base_that_lacks_its_mean_says_so():
         slow("logistic", "fd", 2), slow("logistic", "map", 2),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_density_on_ones_own_base(kind, method, d):
     """In units of the data: its mass, gradient, Laplacian and draws."""
     units = np.array([3.0, 0.05])[:d]

@@ -59,6 +59,7 @@ def test_each_seed_scrambles_anew_and_means_are_unbiased():
     assert means.std() < 0.2 * independent
 
 
+@pytest.mark.slow
 def test_points_do_not_import_scipy_stats():
     """Up to the tabled number of columns; more need scipy.stats."""
     code = f"""

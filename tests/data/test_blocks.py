@@ -347,6 +347,7 @@ def test_weights_of_a_stream_with_given_moments_count_as_they_are(normalize, rec
 
 
 @pytest.mark.parametrize("first", [slow(1), slow(2), 3])
+@pytest.mark.slow
 def test_a_short_first_block_does_not_stop_a_stream(first):
     x = make_data()
     model = tgp.fit(iter([x[:first], x[first:]]))

@@ -242,6 +242,7 @@ def test_cdf_of_a_column_and_its_inverse(d):
 
 
 @pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.slow
 def test_grids_along_a_column_are_kept(monkeypatch, d):
     """A quantile asks for the distribution function three times, and the next one again."""
     made, make = [], marginal_cdf.ComponentGrid
@@ -326,6 +327,7 @@ def test_expectation_by_draws_agrees_with_quadrature():
 
 
 @pytest.mark.parametrize("d", DIMENSIONS)
+@pytest.mark.slow
 def test_divergence_of_gaussians_and_products(d):
     one = of_base(tgp.GaussianBase(np.zeros(d), covariance(d)))
     two = of_base(tgp.GaussianBase(np.ones(d), 2.0 * covariance(d)))

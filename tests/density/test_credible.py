@@ -53,6 +53,7 @@ def test_coverage_is_near_its_level_unless_the_fit_is_too_smooth():
     assert coverage(2_000, 1_000.0, repeats=3) < 0.6
 
 
+@pytest.mark.slow
 def test_bands_hold_the_density_and_narrow_with_rows():
     rng = np.random.default_rng(0)
     y = draw(50, 1, rng)

@@ -51,6 +51,7 @@ def test_the_chain_rule(kept, kind):
 
 
 @pytest.mark.parametrize("degrees", [2.5, 30.0, 200.0])
+@pytest.mark.slow
 def test_marginals_of_a_student_base_hold_the_whole_mass(degrees):
     """Against a sum over the column that is left out; many degrees are close to a Gaussian."""
     model = tilted(2, tgp.StudentBase(np.zeros(2), covariance(2), degrees), size=0.5)

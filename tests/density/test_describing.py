@@ -117,6 +117,7 @@ def test_summary_names_the_solver_once():
     assert "solver" not in of_base(tgp.GaussianBase(np.zeros(2), np.eye(2)), None).summary()
 
 
+@pytest.mark.slow
 def test_html_is_escaped_and_has_a_picture(monkeypatch):
     """A name of a column cannot bring in elements; without matplotlib the table stays."""
     name = "<script>&"

@@ -73,6 +73,7 @@ def test_the_whole_space_has_probability_one(plane):
     assert plane.probability(None, {0: 0.0}).value == 0.0  # the wall
 
 
+@pytest.mark.slow
 def test_a_region_of_a_lattice_holds_its_level_of_fresh_rows(plane):
     for model, n in ((plane, 20_000), (plane.marginal(1), 5_000)):
         region = model.highest_density_region(0.8)

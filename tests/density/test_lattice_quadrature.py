@@ -280,6 +280,7 @@ def test_marginals_are_those_of_an_independent_integral(name):
 
 
 @every_case
+@pytest.mark.slow
 def test_draws_have_the_marginals(name):
     q = quadrature(name)
     rows, effective = q.draw(8_000, np.random.default_rng(5))

@@ -48,6 +48,7 @@ def test_one_column_integrates_to_one():
     )
 
 
+@pytest.mark.slow
 def test_two_columns_integrate_to_one(plane):
     lines = np.linspace(-4.0, 14.0, 451)
     grid = np.stack(np.meshgrid(lines, lines, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -143,6 +144,7 @@ def test_marginal_cdf_of_two_bent_columns_along_axes_and_obliquely(plane):
         np.testing.assert_allclose(plane.marginal_cdf(v, places), [0.2, 0.6], atol=0.02)
 
 
+@pytest.mark.slow
 def test_region_mode_and_information_are_in_the_units_of_the_data(plane):
     region = plane.highest_density_region(0.8)
     inside = region.contains(plane.sample(5_000, seed=2)).mean()
@@ -188,6 +190,7 @@ def test_missing_values_are_scored_by_the_marginal(four):
     )
 
 
+@pytest.mark.slow
 def test_a_band_surrounds_the_log_density():
     options = {**OPTIONS, "method": "fvpd"}
     model = tgpfast.fit(make_rows(400, 2), scale="gaussianize", features="random", **options)

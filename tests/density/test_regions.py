@@ -35,6 +35,7 @@ def test_regions_of_a_gaussian_are_exact_and_draws_agree(d):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.slow
 def test_a_region_holds_its_probability_of_fresh_samples(d):
     model = tilted(d, mixture(d))
     region = model.highest_density_region(0.8)
@@ -61,6 +62,7 @@ def test_regions_are_within_their_errors_of_the_level(d):
         assert 0.6 < np.std(z) < 1.5
 
 
+@pytest.mark.slow
 def test_lengths_of_regions_come_from_the_density():
     """Of one column: the places where the density is above the threshold, to rounding."""
     product = Product(3)
@@ -129,6 +131,7 @@ def test_levels_outside_zero_and_one_are_refused(level):
         model.mode(min_share=level)
 
 
+@pytest.mark.slow
 def test_errors_of_thresholds_contain_those_of_marginals():
     """Points behind the marginal do not change with the seed: the spread of draws misses them."""
     product, level = Product(5), 0.8

@@ -50,6 +50,7 @@ def check_seeds(ask):
         *(slow(name, make_pair) for name in QUESTIONS if name != "modes"),
     ],
 )
+@pytest.mark.slow
 def test_seeds_of_answers(name, make):
     model, other = make(0), make(1)
     check_seeds(lambda seed: QUESTIONS[name](model, other, seed))
@@ -69,6 +70,7 @@ def test_seeds_of_modes_of_one_column():
     check_seeds(lambda seed: column.mode(seed=seed).share)
 
 
+@pytest.mark.slow
 def test_seeds_of_bands():
     x = np.random.default_rng(0).normal(size=(200, 1))
     model = fixed_fit(x, method="fvpd", n_features=20)

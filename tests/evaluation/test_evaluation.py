@@ -228,6 +228,7 @@ class Narrow(Rival):
         return (super().sample(n, seed) + np.array([0.0, 0.0, 1.0])) * SCALES
 
 
+@pytest.mark.slow
 def test_one_column_has_one_line():
     """All directions of one column are alike, so that the text has no worst one and no median."""
     rows = np.random.default_rng(0).normal(size=(200, 1))

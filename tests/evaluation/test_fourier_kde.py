@@ -49,6 +49,7 @@ def test_fourier_equals_its_formula(offset, weighted):
     assert np.allclose(got, np.log(expected[positive]), atol=32 * EPS * angle * constant / 1e-6)
 
 
+@pytest.mark.slow
 def test_fourier_tends_to_the_exact_estimate():
     """The kernel of frequencies with covariance V has shape gamma^2 V^-1; error 1/sqrt(S)."""
     covariance = np.array([[1.0, 0.4], [0.4, 2.0]])

@@ -26,6 +26,7 @@ def make_skewed(n, seed=0):
 
 
 @pytest.mark.parametrize(("d", "scale"), [(4, "standardize"), (5, "gaussianize")])
+@pytest.mark.slow
 def test_walls_gain_on_held_out_rows_and_hold_all_mass(d, scale):
     held = make_rows(2_000, seed=1, d=d)
     rows = make_rows(700, d=d)
@@ -55,6 +56,7 @@ def test_rows_on_a_wall_are_legal_and_rows_beyond_are_named():
         tgpfast.fit(rows, support=SUPPORT, **FIXED)
 
 
+@pytest.mark.slow
 def test_a_row_beyond_that_is_not_in_the_sample_is_named_too():
     rows = make_rows(25_000)
     sampled = tgpfast.data.row_sample.choose_rows(25_000, 20_000)
@@ -168,6 +170,7 @@ def test_skewed_columns_are_better_bent_and_a_rotated_mixture_is_not():
     assert not ScaleScores(1.0, 1.1, 0.2).prefers_gaussianize
 
 
+@pytest.mark.slow
 def test_auto_bends_skewed_columns_and_records_both_scores():
     model = tgpfast.fit(make_skewed(400), effort="fast")
     scores = model.settings["scale_scores"]
@@ -192,6 +195,7 @@ def test_auto_does_not_bend_where_something_is_given_in_other_coordinates(given)
     assert model.scaling.is_affine
 
 
+@pytest.mark.slow
 def test_auto_does_not_bend_up_to_three_columns_and_steps():
     few = tgpfast.fit(make_skewed(200)[:, :2], features="random", lam=10.0, n_features=30)
     assert few.scaling.is_affine

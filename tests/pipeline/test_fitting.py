@@ -249,6 +249,7 @@ def test_frames_keep_their_names(library):
 # -- weights -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_integer_weights_are_repeated_rows():
     x = make_data()
     counts = np.random.default_rng(1).integers(0, 4, len(x))

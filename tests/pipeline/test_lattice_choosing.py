@@ -40,6 +40,7 @@ def test_two_columns_have_a_lattice_and_beat_a_kernel_estimate(moons):
     assert moons.log_density(held).mean() > kernel.logpdf(held.T).mean() + 0.01
 
 
+@pytest.mark.slow
 def test_the_mass_is_one_by_an_independent_integral(edges):
     model = tgp.fit(two_moons(1500, 1), base="empirical")
     assert model.method == "map"
@@ -140,6 +141,7 @@ def test_rounded_columns_have_no_wave_shorter_than_two_steps():
 
 
 @pytest.mark.parametrize("method", ["fd", "fvpd", "ncfd"])
+@pytest.mark.slow
 def test_every_method_runs_on_a_lattice_when_asked(method):
     x = two_moons(1000, 9)
     model = tgp.fit(x, features="lattice", method=method, lam=10.0, gamma=0.7)
@@ -332,6 +334,7 @@ def test_a_base_that_is_zero_at_rows_is_refused():
         tgp.fit(np.random.default_rng(12).normal(size=100), base=UniformBase([0.2], [0.8]))
 
 
+@pytest.mark.slow
 def test_few_rows_and_rare_values_are_fitted():
     rng = np.random.default_rng(13)
     for n in (2, 3, 6):

@@ -24,6 +24,7 @@ def model():
     return tgp.fit(clock_rows(1000, 0), period={1: PERIOD}, **OPTIONS)
 
 
+@pytest.mark.slow
 def test_values_and_slopes_agree_at_both_ends_of_the_period(model):
     start, end = clock_rows(20, 1), clock_rows(20, 1)
     start[:, 1], end[:, 1] = 0.0, PERIOD
@@ -66,6 +67,7 @@ def test_samples_lie_in_the_first_period_and_have_its_shares(model):
     assert 0.0 <= model.sample(300, seed=0, method="mala")[:, 1].max() < PERIOD
 
 
+@pytest.mark.slow
 def test_rows_of_any_period_count(model):
     x = clock_rows(1000, 0)
     x[:, 1] += PERIOD * np.random.default_rng(4).integers(0, 300, 1000)

@@ -1405,6 +1405,7 @@ def test_the_same_seed_gives_the_same_model():
     ("base", "method"),
     [slow("empirical", "auto"), slow("mixture", "fd"), ("student", "map"), slow("mixture", "fvpd")],
 )
+@pytest.mark.slow
 def test_threads_change_nothing(looks_again, base, method):
     """Not a bit, with the direct engine: scores, the refinement, and the model."""
     options = {"base": base, "method": method, "frequency_covariance": "identity",

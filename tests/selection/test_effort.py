@@ -81,6 +81,7 @@ def brief():
     return tgp.fit(skewed_rows(600, seed=6), scale="standardize", n_threads=1)
 
 
+@pytest.mark.slow
 def test_a_brief_search_tries_a_few_features_with_map(brief):
     tilts = [row for row in brief.selection if np.isfinite(row["lam"])]
     assert {row["method"] for row in tilts} == {"map"}
@@ -108,6 +109,7 @@ def test_the_chosen_features_are_those_of_the_model(brief):
     assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))
 
 
+@pytest.mark.slow
 def test_the_search_ends_where_rows_gain_by_no_kind(brief, monkeypatch):
     """After every kind was tried once; the rows above, which gain, lead to a second round."""
     monkeypatch.setattr(candidates, "_best_score", lambda setting, found: {setting: -np.inf})

@@ -49,6 +49,7 @@ def test_an_average_of_mixtures_is_the_average_of_their_densities():
     assert average_mixtures([one, one]) is one
 
 
+@pytest.mark.slow
 def test_scored_rows_have_no_part_in_the_mixture_of_their_fold():
     """Neither in its components nor in its size; the rows that decide on its size score nothing."""
     ensemble = make_ensemble()
@@ -105,6 +106,7 @@ def test_many_periodic_columns_are_not_wrapped():
     assert MixtureEnsemble(chosen, np.ones(200), QUICK, domain=few).is_wrapped
 
 
+@pytest.mark.slow
 def test_few_independent_rows_are_not_wrapped_by_luck(monkeypatch):
     """Five of twelve samples of 60 rows gain by it, none of them two standard errors."""
     domain = Domain([0.0] + 3 * [-np.inf], [2.0 * np.pi] + 3 * [np.inf], [True] + 3 * [False])

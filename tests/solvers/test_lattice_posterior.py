@@ -65,6 +65,7 @@ def make(name, weights=False):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_theta_and_log_z_are_those_of_the_dense_solve(name):
     features, base, x, w = make(name, weights=True)
     lam = 0.5
